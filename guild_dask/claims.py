@@ -1,0 +1,119 @@
+"""The record of who takes which run, as small files in a folder of the Guild home.
+
+A claim goes through two states, told by the ending of its file's name:
+
+- `RUN.claimed`: a scheduler took the run out of the queue. It has not started, and can be staged again once the
+  claim's owner is dead.
+- `RUN.started`: the run's own process was about to be started, or was. It must not be started again.
+
+The change from one to the other is a rename, done by the run's own starter in the instant before it starts the
+process: whoever removes the claim first has the say, even when the disk is full.
+"""
+
+import json
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from guild_dask.processes import ProcessIdentity, identity_for_data
+
+CLAIMED = ".claimed"
+STARTED = ".started"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Who claimed a run, for which attempt, and which process starts it."""
+
+    run_id: str
+    scheduler_id: str  # the scheduler's run id
+    scheduler: ProcessIdentity
+    owner: ProcessIdentity  # the process that may start the run: the scheduler, and then the run's starter
+    attempt: int = 1
+    asks: Mapping[str, float] = field(default_factory=dict)
+
+    def as_data(self) -> dict[str, Any]:
+        return {
+            "run": self.run_id,
+            "scheduler_id": self.scheduler_id,
+            "scheduler": self.scheduler.as_data(),
+            "owner": self.owner.as_data(),
+            "attempt": self.attempt,
+            "asks": {name: float(amount) for name, amount in self.asks.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Found:
+    """A claim as it lies in the folder."""
+
+    run_id: str
+    claim: Claim | None  # None: what is written there is no claim
+    is_started: bool
+
+
+def path(folder: pathlib.Path, run_id: str) -> pathlib.Path:
+    """Returns where the claim of a run lies while the run has not started."""
+    return folder / f"{run_id}{CLAIMED}"
+
+
+def write(folder: pathlib.Path, claim: Claim) -> pathlib.Path:
+    """Writes the claim so that a reader sees all of it or nothing, and returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target = path(folder, claim.run_id)
+    draft = folder / f".{claim.run_id}.{os.getpid()}"
+    try:
+        draft.write_text(json.dumps(claim.as_data()))
+        os.replace(draft, target)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    return target
+
+
+def mark_started(claimed: pathlib.Path) -> bool:
+    """Turns a claim into a started one; False if there is no such claim any more."""
+    try:
+        os.rename(claimed, claimed.with_suffix(STARTED))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def remove(folder: pathlib.Path, run_id: str) -> None:
+    """Removes a run's claim, started or not."""
+    claimed = path(folder, run_id)
+    claimed.unlink(missing_ok=True)
+    claimed.with_suffix(STARTED).unlink(missing_ok=True)
+
+
+def is_started(folder: pathlib.Path, run_id: str) -> bool:
+    """Tells whether the run's process was started, or about to be, under its present claim."""
+    return path(folder, run_id).with_suffix(STARTED).exists()
+
+
+def all_claims(folder: pathlib.Path) -> Iterator[Found]:
+    """Yields every claim in the folder."""
+    try:
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return
+    for name in names:
+        file = folder / name
+        if file.suffix in (CLAIMED, STARTED) and not name.startswith("."):
+            yield Found(file.stem, _read(file), file.suffix == STARTED)
+
+
+def _read(file: pathlib.Path) -> Claim | None:
+    try:
+        data = json.loads(file.read_text())
+        owner = identity_for_data(data["owner"])
+        scheduler = identity_for_data(data["scheduler"])
+        asks = {str(name): float(amount) for name, amount in data["asks"].items()}
+        if owner is None or scheduler is None:
+            return None
+        return Claim(str(data["run"]), str(data["scheduler_id"]), scheduler, owner, int(data["attempt"]), asks)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

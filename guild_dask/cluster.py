@@ -1,0 +1,220 @@
+"""All of Dask: opens a cluster, says what its workers have, runs jobs on them, and closes it.
+
+No exception of Dask's leaves this module; what goes wrong with a job comes up as an event.
+"""
+
+import contextlib
+import errno
+import socket
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dask.config
+from dask.system import CPU_COUNT
+from distributed import Client, Future, Scheduler, SpecCluster, Worker
+from distributed.utils import format_dashboard_link
+from tornado.httpserver import HTTPServer
+
+from guild_dask import job
+from guild_dask.events import Event, JobEnded, JobLost
+from guild_dask.settings import DashboardAddress
+
+# Dask adds and subtracts a worker's resources as floats for as long as the worker lives. The plan decides what fits;
+# this much slack keeps a rounding error of Dask's from holding back what the plan has started.
+_SLACK = 1e-6
+
+# What long-running processes need of Dask; see docs/architecture.md for the reason of each.
+_DASK_SETTINGS = {
+    "distributed.scheduler.work-stealing": False,
+    "distributed.scheduler.allowed-failures": 1_000_000,
+    "distributed.scheduler.active-memory-manager.start": False,
+    "distributed.scheduler.worker-ttl": "15 minutes",
+    "distributed.scheduler.default-task-durations": {"guild-run": "1 hour"},
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+    "distributed.worker.profile.enabled": False,
+    "distributed.worker.daemon": False,
+    "distributed.nanny.pre-spawn-environ": {},
+    "distributed.comm.timeouts.connect": "60s",
+    "distributed.comm.timeouts.tcp": "60s",
+    "distributed.comm.retry.count": 3,
+    "distributed.admin.system-monitor.interval": "5s",
+}
+
+
+class ClusterError(Exception):
+    """The cluster cannot be opened; the text is for the user."""
+
+
+@dataclass(frozen=True)
+class WorkerCapacity:
+    """A worker and what it has when it is idle."""
+
+    name: str
+    slots: int
+    resources: Mapping[str, float]
+
+
+def configuration() -> dict[str, Any]:
+    """Returns the whole of Dask's configuration: files and environment."""
+    return dict(dask.config.config)
+
+
+def default_workers() -> int:
+    """Returns how many CPUs this process may use; affinity and cgroups count."""
+    return int(CPU_COUNT)
+
+
+class _Quiet:
+    """A Dask server that opens no HTTP port unless it is to show a dashboard."""
+
+    def start_http_server(self, routes: Any, dashboard_address: Any, **kwargs: Any) -> None:
+        if dashboard_address is not None:
+            super().start_http_server(routes, dashboard_address, **kwargs)  # type: ignore[misc]
+            return
+        from distributed.http.routing import RoutingApplication
+
+        self.http_application = RoutingApplication(routes)
+        self.http_server = HTTPServer(self.http_application)
+
+
+class _QuietScheduler(_Quiet, Scheduler):
+    """Dask's scheduler, with no port but the dashboard's."""
+
+
+class _QuietWorker(_Quiet, Worker):
+    """Dask's worker, with no port at all."""
+
+
+class LocalCluster:
+    """One Dask worker in this process, with a thread for each run that may run at a time."""
+
+    WORKER = "local"
+
+    def __init__(
+        self,
+        slots: int,
+        resources: Mapping[str, float],
+        dashboard: DashboardAddress | None,
+        report: Callable[[Event], object],
+    ) -> None:
+        self._capacity = WorkerCapacity(self.WORKER, slots, resources)
+        self._report = report
+        self._futures: dict[str, Future] = {}
+        self._dashboard_host = dashboard.host if dashboard else None
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(dask.config.set(_DASK_SETTINGS))
+            try:
+                self._cluster = opened.enter_context(_spec_cluster(self._capacity, dashboard))
+                self._client = opened.enter_context(Client(self._cluster, set_as_default=False))
+            except (OSError, RuntimeError, ValueError) as e:
+                raise ClusterError(f"cannot open a local Dask cluster: {e}") from e
+            self._opened = opened.pop_all()
+
+    def dashboard_link(self) -> str | None:
+        """Returns where the dashboard can be seen, or None if there is none."""
+        if self._dashboard_host is None:
+            return None
+        port = self._cluster.scheduler.http_server.port
+        host = socket.gethostname() if self._dashboard_host in ("0.0.0.0", "::") else self._dashboard_host
+        return str(format_dashboard_link(f"[{host}]" if ":" in host else host, port))
+
+    def workers(self) -> list[WorkerCapacity]:
+        """Returns the workers there are now."""
+        return [self._capacity]
+
+    def submit(self, work: job.Job, worker: str, asks: Mapping[str, float]) -> None:
+        """Runs a job on a worker, which the plan has found to have room. An event tells its end."""
+        future = self._client.submit(
+            job.run,
+            work,
+            key=f"guild-run-{work.run_id}-{work.claim.attempt}",
+            workers=[worker],
+            resources={name: float(amount) for name, amount in asks.items()},
+            pure=False,
+            retries=0,
+        )
+        self._futures[work.run_id] = future
+        future.add_done_callback(lambda done: self._settle(work.run_id, done))
+
+    def _settle(self, run_id: str, future: Future) -> None:
+        """Reports the end of a job and lets go of its future: a finished task whose worker dies is run again."""
+        self._futures.pop(run_id, None)
+        if future.status == "finished":
+            self._report(JobEnded(run_id, future.result().exit_code))
+        else:
+            problem = future.exception() if future.status == "error" else future.status
+            self._report(JobLost(run_id, str(problem)))
+        future.release()
+
+    def stop(self, run_id: str) -> None:
+        """Asks a running job to end."""
+        job.stop(run_id)
+
+    def kill(self, run_id: str) -> None:
+        """Ends a running job at once."""
+        job.kill(run_id)
+
+    def close(self) -> None:
+        """Closes the cluster. Jobs should have ended by now."""
+        self._opened.close()
+
+
+def _spec_cluster(capacity: WorkerCapacity, dashboard: DashboardAddress | None) -> SpecCluster:
+    address = f"{dashboard.host}:{dashboard.port}" if dashboard else None
+    scheduler = {
+        "cls": _QuietScheduler,
+        "options": {"protocol": "inproc://", "dashboard": dashboard is not None, "dashboard_address": address},
+    }
+    worker = {
+        "cls": _QuietWorker,
+        "options": {
+            "protocol": "inproc://",
+            "nthreads": capacity.slots,
+            "resources": {name: amount + _SLACK for name, amount in capacity.resources.items()},
+            "memory_limit": 0,
+            "dashboard": False,
+            "dashboard_address": None,
+        },
+    }
+    with warnings.catch_warnings():
+        # Dask warns when the port is in use; we have looked for a free one, and say so ourselves.
+        warnings.simplefilter("ignore")
+        return SpecCluster(scheduler=scheduler, workers={capacity.name: worker}, silence_logs=False)
+
+
+def free_port(wanted: DashboardAddress) -> DashboardAddress:
+    """Returns the address with the next port that is free on it; raises ClusterError if it cannot be listened on."""
+    if wanted.port == 0:
+        ports = [0]
+    else:
+        ports = [*range(wanted.port, min(wanted.port + 100, 65536)), 0]
+    for port in ports:
+        try:
+            if _is_free(wanted.host, port):
+                return DashboardAddress(wanted.host, port)
+        except OSError as e:
+            raise ClusterError(
+                f"invalid value dashboard-address={wanted.host}:{wanted.port}: {e.strerror or e}; "
+                "use a port (8787), an address of this machine (0.0.0.0:8787), 0 for any free port, or no for none"
+            ) from e
+    return wanted
+
+
+def _is_free(host: str, port: int) -> bool:
+    """Tells whether nobody listens there; raises OSError if nobody could."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+            probe.listen(1)
+        except OSError as e:
+            if e.errno == errno.EADDRINUSE:
+                return False
+            raise
+    return True

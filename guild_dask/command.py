@@ -1,0 +1,25 @@
+"""The command line of the operation, made from the flags that dask.yml declares."""
+
+import pathlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+import yaml
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def flags() -> dict[str, Any]:
+    """Returns the flags of the operation as dask.yml declares them."""
+    definition = yaml.safe_load(pathlib.Path(__file__).with_name("dask.yml").read_text(encoding="utf-8"))
+    declared: dict[str, Any] = definition["operations"]["scheduler"]["flags"]
+    return declared
+
+
+def options_for_flags(function: F) -> F:
+    """Gives a command one option for each flag. Each takes text; settings.py says what it means."""
+    for name, flag in reversed(flags().items()):
+        text = f"{flag['description'].strip()} [default: {flag['null-label']}]"
+        function = click.option(f"--{name}", metavar="VALUE", help=text)(function)
+    return function

@@ -1,0 +1,54 @@
+"""The environment that a run sees: the user's own, without what the scheduler's run added to it.
+
+Guild starts the scheduler with variables of its own (RUN_ID, FLAG_*, GUILD_OP, ...) on top of the user's. The plugin
+notes those that the user had set under the same name, in the process where they can still be seen, so that they can
+be put back.
+"""
+
+import json
+from collections.abc import Mapping
+
+COVERED = "GUILD_DASK_COVERED"
+
+# What Guild sets for each operation process. GUILD_HOME stays: it is where the scheduler's runs are.
+_SET_BY_GUILD = frozenset(
+    (
+        "CMD_DIR",
+        "FLAGS_DEST",
+        "GUILD_OP",
+        "GUILD_PLUGINS",
+        "GUILD_SOURCECODE",
+        "HANDLE_KEYBOARD_INTERRUPT",
+        "LOG_LEVEL",
+        "NO_RUN_OUTPUT",
+        "PROJECT_DIR",
+        "RUN_DIR",
+        "RUN_ID",
+    )
+)
+_FLAG_PREFIX = "FLAG_"
+
+
+def covered(user: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variable that carries what the user has set under names that Guild sets too."""
+    values = {name: value for name, value in user.items() if _is_set_by_guild(name)}
+    # Guild resolves `${...}` in the variables of an operation; this text must come through as it is.
+    return {COVERED: json.dumps(values).replace("$", "\\u0024")} if values else {}
+
+
+def user_environment(scheduler: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of the shell in which the user started the scheduler."""
+    own = {name: value for name, value in scheduler.items() if name != COVERED and not _is_set_by_guild(name)}
+    return {**own, **_read_covered(scheduler.get(COVERED))}
+
+
+def _read_covered(text: str | None) -> dict[str, str]:
+    try:
+        values = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return {str(name): str(value) for name, value in values.items()} if isinstance(values, dict) else {}
+
+
+def _is_set_by_guild(name: str) -> bool:
+    return name in _SET_BY_GUILD or name.startswith(_FLAG_PREFIX)

@@ -1,0 +1,29 @@
+"""What the scheduler's loop waits for. Each comes up as a value on one queue."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class JobEnded:
+    """A worker is done with a run's attempt; the exit code is the starter's."""
+
+    run_id: str
+    exit_code: int
+
+
+@dataclass(frozen=True)
+class JobLost:
+    """A worker could not do its part, or is gone; whether the run started is for the claim to say."""
+
+    run_id: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    """A signal asked the scheduler to stop."""
+
+    signal_name: str
+
+
+Event = JobEnded | JobLost | StopAsked

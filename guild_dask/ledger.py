@@ -1,0 +1,54 @@
+"""The loop's only mutable state: what is in flight, what has been said, and what came of it."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from guild_dask.claims import Claim
+from guild_dask.plan import Worker
+from guild_dask.resources import remaining
+from guild_dask.rundir import Staged
+from guild_dask.runs import End
+
+
+@dataclass(frozen=True)
+class Flight:
+    """A run that is on a worker."""
+
+    run: Staged
+    worker: str
+    asks: Mapping[str, float]
+
+
+@dataclass
+class Ledger:
+    """What the scheduler remembers between two looks at the runs directory."""
+
+    in_flight: dict[str, Flight] = field(default_factory=dict)
+    told: dict[str, object] = field(default_factory=dict)  # run id -> the last thing said about it
+    passed: Mapping[str, int] = field(default_factory=dict)  # run id -> how often a later run started before it
+    attempts: dict[str, int] = field(default_factory=dict)  # run id -> how often it was claimed
+    ends: Counter[End] = field(default_factory=Counter)
+    orphans: tuple[Claim, ...] = ()  # runs of dead schedulers that go on, on this machine
+
+    def is_news(self, run_id: str, fact: object) -> bool:
+        """Tells whether the fact is another than the last one told about the run, and notes that it is told now."""
+        if self.told.get(run_id) == fact:
+            return False
+        self.told[run_id] = fact
+        return True
+
+    def forget_all_but(self, run_ids: Iterable[str]) -> None:
+        """Lets go of what is known about runs that no longer wait or run."""
+        kept = {*run_ids, *self.in_flight}
+        self.told = {run_id: fact for run_id, fact in self.told.items() if run_id.partition(" ")[0] in kept}
+        self.attempts = {run_id: count for run_id, count in self.attempts.items() if run_id in kept}
+
+    def free(self, name: str, slots: int, total: Mapping[str, float], counts_orphans: bool) -> Worker:
+        """Returns a worker with what the runs in flight on it have left."""
+        asks = [flight.asks for flight in self.in_flight.values() if flight.worker == name]
+        asks += [claim.asks for claim in self.orphans] if counts_orphans else []
+        free = dict(total)
+        for taken in asks:
+            free = remaining(free, taken)
+        return Worker(name, slots, total, slots - len(asks), free)

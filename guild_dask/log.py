@@ -1,0 +1,62 @@
+"""The scheduler's log: one line an event, on one stream together with what runs print, so that their order holds.
+
+The stream is a pipe to Guild's process. If that one is killed, the scheduler goes on without a log.
+"""
+
+import logging
+import os
+import threading
+from typing import Final
+
+FORMAT: Final = "%(levelname)s: [%(name)s] %(asctime)s %(message)s"
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
+
+# Dask's own loggers, and those of the libraries that it brings.
+_DASK_LOGGERS = ("distributed", "dask", "tornado", "bokeh", "asyncio", "py.warnings")
+
+
+class OutputStream:
+    """Standard output for log lines and run output, each written whole; silent once nobody reads it."""
+
+    def __init__(self, fd: int = 1) -> None:
+        self._fd = fd
+        self._lock = threading.RLock()
+
+    def write_bytes(self, data: bytes) -> None:
+        with self._lock:
+            while data:
+                try:
+                    data = data[os.write(self._fd, data) :]
+                except OSError:
+                    self._become_silent()
+
+    def write(self, text: str) -> None:
+        self.write_bytes(text.encode("utf-8", "backslashreplace"))
+
+    def flush(self) -> None:
+        """Does nothing: there is no buffer."""
+
+    def _become_silent(self) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self._fd)
+
+
+def set_up(loglevel: str, stream: OutputStream, dask_log: str) -> None:
+    """Sends our lines to the stream, and Dask's to the stream or, at the usual levels, to a file of their own."""
+    level = _LEVELS[loglevel]
+    own = logging.StreamHandler(stream)
+    own.setFormatter(logging.Formatter(FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
+    guild = logging.getLogger("guild")
+    guild.handlers = [own]
+    guild.propagate = False
+    guild.setLevel(min(level, logging.INFO))
+
+    shown = level < logging.WARNING
+    handler = own if shown else logging.FileHandler(dask_log, delay=True)
+    handler.setFormatter(logging.Formatter(FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
+    logging.captureWarnings(True)
+    for name in _DASK_LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(level)

@@ -1,0 +1,95 @@
+"""What runs print, forwarded to the scheduler's own output while they run.
+
+A run writes to a file rather than to the scheduler's output itself: the file stays writable when the scheduler, or
+the Guild process that reads its output, is killed, and so the run goes on undisturbed. One thread follows the files
+of all running runs and forwards whole lines.
+"""
+
+import os
+import pathlib
+import threading
+from collections.abc import Callable
+from typing import BinaryIO
+
+from guild_dask.inotify import MODIFIED, Watcher
+
+# How often files are looked at where nobody tells of changes (macOS, network file systems).
+_LOOK_UNNOTIFIED = 0.2
+_LOOK_NOTIFIED = 2.0
+_CHUNK = 1 << 16
+
+
+class _Followed:
+    def __init__(self, path: pathlib.Path, number: int | None, file: BinaryIO) -> None:
+        self.path = path
+        self.number = number
+        self.file = file
+        self.rest = b""
+
+
+class OutputFollower:
+    """Forwards what is written to followed files, line by line, to `emit`."""
+
+    def __init__(self, folder: str, emit: Callable[[bytes], None]) -> None:
+        self._folder = pathlib.Path(folder)
+        self._emit = emit
+        self._watcher = Watcher()
+        self._files: dict[str, _Followed] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._follow, name="run-output", daemon=True)
+        self._thread.start()
+
+    def follow(self, run_id: str) -> str:
+        """Starts to follow a run's output, and returns the path of the file that it is to be written to."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / run_id
+        path.write_bytes(b"")
+        with self._lock:
+            self._files[run_id] = _Followed(path, self._watcher.add(str(path), MODIFIED), path.open("rb"))
+        self._watcher.wake()
+        return str(path)
+
+    def finish(self, run_id: str) -> None:
+        """Forwards what is left of a run's output, and removes the file."""
+        with self._lock:
+            followed = self._files.pop(run_id, None)
+            if not followed:
+                return
+            self._forward(followed, is_last=True)
+            self._watcher.remove(followed.number)
+            followed.file.close()
+            followed.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Forwards everything that has been written so far, and stops following."""
+        self._closed = True
+        self._watcher.wake()
+        self._thread.join()
+        for run_id in list(self._files):
+            self.finish(run_id)
+        if self._folder.is_dir() and not os.listdir(self._folder):
+            self._folder.rmdir()
+
+    def _follow(self) -> None:
+        while not self._closed:
+            self._watcher.wait(self._timeout())
+            with self._lock:
+                for followed in self._files.values():
+                    self._forward(followed)
+
+    def _timeout(self) -> float | None:
+        if not self._files:
+            return None
+        return _LOOK_NOTIFIED if self._watcher.is_notified else _LOOK_UNNOTIFIED
+
+    def _forward(self, followed: _Followed, is_last: bool = False) -> None:
+        while chunk := followed.file.read(_CHUNK):
+            data = followed.rest + chunk
+            end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+            followed.rest = data[end:]
+            if end:
+                self._emit(data[:end])
+        if is_last and followed.rest:
+            self._emit(followed.rest + b"\n")
+            followed.rest = b""

@@ -1,0 +1,275 @@
+"""Which staged runs start now, on which worker, and why the others wait.
+
+Pure: values in, values out. Runs come in the order in which they should start. Each takes one slot of one worker and
+the amounts that it asks for. A run that fits may pass an earlier one that does not; a run that has been passed over
+PATIENCE times has what it needs reserved, so that it cannot wait for ever.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from guild_dask.resources import fits, format_amount
+
+# How many later runs may start ahead of a run that waits for something they use too. Large enough that a mixed queue
+# packs well, small enough that a big run starts within a few rounds of the small ones.
+PATIENCE = 16
+
+
+@dataclass(frozen=True)
+class StagedRun:
+    """A run that waits, and what it asks for."""
+
+    id: str
+    asks: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What a worker has when it is idle, and what is free on it now."""
+
+    name: str
+    slots: int
+    total: Mapping[str, float]
+    free_slots: int
+    free: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class NotDefined:
+    """No worker defines some of the resources that the run asks for."""
+
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"requires resources not defined for cluster: {', '.join(self.names)}"
+
+
+@dataclass(frozen=True)
+class TooLarge:
+    """Workers define the resource, but none has that much of it when idle."""
+
+    name: str
+    asked: float
+    largest: float
+
+    def __str__(self) -> str:
+        asked, largest = format_amount(self.asked), format_amount(self.largest)
+        return f"asks {self.name}={asked}, largest worker has {self.name}={largest}"
+
+
+@dataclass(frozen=True)
+class NoSingleWorker:
+    """Each amount is somewhere, but no worker has all of them together."""
+
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"no single worker has all it asks for: {', '.join(self.names)}"
+
+
+@dataclass(frozen=True)
+class NoWorker:
+    """There is no worker at all at the moment."""
+
+    def __str__(self) -> str:
+        return "waits for a worker"
+
+
+@dataclass(frozen=True)
+class NoFreeSlot:
+    """Every worker that could hold the run is running as many as it may."""
+
+    slots: int
+
+    def __str__(self) -> str:
+        return f"waits for one of {self.slots} worker slot(s)"
+
+
+@dataclass(frozen=True)
+class InUse:
+    """A worker with a free slot could hold the run, but other runs use what it asks for."""
+
+    name: str
+    asked: float
+    free: float
+
+    def __str__(self) -> str:
+        return f"waits for {self.name}={format_amount(self.asked)}, {format_amount(max(self.free, 0.0))} free"
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """What the run asks for is free, but kept for an earlier run that has waited too long."""
+
+    for_run: str
+
+    def __str__(self) -> str:
+        return f"waits because run {self.for_run} has been passed over too often and is next"
+
+
+Reason = NotDefined | TooLarge | NoSingleWorker | NoWorker | NoFreeSlot | InUse | Reserved
+
+# What a run asks for, as a value that can be looked up. Runs of one kind fit in the same places.
+Kind = tuple[tuple[str, float], ...]
+
+# Reasons that no end of a run can remove: only other workers, or other tags.
+IMPOSSIBLE = (NotDefined, TooLarge, NoSingleWorker)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to start where, why the rest waits, and who was passed over how often."""
+
+    starts: tuple[tuple[StagedRun, str], ...]
+    held: Mapping[str, Reason]
+    passed: Mapping[str, int]
+
+
+class _Room:
+    """What is still free on one worker while a plan is made, and the run that it is kept for, if any."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.slots = worker.free_slots
+        self.free = {name: worker.free.get(name, 0.0) for name in worker.total}
+        self.reserved_for: str | None = None
+        self.kept: Mapping[str, float] = {}
+
+    def could_hold(self, asks: Mapping[str, float]) -> bool:
+        total = self.worker.total
+        return self.worker.slots > 0 and all(fits(amount, total.get(name, 0.0)) for name, amount in asks.items())
+
+    def has_room(self, asks: Mapping[str, float]) -> bool:
+        return self.slots > 0 and all(fits(amount, self.free[name]) for name, amount in asks.items())
+
+    def may_take(self, asks: Mapping[str, float]) -> bool:
+        """Tells whether the run fits beside what is kept for another one."""
+        return self.slots > 0 and all(
+            fits(amount, self.free[name] - self.kept.get(name, 0.0)) for name, amount in asks.items()
+        )
+
+    def take(self, asks: Mapping[str, float]) -> None:
+        self.slots -= 1
+        for name, amount in asks.items():
+            self.free[name] -= amount
+
+    def reserve(self, run: StagedRun, asks: Mapping[str, float]) -> None:
+        # No slot is kept: slots come free one at a time, and the run is ahead of those that it waits before.
+        self.reserved_for = run.id
+        self.kept = asks
+
+
+class _Passes:
+    """Counts, for each kind of request, the starts that used something it asks for."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Kind, int] = {}
+
+    def so_far(self, kind: Kind) -> int:
+        return self._counts.setdefault(kind, 0)
+
+    def started(self, kind: Kind) -> None:
+        names = {name for name, _ in kind}
+        for other in self._counts:
+            if any(name in names for name, _ in other):
+                self._counts[other] += 1
+
+
+def plan(
+    staged: Sequence[StagedRun],
+    workers: Sequence[Worker],
+    passed: Mapping[str, int] | None = None,
+    patience: int = PATIENCE,
+) -> Plan:
+    """Returns the starts that fit now, in order, and a reason for every other run."""
+    rooms = [_Room(worker) for worker in workers]
+    before = passed or {}
+    passes = _Passes()
+    starts: list[tuple[StagedRun, str]] = []
+    held: dict[str, Reason] = {}
+    waiting: dict[str, tuple[Kind, int]] = {}
+    # Nothing comes free while a plan is made: what did not fit for one run does not fit for the next of its kind.
+    reasons: dict[Kind, Reason] = {}
+    for run in staged:
+        kind = _kind(run)
+        asks = dict(kind)
+        room = None if kind in reasons else _best_room(rooms, asks)
+        if room:
+            room.take(asks)
+            starts.append((run, room.worker.name))
+            passes.started(kind)
+            continue
+        reason = reasons.get(kind) or _reason(rooms, asks)
+        reasons[kind] = held[run.id] = reason
+        if not isinstance(reason, IMPOSSIBLE):
+            waiting[run.id] = (kind, passes.so_far(kind))
+            if before.get(run.id, 0) >= patience and _reserve(rooms, run, asks):
+                reasons.clear()
+    counts = {run_id: before.get(run_id, 0) + passes.so_far(kind) - n for run_id, (kind, n) in waiting.items()}
+    return Plan(tuple(starts), held, {run_id: count for run_id, count in counts.items() if count})
+
+
+def _kind(run: StagedRun) -> Kind:
+    return tuple(sorted((name, amount) for name, amount in run.asks.items() if amount > 0))
+
+
+def is_impossible(run: StagedRun, workers: Sequence[Worker]) -> Reason | None:
+    """Returns why the run could not start on these workers even if all of them were idle, if so."""
+    return _impossible([_Room(worker) for worker in workers], dict(_kind(run)))
+
+
+def _best_room(rooms: Iterable[_Room], asks: Mapping[str, float]) -> _Room | None:
+    """Returns the room that the run may take and that has the least to spare, so that large gaps stay for large runs."""
+    able = [room for room in rooms if room.could_hold(asks) and room.may_take(asks)]
+    return min(able, key=_spare) if able else None
+
+
+def _spare(room: _Room) -> tuple[float, int]:
+    total = room.worker.total
+    shares = [room.free[name] / total[name] for name in total if total[name] > 0]
+    return (sum(shares), -room.slots)
+
+
+def _reserve(rooms: Iterable[_Room], run: StagedRun, asks: Mapping[str, float]) -> bool:
+    """Keeps what the run needs on the worker that has most of it already, if one is not yet kept for another."""
+    able = [room for room in rooms if room.reserved_for is None and room.could_hold(asks)]
+    if not able:
+        return False
+    min(able, key=lambda room: _missing(room, asks)).reserve(run, asks)
+    return True
+
+
+def _missing(room: _Room, asks: Mapping[str, float]) -> float:
+    return sum(max(0.0, amount - room.free[name]) / amount for name, amount in asks.items()) + (room.slots < 1)
+
+
+def _reason(rooms: Sequence[_Room], asks: Mapping[str, float]) -> Reason:
+    if not rooms:
+        return NoWorker()
+    impossible = _impossible(rooms, asks)
+    if impossible:
+        return impossible
+    able = [room for room in rooms if room.could_hold(asks)]
+    kept = next((room for room in able if room.has_room(asks)), None)
+    if kept and kept.reserved_for:
+        return Reserved(kept.reserved_for)
+    with_slot = [room for room in able if room.slots > 0]
+    if not with_slot:
+        return NoFreeSlot(sum(room.worker.slots for room in able))
+    nearest = min(with_slot, key=lambda room: _missing(room, asks))
+    name = next(name for name in sorted(asks) if not fits(asks[name], nearest.free[name]))
+    return InUse(name, asks[name], nearest.free[name])
+
+
+def _impossible(rooms: Sequence[_Room], asks: Mapping[str, float]) -> Reason | None:
+    """Returns why no worker could hold the run even when idle, or None if one could (or there is none to judge by)."""
+    if not rooms or any(room.could_hold(asks) for room in rooms):
+        return None
+    undefined = tuple(sorted(name for name in asks if all(name not in room.worker.total for room in rooms)))
+    if undefined:
+        return NotDefined(undefined)
+    for name in sorted(asks):
+        largest = max(room.worker.total.get(name, 0.0) for room in rooms)
+        if not fits(asks[name], largest):
+            return TooLarge(name, asks[name], largest)
+    return NoSingleWorker(tuple(sorted(asks)))

@@ -1,0 +1,149 @@
+"""Processes as the operating system sees them: who lives, since when, and who descends from whom."""
+
+import ctypes
+import functools
+import os
+import pathlib
+import signal
+import socket
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import psutil
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(frozen=True)
+class ProcessIdentity:
+    """One process for ever: a pid is used again, a pid with its start time, boot and host is not."""
+
+    pid: int
+    started: float
+    boot: str
+    host: str
+
+    def as_data(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def identity(pid: int) -> ProcessIdentity | None:
+    """Returns the identity of a process of this host, or None if there is no such process."""
+    started = _start_time(pid)
+    return None if started is None else ProcessIdentity(pid, started, boot_id(), socket.gethostname())
+
+
+def identity_for_data(data: Any) -> ProcessIdentity | None:
+    """Returns the identity that as_data() wrote, or None where the data is something else."""
+    try:
+        return ProcessIdentity(int(data["pid"]), float(data["started"]), str(data["boot"]), str(data["host"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def is_alive(process: ProcessIdentity) -> bool | None:
+    """Tells whether the process lives; None if it is on another host, where we cannot see it."""
+    if process.host != socket.gethostname():
+        return None
+    return process.boot == boot_id() and _start_time(process.pid) == process.started
+
+
+@functools.cache
+def boot_id() -> str:
+    """Returns a text that is another after each boot of this machine."""
+    try:
+        return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return str(int(psutil.boot_time()))
+
+
+def _start_time(pid: int) -> float | None:
+    """Returns when the process started, in a unit that the clock's jumps do not change; None for a dead process."""
+    try:
+        if sys.platform == "linux":
+            # The name, in parentheses, may hold spaces; the state and then field 22, in ticks since boot, follow it.
+            fields = pathlib.Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+            return None if fields[0] in (b"Z", b"X") else float(fields[19])
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except (OSError, IndexError, psutil.Error):
+        return None
+
+
+def adopt_orphans() -> None:
+    """Makes orphaned descendants children of this process instead of init's, where the kernel can do that.
+
+    Afterwards descendants() misses none of them, whatever sessions and groups they went into.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """Returns every living process below the given one, parents before their children."""
+    try:
+        found = psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return []
+    return [process for process in found if _is_running(process)]
+
+
+def _is_running(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def is_below(pid: int, ancestor: int) -> bool:
+    """Tells whether a process descends from another one."""
+    try:
+        return any(parent.pid == ancestor for parent in psutil.Process(pid).parents())
+    except psutil.Error:
+        return False
+
+
+def leaves(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Returns those of the processes that have no child among them."""
+    processes = list(processes)
+    parents = {_parent(process) for process in processes}
+    return [process for process in processes if process.pid not in parents]
+
+
+def children(processes: Iterable[psutil.Process], pid: int) -> list[psutil.Process]:
+    """Returns those of the processes whose parent is the given one."""
+    return [process for process in processes if _parent(process) == pid]
+
+
+def _parent(process: psutil.Process) -> int | None:
+    try:
+        return int(process.ppid())
+    except psutil.Error:
+        return None
+
+
+def session(pid: int) -> int | None:
+    """Returns the session of a process, or None if it is gone."""
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
+
+
+def variable(process: psutil.Process, name: str) -> str | None:
+    """Returns a variable of the environment that the process was started with, or None if we cannot see it."""
+    try:
+        value: str | None = process.environ().get(name)
+    except (psutil.Error, OSError):
+        return None
+    return value
+
+
+def send(process: psutil.Process, number: signal.Signals) -> None:
+    """Sends a signal to the process, if it is still that process."""
+    try:
+        process.send_signal(number)
+    except (psutil.Error, OSError):
+        pass

@@ -1,0 +1,138 @@
+"""Text such as `gpu=1 mem=8GB` to amounts and back; fitting and subtracting them.
+
+Everything here is total: what a user typed never raises, and what could not be read is returned as a value.
+"""
+
+import math
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+# A sum of user-typed fractions (0.1 + 0.2) may miss its decimal value by a rounding error. Amounts closer than this
+# to each other, relative to the larger one, are the same amount.
+TOLERANCE = 1e-9
+
+ACCEPTED_AMOUNTS = "a number of at least 0 such as 4, 2.5 or 5e9, or a size such as 8GB or 16GiB"
+
+_AMOUNT = re.compile(r"\+?((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
+
+# The units that Dask's parse_bytes reads: kB, KiB, k and Ki alike for each power, in any case.
+_UNITS = {"": 1, "b": 1}
+for _power, _letter in enumerate("kmgtp", start=1):
+    _UNITS.update({_letter: 10 ** (3 * _power), f"{_letter}b": 10 ** (3 * _power)})
+    _UNITS.update({f"{_letter}i": 2 ** (10 * _power), f"{_letter}ib": 2 ** (10 * _power)})
+
+
+class Amount(float):
+    """An amount that is shown as it was typed: `8GB` rather than 8000000000."""
+
+    text: str
+
+    def __new__(cls, value: float, text: str) -> "Amount":
+        amount = super().__new__(cls, value)
+        amount.text = text
+        return amount
+
+    def __getnewargs__(self) -> tuple[float, str]:
+        return float(self), self.text
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A part of a resources spec that says nothing we understand, and why."""
+
+    spec: str
+    part: str
+    problem: str
+
+    def __str__(self) -> str:
+        if self.part == self.spec:
+            return f"Ignoring invalid dask resources spec {self.spec!r}: {self.problem}"
+        return f"Ignoring {self.part!r} in invalid dask resources spec {self.spec!r}: {self.problem}"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a spec or a run's tags ask for, and the parts that could not be read."""
+
+    amounts: Mapping[str, float]
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+def request_for_specs(specs: Iterable[str]) -> Request:
+    """Returns the amounts of all specs together; for a name given twice the later one counts."""
+    amounts: dict[str, float] = {}
+    unreadable: list[Unreadable] = []
+    for spec in specs:
+        request = request_for_spec(spec)
+        amounts.update(request.amounts)
+        unreadable.extend(request.unreadable)
+    return Request(amounts, tuple(unreadable))
+
+
+def request_for_spec(spec: str) -> Request:
+    """Returns the amounts of one spec: pairs of NAME=VALUE with white space between them."""
+    try:
+        parts = shlex.split(spec)
+    except ValueError:
+        return Request({}, (Unreadable(spec, spec, "a quote is opened and not closed"),))
+    if not parts:
+        return Request({}, (Unreadable(spec, spec, "it is empty; parts must be in format KEY=VAL"),))
+    amounts: dict[str, float] = {}
+    unreadable: list[Unreadable] = []
+    for part in parts:
+        name, amount, problem = _read_part(part)
+        if amount is None:
+            # With a single part, the spec as typed (quotes included) is the part.
+            unreadable.append(Unreadable(spec, spec if len(parts) == 1 else part, problem))
+        else:
+            amounts[name] = amount
+    return Request(amounts, tuple(unreadable))
+
+
+def _read_part(part: str) -> tuple[str, Amount | None, str]:
+    name, equals, text = part.partition("=")
+    if not equals:
+        return name, None, "parts must be in format KEY=VAL"
+    if not name.strip():
+        return name, None, f"there is no name before '='; parts must be in format KEY=VAL with {ACCEPTED_AMOUNTS}"
+    amount = amount_for_text(text)
+    if amount is None:
+        return name, None, f"{text!r} is not an amount; use {ACCEPTED_AMOUNTS}"
+    return name, amount, ""
+
+
+def amount_for_text(text: str) -> Amount | None:
+    """Returns a finite amount of at least zero, or None where the text is none."""
+    match = _AMOUNT.fullmatch(text.strip())
+    if not match:
+        return None
+    number, unit = match.groups()
+    factor = _UNITS.get(unit.lower())
+    if factor is None:
+        return None
+    value = float(number) * factor
+    return Amount(value, text.strip()) if math.isfinite(value) else None
+
+
+def format_amount(amount: float) -> str:
+    """Returns the amount as it was typed, or else in the shortest exact form."""
+    if isinstance(amount, Amount):
+        return amount.text
+    return str(int(amount)) if amount.is_integer() and abs(amount) < 1e15 else repr(float(amount))
+
+
+def format_amounts(amounts: Mapping[str, float]) -> str:
+    """Returns `bar=1 foo=2.5`, in the order of names."""
+    return " ".join(f"{name}={format_amount(amounts[name])}" for name in sorted(amounts))
+
+
+def fits(asked: float, free: float) -> bool:
+    """Tells whether that much is free, rounding errors of sums aside."""
+    return asked <= free or math.isclose(asked, free, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+
+
+def remaining(free: Mapping[str, float], taken: Mapping[str, float]) -> dict[str, float]:
+    """Returns what is left of each amount; names that are taken and not there are left out."""
+    return {name: amount - taken.get(name, 0.0) for name, amount in free.items()}

@@ -1,0 +1,157 @@
+"""One run directory, read and marked as guildai 0.9 does it. Nothing here takes a lock or looks at other runs.
+
+Only what is needed is read: Guild's own classes parse several YAML files for each run, which costs most of a second
+for a few thousand of them.
+"""
+
+import os
+import pathlib
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from guild import opref as guild_opref
+
+TAG_PREFIX = "dask:"
+
+_QUEUES = ("queue", "dask:scheduler")
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class BrokenRun(Exception):
+    """A run directory cannot be read as one; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A run that waits to be started."""
+
+    id: str
+    dir: str
+    since: int  # when it was staged, in microseconds: runs start in this order
+    specs: tuple[str, ...]  # its `dask:` tags, without the prefix
+
+
+def marker(run_dir: str, name: str) -> str:
+    """Returns the path of one of Guild's markers: STAGED, PENDING, LOCK, LOCK.remote."""
+    return os.path.join(run_dir, ".guild", name)
+
+
+def has(run_dir: str, name: str) -> bool:
+    """Tells whether the run has that marker."""
+    return os.path.exists(marker(run_dir, name))
+
+
+def set_marker(run_dir: str, name: str) -> None:
+    """Gives the run an empty marker, as Guild does."""
+    open(marker(run_dir, name), "w").close()
+
+
+def clear_marker(run_dir: str, name: str) -> None:
+    """Takes a marker away, if it is there."""
+    pathlib.Path(marker(run_dir, name)).unlink(missing_ok=True)
+
+
+def attribute(run_dir: str, name: str) -> Any:
+    """Returns a run attribute, or None if the run has none of that name; raises BrokenRun if it cannot be read."""
+    try:
+        with open(_attribute_path(run_dir, name), encoding="utf-8") as f:
+            return yaml.load(f, _Loader)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as e:
+        raise BrokenRun(f"cannot read attribute {name!r}: {e}") from e
+    except yaml.YAMLError as e:
+        raise BrokenRun(f"attribute {name!r} is not YAML") from e
+
+
+def _attribute_path(run_dir: str, name: str) -> str:
+    return os.path.join(run_dir, ".guild", "attrs", name)
+
+
+def read_staged(run_dir: str) -> Staged:
+    """Returns what matters of a staged run; raises BrokenRun if its directory is not a whole one."""
+    _opref(run_dir)
+    since = attribute(run_dir, "started") or attribute(run_dir, "initialized")
+    if not isinstance(since, int):
+        raise BrokenRun("it does not say when it was staged")
+    tags = attribute(run_dir, "tags") or []
+    if not isinstance(tags, list):
+        raise BrokenRun("attribute 'tags' is not a list")
+    specs = tuple(tag[len(TAG_PREFIX) :] for tag in map(str, tags) if tag.startswith(TAG_PREFIX))
+    return Staged(os.path.basename(run_dir), run_dir, since, specs)
+
+
+def signature(run_dir: str) -> tuple[int, ...]:
+    """Returns a value that changes when the run is staged anew or tagged."""
+    staged = os.stat(marker(run_dir, "STAGED"))
+    try:
+        tags = os.stat(_attribute_path(run_dir, "tags"))
+    except OSError:
+        return (staged.st_mtime_ns, 0, 0, 0)
+    return (staged.st_mtime_ns, tags.st_mtime_ns, tags.st_size, tags.st_ino)
+
+
+def _opref(run_dir: str) -> Any:
+    try:
+        with open(os.path.join(run_dir, ".guild", "opref"), encoding="utf-8") as f:
+            return guild_opref.OpRef.parse(f.read())
+    except FileNotFoundError:
+        raise BrokenRun("it does not say which operation it is for") from None
+    except (OSError, UnicodeDecodeError) as e:
+        raise BrokenRun(f"cannot read its operation: {e}") from e
+    except guild_opref.OpRefError as e:
+        raise BrokenRun("it does not say which operation it is for") from e
+
+
+def is_queue(run_dir: str) -> bool:
+    """Tells whether the run is a Guild queue or a scheduler."""
+    try:
+        return str(_opref(run_dir).to_opspec()) in _QUEUES
+    except BrokenRun:
+        return False
+
+
+def locked_by(run_dir: str) -> int | None:
+    """Returns the process that Guild has on record for a run that started and has not ended."""
+    try:
+        with open(marker(run_dir, "LOCK")) as f:
+            return int(f.read(10))
+    except (OSError, ValueError):
+        return None
+
+
+def working_directory(run_dir: str, default: str) -> str:
+    """Returns where to start the run: where it was staged, else its project, else the default.
+
+    Steps are looked up from there, as they are when the user starts the run by hand.
+    """
+    runs = os.path.dirname(run_dir)
+    staged_in = _staged_in(run_dir)
+    # Trials are staged from their batch's run directory, which says nothing about where the user was.
+    if staged_in and os.path.isdir(staged_in) and os.path.dirname(staged_in) != runs:
+        return staged_in
+    return _project(run_dir) or default
+
+
+def _staged_in(run_dir: str) -> str | None:
+    try:
+        with open(os.path.join(run_dir, ".guild", "ENV"), encoding="utf-8") as f:
+            for line in f:
+                if line.startswith("export CMD_DIR="):
+                    return "".join(shlex.split(line.partition("=")[2]))
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _project(run_dir: str) -> str | None:
+    try:
+        opref = _opref(run_dir)
+    except BrokenRun:
+        return None
+    folder = str(opref.pkg_name or "")
+    if opref.pkg_type == "guildfile":
+        folder = os.path.dirname(folder)
+    return folder if opref.pkg_type in ("guildfile", "script") and os.path.isdir(folder) else None

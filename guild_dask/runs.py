@@ -1,0 +1,242 @@
+"""Guild's runs as a queue: list what is staged, claim it, stage it again, and tell how it ended.
+
+All that changes a run's place in the queue happens inside Guild's own `run-status` lock, so that Guild's queues and
+other schedulers on the same Guild home never take the same run.
+"""
+
+import contextlib
+import enum
+import os
+import pathlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import psutil
+from guild import config, lock
+
+from guild_dask import claims, processes, rundir
+from guild_dask.rundir import BrokenRun, Staged
+
+LOCK_TIMEOUT = 10.0
+
+
+class HomeUnavailable(Exception):
+    """The Guild home cannot be used at the moment; the text says why."""
+
+
+class End(enum.Enum):
+    """How a run, or the attempt to start it, ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    TERMINATED = "terminated"
+    STAGED_AGAIN = "staged again"
+    GONE = "gone"
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended, with its exit code where it has one."""
+
+    end: End
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The staged runs in the order in which they were staged, and the directories that cannot be read, with why."""
+
+    staged: tuple[Staged, ...]
+    broken: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What dead schedulers left: runs that are staged again, and claims of runs that go on without them."""
+
+    staged_again: tuple[str, ...]
+    orphans: tuple[claims.Claim, ...]
+
+
+class GuildHome:
+    """The runs of one Guild home, for one scheduler."""
+
+    def __init__(self, home: str) -> None:
+        self.runs_dir = os.path.join(home, "runs")
+        self.claims_folder = pathlib.Path(home, "dask", "claims")
+        self._home = home
+        self._known: dict[str, tuple[tuple[int, ...], Staged | str]] = {}
+
+    def staged(self) -> Listing:
+        """Returns all staged runs. What has not changed since the last call is not read again."""
+        known: dict[str, tuple[tuple[int, ...], Staged | str]] = {}
+        for name in _names(self.runs_dir):
+            run_dir = os.path.join(self.runs_dir, name)
+            if not rundir.has(run_dir, "STAGED") or rundir.has(run_dir, "PENDING"):
+                continue
+            # A run directory that vanishes or resists while we look at it is left for the next look.
+            with contextlib.suppress(OSError):
+                signature = rundir.signature(run_dir)
+                before = self._known.get(name)
+                known[name] = before if before and before[0] == signature else (signature, _read(run_dir))
+        self._known = known
+        staged = [entry for _, entry in known.values() if isinstance(entry, Staged)]
+        broken = {name: entry for name, (_, entry) in known.items() if isinstance(entry, str)}
+        return Listing(tuple(sorted(staged, key=lambda run: (run.since, run.id))), broken)
+
+    def running_elsewhere(self, own: Iterable[str]) -> list[str]:
+        """Returns the runs that run now and are neither among the given ones nor queues or schedulers."""
+        own = set(own)
+        folders = ((name, os.path.join(self.runs_dir, name)) for name in _names(self.runs_dir) if name not in own)
+        return [name for name, run_dir in folders if _is_running_elsewhere(run_dir) and not rundir.is_queue(run_dir)]
+
+    def claim(self, wanted: Iterable[tuple[Staged, claims.Claim]]) -> list[Staged]:
+        """Takes runs out of the queue, each with its claim, and returns those that were still there, unchanged.
+
+        All of them take the lock once. A run that somebody else took, deleted or tagged anew in the meantime is left.
+        """
+        taken = []
+        with self._lock():
+            for run, claim in wanted:
+                if not self._is_unchanged(run):
+                    continue
+                # In this order a crash at any point leaves a run that is staged, or claimed by a dead owner.
+                with _translated("cannot claim run %s", run.id):
+                    claims.write(self.claims_folder, claim)
+                    rundir.set_marker(run.dir, "PENDING")
+                    rundir.clear_marker(run.dir, "STAGED")
+                taken.append(run)
+        return taken
+
+    def _is_unchanged(self, run: Staged) -> bool:
+        try:
+            known = self._known.get(run.id)
+            return (
+                not rundir.has(run.dir, "PENDING")
+                and known is not None
+                and rundir.signature(run.dir) == known[0]
+                and known[1] == run
+            )
+        except OSError:
+            return False
+
+    def exists(self, run: Staged) -> bool:
+        """Tells whether the run's directory is still there."""
+        return os.path.isdir(run.dir)
+
+    def is_staged(self, run: Staged) -> bool:
+        """Tells whether the run still waits."""
+        return rundir.has(run.dir, "STAGED")
+
+    def settle(self, run_id: str, exit_code: int, may_stage_again: bool) -> Result:
+        """Returns how the attempt at a claimed run ended, after taking its claim away.
+
+        A run that never started is staged again if it may be; else it ends as `error`, as Guild shows it.
+        """
+        run_dir = os.path.join(self.runs_dir, run_id)
+        started = claims.is_started(self.claims_folder, run_id)
+        if not started and may_stage_again and os.path.isdir(run_dir):
+            self._stage_again(run_dir)
+            return Result(End.STAGED_AGAIN)
+        with self._lock(), _translated("cannot settle run %s", run_id):
+            if os.path.isdir(run_dir):
+                rundir.clear_marker(run_dir, "PENDING")
+            claims.remove(self.claims_folder, run_id)
+        if os.path.isdir(run_dir) and (exit_code < 0 or not started):
+            # An exit status in the directory would be that of an earlier start.
+            return Result(End.FAILED, exit_code)
+        return _result(run_dir, exit_code)
+
+    def _stage_again(self, run_dir: str) -> None:
+        run_id = os.path.basename(run_dir)
+        with self._lock(), _translated("cannot stage run %s again", run_id):
+            rundir.set_marker(run_dir, "STAGED")
+            rundir.clear_marker(run_dir, "PENDING")
+            claims.remove(self.claims_folder, run_id)
+
+    def recover(self) -> Recovered:
+        """Looks after claims whose scheduler is dead: stages again what never started, and finds what still runs."""
+        staged_again, orphans = [], []
+        for found in claims.all_claims(self.claims_folder):
+            claim = found.claim
+            # None is another host, where we cannot see whether a process lives.
+            if claim and processes.is_alive(claim.scheduler) is not False:
+                continue
+            if claim and processes.is_alive(claim.owner):
+                orphans.append(claim)
+            elif found.is_started or not self._is_pending(found.run_id):
+                claims.remove(self.claims_folder, found.run_id)
+            else:
+                self._stage_again(os.path.join(self.runs_dir, found.run_id))
+                staged_again.append(found.run_id)
+        return Recovered(tuple(staged_again), tuple(orphans))
+
+    def _is_pending(self, run_id: str) -> bool:
+        return rundir.has(os.path.join(self.runs_dir, run_id), "PENDING")
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        with _translated("cannot use the lock in %s", self._home):
+            run_status = lock.Lock(lock.RUN_STATUS, timeout=LOCK_TIMEOUT, guild_home=self._home)
+        try:
+            run_status.acquire()
+        except lock.Timeout as e:
+            raise HomeUnavailable(f"another process has held {e.lock_file} for {LOCK_TIMEOUT:g} seconds") from e
+        except OSError as e:
+            raise HomeUnavailable(f"cannot use the lock in {self._home}: {e.strerror or e}") from e
+        try:
+            yield
+        finally:
+            run_status.release()
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except OSError as e:
+        raise HomeUnavailable(f"cannot list {folder}: {e.strerror or e}") from e
+
+
+def _read(run_dir: str) -> Staged | str:
+    try:
+        return rundir.read_staged(run_dir)
+    except BrokenRun as e:
+        return str(e)
+
+
+def _is_running_elsewhere(run_dir: str) -> bool:
+    if rundir.has(run_dir, "LOCK.remote"):
+        return True
+    pid = rundir.locked_by(run_dir)
+    # Steps and trials are runs too; those of our own runs descend from this process.
+    return pid is not None and bool(psutil.pid_exists(pid)) and not processes.is_below(pid, os.getpid())
+
+
+def _result(run_dir: str, exit_code: int) -> Result:
+    if not os.path.isdir(run_dir):
+        # Batches are deleted when they succeed; anything else was deleted by the user.
+        return Result(End.COMPLETED if exit_code == 0 else End.GONE, exit_code)
+    try:
+        status = rundir.attribute(run_dir, "exit_status")
+    except BrokenRun:
+        status = None
+    if not isinstance(status, int):
+        return Result(End.FAILED, exit_code)
+    if status == 0:
+        return Result(End.COMPLETED, 0)
+    return Result(End.TERMINATED if status < 0 else End.FAILED, status)
+
+
+@contextlib.contextmanager
+def _translated(message: str, *args: object) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise HomeUnavailable(f"{message % args}: {e.strerror or e}") from e
+
+
+def guild_home() -> str:
+    """Returns the Guild home of this process."""
+    return str(config.guild_home())

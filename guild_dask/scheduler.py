@@ -1,0 +1,99 @@
+"""The operation `dask:scheduler`: reads its flags, opens a cluster, works, and closes what it opened."""
+
+import contextlib
+import logging
+import os
+import queue
+import signal
+import sys
+
+import click
+
+from guild_dask import command, log
+from guild_dask.events import Event, StopAsked
+from guild_dask.settings import BadSetting, Settings, section_of, settings_for
+
+_log = logging.getLogger("guild")
+
+BAD_SETTING = 2
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@command.options_for_flags
+def main(**flags: str | None) -> None:
+    """Run staged runs in parallel on a Dask cluster. Guild runs this as `guild run dask:scheduler`."""
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    # Before the heavy imports, so that a stop in the first second is an orderly one, too.
+    _report_signals(events)
+    from guild_dask import cluster
+
+    section, unknown = section_of(cluster.configuration())
+    try:
+        settings = settings_for({name.replace("_", "-"): text for name, text in flags.items()}, section)
+        code = _run(settings, unknown, events)
+    except (BadSetting, cluster.ClusterError) as e:
+        click.echo(f"dask:scheduler: {e}", err=True)
+        code = BAD_SETTING
+    sys.exit(code)
+
+
+def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]") -> int:
+    from guild_dask import environment, processes, runs, scheduler_run
+    from guild_dask.loop import Identity, Loop
+    from guild_dask.output import OutputFollower
+
+    this_run = scheduler_run.this_run()
+    stream = log.OutputStream()
+    log.set_up(settings.loglevel, stream, this_run.path("dask.log"))
+    _log.info("Starting Dask scheduler")
+    for key in unknown:
+        _log.warning("Ignoring unknown key %r in section 'guild-dask' of Dask's configuration", key)
+    for part in settings.resources.unreadable:
+        _log.warning("%s", part)
+    this_run.look_like_a_batch()
+    process = processes.identity(os.getpid())
+    assert process is not None  # we are alive
+    processes.adopt_orphans()
+    identity = Identity(
+        this_run.id, process, environment.user_environment(os.environ), os.environ.get("CMD_DIR") or os.getcwd()
+    )
+    with contextlib.ExitStack() as closing:
+        opened = _open_cluster(settings, events)
+        closing.callback(opened.close)
+        closing.callback(_log.info, "Stopping Dask cluster")
+        follower = OutputFollower(this_run.path("run-output"), stream.write_bytes)
+        closing.callback(_log.info, "Stopping Dask scheduler")
+        closing.callback(follower.close)
+        Loop(settings, identity, runs.GuildHome(runs.guild_home()), opened, follower, events).run()
+    return 0
+
+
+def _open_cluster(settings: Settings, events: "queue.SimpleQueue[Event]"):  # type: ignore[no-untyped-def]
+    from guild_dask import cluster, resources
+
+    slots = settings.workers or cluster.default_workers()
+    wanted = settings.dashboard_address
+    dashboard = cluster.free_port(wanted) if wanted else None
+    given = f" with {slots} worker{'s' if slots > 1 else ''}" if settings.workers_given else ""
+    _log.info("Initializing cluster%s", given)
+    if wanted and dashboard and dashboard.port != wanted.port:
+        _log.warning("Port %d is in use; the dashboard is on the next free one", wanted.port)
+    opened = cluster.LocalCluster(slots, settings.resources.amounts, dashboard, events.put)
+    _log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
+    if settings.resources.amounts:
+        _log.info("Cluster resources: %s", resources.format_amounts(settings.resources.amounts))
+    return opened
+
+
+def _report_signals(events: "queue.SimpleQueue[Event]") -> None:
+    """Turns signals into events; SimpleQueue.put may be called while the loop is in the middle of a get."""
+
+    def report(number: int, _frame: object) -> None:
+        events.put(StopAsked(signal.Signals(number).name))
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, report)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Flags and configuration to one frozen Settings, or to an error that names flag, value and what is accepted."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from guild_dask.resources import Request, request_for_spec
+
+SECTION = "guild-dask"
+
+DEFAULT_DASHBOARD_PORT = 8787
+
+_YES = ("yes", "true", "on", "1", "y")
+# Guild passes `no` as an empty text where a flag has no type.
+_NO = ("no", "false", "off", "0", "n", "")
+_LOG_LEVELS = ("debug", "info", "warn", "error")
+_LOCAL = "127.0.0.1"
+
+
+class BadSetting(Exception):
+    """A flag or a key of the configuration has a value that is not accepted."""
+
+
+@dataclass(frozen=True)
+class DashboardAddress:
+    """Where the dashboard listens; port 0 is any free port."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that the user decides about a scheduler."""
+
+    workers: int | None = None  # None: one for each CPU
+    workers_given: bool = False  # by a flag, not by the configuration
+    resources: Request = Request({})
+    poll_interval: float = 10.0
+    run_once: bool = False
+    wait_for_running: bool = False
+    dashboard_address: DashboardAddress | None = DashboardAddress(_LOCAL, DEFAULT_DASHBOARD_PORT)
+    loglevel: str = "warn"
+
+
+def settings_for(flags: Mapping[str, str | None], configuration: Mapping[str, Any]) -> Settings:
+    """Returns the settings for flags as typed (None: not given) over the configuration's section.
+
+    Raises BadSetting for the first value that is not accepted.
+    """
+    values: dict[str, Any] = {}
+    for name, read in _READERS.items():
+        given = flags.get(name)
+        if given is not None:
+            values[name.replace("-", "_")] = _checked(read, given, f"{name}={given}")
+        elif configuration.get(name) is not None:
+            value = _as_text(configuration[name])
+            values[name.replace("-", "_")] = _checked(
+                read, value, f"{name}={value} in Dask's configuration ({SECTION})"
+            )
+    return Settings(**values, workers_given=flags.get("workers") is not None)
+
+
+def section_of(configuration: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Returns our section of Dask's whole configuration, and the keys in it that we do not know.
+
+    Dask writes keys from the environment with underscores, and keys from YAML as they are; the environment wins.
+    """
+    known: dict[str, Any] = {}
+    unknown = []
+    for section in (SECTION, SECTION.replace("-", "_")):
+        found = configuration.get(section)
+        if found is not None and not isinstance(found, Mapping):
+            unknown.append(str(found))
+            continue
+        for key, value in (found or {}).items():
+            name = str(key).replace("_", "-")
+            if name in _READERS:
+                known[name] = value
+            else:
+                unknown.append(str(key))
+    return known, unknown
+
+
+def flag_names() -> tuple[str, ...]:
+    """Returns the names of all flags."""
+    return tuple(_READERS)
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):  # resources: {gpu: 2}
+        return " ".join(f"{name}={amount}" for name, amount in value.items())
+    return str(value)
+
+
+def _checked(read: Any, text: str, source: str) -> Any:
+    try:
+        return read(text.strip())
+    except ValueError as e:
+        raise BadSetting(f"invalid value {source}: {e}") from e
+
+
+def _workers(text: str) -> int:
+    if not re.fullmatch(r"\d+", text, re.ASCII) or int(text) < 1:
+        raise ValueError("use a whole number of at least 1")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise ValueError("use a number of seconds above 0")
+    return seconds
+
+
+def _yes_or_no(text: str) -> bool:
+    if text.lower() in _YES:
+        return True
+    if text.lower() in _NO:
+        return False
+    raise ValueError("use yes or no")
+
+
+def _address(text: str) -> DashboardAddress | None:
+    if text.lower() in ("no", "false", "off", ""):
+        return None
+    host, _, port = text.rpartition(":")
+    if not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535 or not _is_host(host, ":" in text):
+        raise ValueError("use a port (8787), an address (0.0.0.0:8787), 0 for any free port, or no for none")
+    # As in Dask, ':8787' is that port on all interfaces; a port alone is on this machine only.
+    return DashboardAddress(host.strip("[]") or ("0.0.0.0" if ":" in text else _LOCAL), int(port))
+
+
+def _is_host(host: str, is_address: bool) -> bool:
+    return not host if not is_address else bool(re.fullmatch(r"[\w.-]*|\[[0-9a-fA-F:.%]+\]", host, re.ASCII))
+
+
+def _loglevel(text: str) -> str:
+    level = {"warning": "warn"}.get(text.lower(), text.lower())
+    if level not in _LOG_LEVELS:
+        raise ValueError(f"use one of {', '.join(_LOG_LEVELS)}")
+    return level
+
+
+_READERS = {
+    "workers": _workers,
+    "resources": request_for_spec,
+    "poll-interval": _seconds,
+    "run-once": _yes_or_no,
+    "wait-for-running": _yes_or_no,
+    "dashboard-address": _address,
+    "loglevel": _loglevel,
+}

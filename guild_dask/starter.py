@@ -1,0 +1,167 @@
+"""The process of one run's start: Guild's own `guild run --start RUN_DIR`, with a guard around it.
+
+Run as a file, by guild_dask.job: `python starter.py GATE CLAIM RUN_DIR GRACE`. It
+
+- waits at the gate until its own identity is in the claim, so that nobody can take it for dead while it lives;
+- marks the claim as started in the instant before Guild starts the operation's process, and not earlier;
+- on SIGTERM gives up if that instant has not come, and otherwise ends the operation and all that came from it;
+- ends what is left of a run that was stopped, in whatever session or process group it went.
+
+The operation's process itself is Guild's child, started as Guild starts it.
+"""
+
+import sys
+
+if __name__ == "__main__":
+    # A file that is run has its own folder first on the path, where our module names would hide the user's.
+    sys.path.pop(0)
+
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+import time
+from typing import Any
+
+# The exit code for "nothing was started". It means so only while the claim still says it, since an operation may exit
+# with the same code.
+NOT_STARTED = 75
+
+# Guild, too, asks an operation's own process first and its children five seconds later.
+CHILDREN_AFTER = 5.0
+
+_ROUND = 0.1
+
+
+class Operation:
+    """What this process knows of the operation that it starts."""
+
+    def __init__(self, run_dir: str, claim: pathlib.Path, grace: float) -> None:
+        self.run_id = os.path.basename(run_dir)
+        self.claim = claim
+        self.grace = grace
+        self.is_starting = False
+        self.is_stopping = False
+        self.ended = threading.Event()
+        self.exit_status: int | None = None
+        self._sweep = threading.Lock()
+
+    def begin(self) -> None:
+        """Is called in the instant before the operation's process is started."""
+        if self.is_stopping:
+            raise SystemExit(NOT_STARTED)
+        from guild_dask import claims
+
+        # A signal from here on finds a process to end, and does not break into the middle of starting it.
+        self.is_starting = True
+        if not claims.mark_started(self.claim):
+            self.is_starting = False
+            raise SystemExit(NOT_STARTED)
+
+    def end(self, exit_status: int) -> None:
+        """Is called when the operation's process has ended; those that it left may go on."""
+        if self.exit_status is None:
+            self.exit_status = exit_status
+            self.ended.set()
+            if exit_status < 0:
+                # Somebody stopped it, `guild stop` perhaps. Guild still waits for those that hold its output open.
+                self.stop_soon()
+
+    def on_signal(self, _number: int, _frame: object) -> None:
+        self.is_stopping = True
+        if not self.is_starting:
+            raise SystemExit(NOT_STARTED)
+        self.stop_soon()
+
+    def stop_soon(self) -> None:
+        threading.Thread(target=self.stop, daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends the operation and everything below this process: TERM first, KILL after the grace period."""
+        from guild_dask import processes
+
+        with self._sweep:
+            started = time.monotonic()
+            told = set()
+            while left := processes.descendants(os.getpid()):
+                chosen, number = self._next_to_end(left, time.monotonic() - started)
+                for process in chosen:
+                    if (process, number) not in told:
+                        told.add((process, number))
+                        processes.send(process, number)
+                # Waiting for a child here would take its exit status away from Guild.
+                threading.Event().wait(_ROUND)
+
+    def _next_to_end(self, left: list[Any], waited: float) -> tuple[list[Any], signal.Signals]:
+        from guild_dask import processes
+
+        if waited > self.grace:
+            return left, signal.SIGKILL
+        if self.ended.is_set() or waited > CHILDREN_AFTER:
+            # Children before parents, so that a Guild process among them can record how its run ended.
+            return processes.leaves(left), signal.SIGTERM
+        return processes.children(left, os.getpid()), signal.SIGTERM
+
+
+def popen_for(operation: Operation) -> type:
+    """Returns a Popen that tells the operation's own process from the others that Guild starts."""
+
+    class Popen(subprocess.Popen):  # type: ignore[type-arg]
+        is_operation = False
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            environ = kwargs.get("env") or {}
+            if environ.get("RUN_ID") == operation.run_id and not operation.is_starting:
+                operation.begin()
+                self.is_operation = True
+            super().__init__(*args, **kwargs)
+
+        def wait(self, timeout: float | None = None) -> int:
+            return self._noted(super().wait(timeout))
+
+        def poll(self) -> int | None:
+            status = super().poll()
+            return None if status is None else self._noted(status)
+
+        def _noted(self, exit_status: int) -> int:
+            if self.is_operation:
+                operation.end(exit_status)
+            return exit_status
+
+    return Popen
+
+
+def start_guild(run_dir: str) -> int:
+    """Does what `guild run --start RUN_DIR --yes` does, in this process, and returns its exit code."""
+    from guild import main_bootstrap
+
+    sys.argv = ["guild", "run", "--start", run_dir, "--yes"]
+    try:
+        main_bootstrap.main()
+    except SystemExit as e:
+        return e.code if isinstance(e.code, int) else int(e.code is not None)
+    return 0
+
+
+def main() -> int:
+    gate, claim, run_dir, grace = int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], float(sys.argv[4])
+    operation = Operation(run_dir, claim, grace)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, operation.on_signal)
+    with os.fdopen(gate, "rb", buffering=0) as opened:
+        if not opened.read(1):
+            return NOT_STARTED
+
+    from guild_dask import processes
+
+    processes.adopt_orphans()
+    subprocess.Popen = popen_for(operation)  # type: ignore[misc]
+    code = start_guild(run_dir)
+    if operation.is_stopping or (operation.exit_status or 0) < 0:
+        operation.stop()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
