@@ -82,11 +82,11 @@ class _Quiet:
         self.http_server = HTTPServer(self.http_application)
 
 
-class _QuietScheduler(_Quiet, Scheduler):
+class _QuietScheduler(_Quiet, Scheduler):  # type: ignore[misc]  # Dask is not typed
     """Dask's scheduler, with no port but the dashboard's."""
 
 
-class _QuietWorker(_Quiet, Worker):
+class _QuietWorker(_Quiet, Worker):  # type: ignore[misc]
     """Dask's worker, with no port at all."""
 
 
@@ -156,8 +156,12 @@ class LocalCluster:
         job.stop(run_id)
 
     def kill(self, run_id: str) -> None:
-        """Ends a running job at once."""
+        """Ends the processes of a running job at once."""
         job.kill(run_id)
+
+    def destroy(self, run_id: str) -> None:
+        """Ends a job that kill() has not ended."""
+        job.destroy(run_id)
 
     def close(self) -> None:
         """Closes the cluster. Jobs should have ended by now."""
@@ -189,10 +193,7 @@ def _spec_cluster(capacity: WorkerCapacity, dashboard: DashboardAddress | None) 
 
 def free_port(wanted: DashboardAddress) -> DashboardAddress:
     """Returns the address with the next port that is free on it; raises ClusterError if it cannot be listened on."""
-    if wanted.port == 0:
-        ports = [0]
-    else:
-        ports = [*range(wanted.port, min(wanted.port + 100, 65536)), 0]
+    ports = [*range(wanted.port, min(wanted.port + 100, 65536)), 0] if wanted.port else [0]
     for port in ports:
         try:
             if _is_free(wanted.host, port):

@@ -4,6 +4,7 @@ Elsewhere, and on file systems that tell nothing (changes made by another host),
 caller looks for itself.
 """
 
+import contextlib
 import ctypes
 import os
 import select
@@ -52,10 +53,9 @@ class Watcher:
 
     def wake(self) -> None:
         """Ends the present wait, or the next one if there is none."""
-        try:
+        # A full pipe means that there are wakes enough.
+        with contextlib.suppress(BlockingIOError):
             os.write(self._wake_write, b"!")
-        except BlockingIOError:
-            pass  # so many wakes are waiting that the pipe is full
 
 
 def _inotify() -> int | None:

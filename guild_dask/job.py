@@ -95,12 +95,17 @@ def stop(run_id: str) -> None:
 
 
 def kill(run_id: str) -> None:
-    """Ends the run's whole process tree at once."""
+    """Ends the run's processes at once; its starter is left to record that."""
     with _lock:
         process = _starters.get(run_id)
-    if process:
-        for descendant in processes.descendants(process.pid):
-            processes.send(descendant, signal.SIGKILL)
+    for descendant in processes.descendants(process.pid) if process else ():
+        processes.send(descendant, signal.SIGKILL)
+    _signal(run_id, signal.SIGTERM)
+
+
+def destroy(run_id: str) -> None:
+    """Ends the run's processes and its starter at once."""
+    kill(run_id)
     _signal(run_id, signal.SIGKILL)
 
 
@@ -113,7 +118,7 @@ def _signal(run_id: str, number: signal.Signals) -> None:
 
 
 def _end_orphans(starter_pid: int, job: Job) -> None:
-    """Ends what a starter that was killed left behind: nobody is there any more to read its output or record its end."""
+    """Ends what a starter that was killed left behind: nobody reads its output or records its end any more."""
     for process in processes.descendants(os.getpid()):
-        if processes.session(process.pid) == starter_pid or processes.variable(process, "RUN_ID") == job.run_id:
+        if processes.session(process.pid) == starter_pid or processes.variable_of(process.pid, "RUN_ID") == job.run_id:
             processes.send(process, signal.SIGKILL)

@@ -29,6 +29,7 @@ class Ledger:
     passed: Mapping[str, int] = field(default_factory=dict)  # run id -> how often a later run started before it
     attempts: dict[str, int] = field(default_factory=dict)  # run id -> how often it was claimed
     ends: Counter[End] = field(default_factory=Counter)
+    unsettled: dict[str, int] = field(default_factory=dict)  # run id -> exit code, where the home could not be written
     orphans: tuple[Claim, ...] = ()  # runs of dead schedulers that go on, on this machine
 
     def is_news(self, run_id: str, fact: object) -> bool:
@@ -40,7 +41,7 @@ class Ledger:
 
     def forget_all_but(self, run_ids: Iterable[str]) -> None:
         """Lets go of what is known about runs that no longer wait or run."""
-        kept = {*run_ids, *self.in_flight}
+        kept = {*run_ids, *self.in_flight, *self.unsettled}
         self.told = {run_id: fact for run_id, fact in self.told.items() if run_id.partition(" ")[0] in kept}
         self.attempts = {run_id: count for run_id, count in self.attempts.items() if run_id in kept}
 

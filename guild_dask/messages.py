@@ -14,8 +14,10 @@ def starting(run_id: str, asks: Mapping[str, float]) -> str:
     )
 
 
-def ended(run_id: str, result: Result) -> tuple[int, str]:
+def ended(run_id: str, result: Result, last_line: str = "") -> tuple[int, str]:
     """Returns the level and text for a run's end. A run that completed speaks for itself."""
+    if result.end is End.COULD_NOT_START:
+        return logging.WARNING, f"Run {run_id} could not be started (exit code {result.exit_code}): {last_line}"
     if result.end is End.FAILED:
         look = f"'guild cat --output {run_id[:8]}' shows its output"
         return logging.WARNING, f"Run {run_id} failed with exit code {result.exit_code} ({look})"
@@ -30,7 +32,7 @@ def ended(run_id: str, result: Result) -> tuple[int, str]:
 
 def summary(ends: Mapping[End, int], left: int, seconds: float) -> str:
     """Returns the last word of run-once: what came of the runs, and how long it took."""
-    failed = ends.get(End.FAILED, 0) + ends.get(End.GONE, 0)
+    failed = sum(ends.get(end, 0) for end in (End.FAILED, End.COULD_NOT_START, End.GONE))
     parts = [f"{ends.get(End.COMPLETED, 0)} run(s) completed", f"{failed} failed"]
     if ends.get(End.TERMINATED):
         parts.append(f"{ends[End.TERMINATED]} terminated")

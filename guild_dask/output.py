@@ -25,6 +25,7 @@ class _Followed:
         self.number = number
         self.file = file
         self.rest = b""
+        self.last_line = ""
 
 
 class OutputFollower:
@@ -50,16 +51,17 @@ class OutputFollower:
         self._watcher.wake()
         return str(path)
 
-    def finish(self, run_id: str) -> None:
-        """Forwards what is left of a run's output, and removes the file."""
+    def finish(self, run_id: str) -> str:
+        """Forwards what is left of a run's output, removes the file, and returns the last line."""
         with self._lock:
             followed = self._files.pop(run_id, None)
             if not followed:
-                return
+                return ""
             self._forward(followed, is_last=True)
             self._watcher.remove(followed.number)
             followed.file.close()
             followed.path.unlink(missing_ok=True)
+            return followed.last_line
 
     def close(self) -> None:
         """Forwards everything that has been written so far, and stops following."""
@@ -89,7 +91,12 @@ class OutputFollower:
             end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
             followed.rest = data[end:]
             if end:
-                self._emit(data[:end])
+                self._send(followed, data[:end])
         if is_last and followed.rest:
-            self._emit(followed.rest + b"\n")
+            self._send(followed, followed.rest + b"\n")
             followed.rest = b""
+
+    def _send(self, followed: _Followed, lines: bytes) -> None:
+        self._emit(lines)
+        last = lines.rstrip()[-1000:].splitlines()[-1:]
+        followed.last_line = last[0].decode("utf-8", "replace") if last else followed.last_line

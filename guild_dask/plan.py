@@ -219,7 +219,7 @@ def is_impossible(run: StagedRun, workers: Sequence[Worker]) -> Reason | None:
 
 
 def _best_room(rooms: Iterable[_Room], asks: Mapping[str, float]) -> _Room | None:
-    """Returns the room that the run may take and that has the least to spare, so that large gaps stay for large runs."""
+    """Returns the room that the run may take with the least to spare, so that large gaps stay for large runs."""
     able = [room for room in rooms if room.could_hold(asks) and room.may_take(asks)]
     return min(able, key=_spare) if able else None
 

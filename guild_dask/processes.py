@@ -1,5 +1,6 @@
 """Processes as the operating system sees them: who lives, since when, and who descends from whom."""
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -132,10 +133,10 @@ def session(pid: int) -> int | None:
         return None
 
 
-def variable(process: psutil.Process, name: str) -> str | None:
-    """Returns a variable of the environment that the process was started with, or None if we cannot see it."""
+def variable_of(pid: int, name: str) -> str | None:
+    """Returns a variable of the environment that a process was started with, or None if we cannot see it."""
     try:
-        value: str | None = process.environ().get(name)
+        value: str | None = psutil.Process(pid).environ().get(name)
     except (psutil.Error, OSError):
         return None
     return value
@@ -143,7 +144,5 @@ def variable(process: psutil.Process, name: str) -> str | None:
 
 def send(process: psutil.Process, number: signal.Signals) -> None:
     """Sends a signal to the process, if it is still that process."""
-    try:
+    with contextlib.suppress(psutil.Error, OSError):
         process.send_signal(number)
-    except (psutil.Error, OSError):
-        pass

@@ -34,7 +34,7 @@ class Amount(float):
         amount.text = text
         return amount
 
-    def __getnewargs__(self) -> tuple[float, str]:
+    def __getnewargs__(self) -> tuple[float, str]:  # type: ignore[override]  # a float has one argument, we have two
         return float(self), self.text
 
 

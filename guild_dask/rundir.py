@@ -7,6 +7,7 @@ for a few thousand of them.
 import os
 import pathlib
 import shlex
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,14 @@ def set_marker(run_dir: str, name: str) -> None:
     open(marker(run_dir, name), "w").close()
 
 
+def move_marker(run_dir: str, old: str, new: str) -> None:
+    """Turns one marker into another in a single step, which also works when the disk is full."""
+    try:
+        os.rename(marker(run_dir, old), marker(run_dir, new))
+    except FileNotFoundError:
+        set_marker(run_dir, new)
+
+
 def clear_marker(run_dir: str, name: str) -> None:
     """Takes a marker away, if it is there."""
     pathlib.Path(marker(run_dir, name)).unlink(missing_ok=True)
@@ -81,6 +90,14 @@ def read_staged(run_dir: str) -> Staged:
         raise BrokenRun("attribute 'tags' is not a list")
     specs = tuple(tag[len(TAG_PREFIX) :] for tag in map(str, tags) if tag.startswith(TAG_PREFIX))
     return Staged(os.path.basename(run_dir), run_dir, since, specs)
+
+
+def record_end(run_dir: str, exit_status: int) -> None:
+    """Records the end of a run whose Guild process died before it could."""
+    for name, value in (("exit_status", exit_status), ("stopped", time.time_ns() // 1000)):
+        with open(_attribute_path(run_dir, name), "w", encoding="utf-8") as f:
+            f.write(f"{value}\n")
+    clear_marker(run_dir, "LOCK")
 
 
 def signature(run_dir: str) -> tuple[int, ...]:

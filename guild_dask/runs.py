@@ -29,6 +29,7 @@ class End(enum.Enum):
 
     COMPLETED = "completed"
     FAILED = "failed"
+    COULD_NOT_START = "could not start"
     TERMINATED = "terminated"
     STAGED_AGAIN = "staged again"
     GONE = "gone"
@@ -48,6 +49,14 @@ class Listing:
 
     staged: tuple[Staged, ...]
     broken: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """The runs that were claimed, and why it stopped before the end, if it did."""
+
+    runs: tuple[Staged, ...]
+    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,23 +99,31 @@ class GuildHome:
         folders = ((name, os.path.join(self.runs_dir, name)) for name in _names(self.runs_dir) if name not in own)
         return [name for name, run_dir in folders if _is_running_elsewhere(run_dir) and not rundir.is_queue(run_dir)]
 
-    def claim(self, wanted: Iterable[tuple[Staged, claims.Claim]]) -> list[Staged]:
-        """Takes runs out of the queue, each with its claim, and returns those that were still there, unchanged.
+    def claim(self, wanted: Iterable[tuple[Staged, claims.Claim]]) -> Claimed:
+        """Takes runs out of the queue, each with its claim; those that somebody took, deleted or tagged anew are left.
 
-        All of them take the lock once. A run that somebody else took, deleted or tagged anew in the meantime is left.
+        All of them take the lock once.
         """
-        taken = []
+        taken: list[Staged] = []
+        wanted = list(wanted)
+        if not wanted:
+            return Claimed(())
         with self._lock():
             for run, claim in wanted:
                 if not self._is_unchanged(run):
                     continue
-                # In this order a crash at any point leaves a run that is staged, or claimed by a dead owner.
-                with _translated("cannot claim run %s", run.id):
+                try:
+                    # In this order a crash at any point leaves a run that is staged, or claimed by a dead owner.
                     claims.write(self.claims_folder, claim)
-                    rundir.set_marker(run.dir, "PENDING")
-                    rundir.clear_marker(run.dir, "STAGED")
-                taken.append(run)
-        return taken
+                    os.rename(rundir.marker(run.dir, "STAGED"), rundir.marker(run.dir, "PENDING"))
+                except FileNotFoundError:
+                    claims.remove(self.claims_folder, run.id)
+                except OSError as e:
+                    claims.remove(self.claims_folder, run.id)
+                    return Claimed(tuple(taken), f"cannot claim run {run.id}: {e.strerror or e}")
+                else:
+                    taken.append(run)
+        return Claimed(tuple(taken))
 
     def _is_unchanged(self, run: Staged) -> bool:
         try:
@@ -124,10 +141,6 @@ class GuildHome:
         """Tells whether the run's directory is still there."""
         return os.path.isdir(run.dir)
 
-    def is_staged(self, run: Staged) -> bool:
-        """Tells whether the run still waits."""
-        return rundir.has(run.dir, "STAGED")
-
     def settle(self, run_id: str, exit_code: int, may_stage_again: bool) -> Result:
         """Returns how the attempt at a claimed run ended, after taking its claim away.
 
@@ -139,40 +152,44 @@ class GuildHome:
             self._stage_again(run_dir)
             return Result(End.STAGED_AGAIN)
         with self._lock(), _translated("cannot settle run %s", run_id):
-            if os.path.isdir(run_dir):
-                rundir.clear_marker(run_dir, "PENDING")
+            result = self._end(run_dir, started, exit_code)
             claims.remove(self.claims_folder, run_id)
-        if os.path.isdir(run_dir) and (exit_code < 0 or not started):
-            # An exit status in the directory would be that of an earlier start.
-            return Result(End.FAILED, exit_code)
+        return result
+
+    def _end(self, run_dir: str, started: bool, exit_code: int) -> Result:
+        if not os.path.isdir(run_dir):
+            # Batches are deleted when they succeed; anything else was deleted by the user.
+            return Result(End.COMPLETED if exit_code == 0 else End.GONE, exit_code)
+        rundir.clear_marker(run_dir, "PENDING")
+        if not started:
+            return Result(End.COULD_NOT_START, exit_code)
+        if exit_code < 0:
+            rundir.record_end(run_dir, exit_code)
         return _result(run_dir, exit_code)
 
     def _stage_again(self, run_dir: str) -> None:
         run_id = os.path.basename(run_dir)
         with self._lock(), _translated("cannot stage run %s again", run_id):
-            rundir.set_marker(run_dir, "STAGED")
-            rundir.clear_marker(run_dir, "PENDING")
+            rundir.move_marker(run_dir, "PENDING", "STAGED")
             claims.remove(self.claims_folder, run_id)
 
     def recover(self) -> Recovered:
         """Looks after claims whose scheduler is dead: stages again what never started, and finds what still runs."""
         staged_again, orphans = [], []
         for found in claims.all_claims(self.claims_folder):
+            run_dir = os.path.join(self.runs_dir, found.run_id)
             claim = found.claim
             # None is another host, where we cannot see whether a process lives.
             if claim and processes.is_alive(claim.scheduler) is not False:
                 continue
-            if claim and processes.is_alive(claim.owner):
+            if claim and (processes.is_alive(claim.owner) or _is_operation_alive(run_dir)):
                 orphans.append(claim)
-            elif found.is_started or not self._is_pending(found.run_id):
+            elif found.is_started or not rundir.has(run_dir, "PENDING"):
                 claims.remove(self.claims_folder, found.run_id)
             else:
-                self._stage_again(os.path.join(self.runs_dir, found.run_id))
+                self._stage_again(run_dir)
                 staged_again.append(found.run_id)
         return Recovered(tuple(staged_again), tuple(orphans))
-
-    def _is_pending(self, run_id: str) -> bool:
-        return rundir.has(os.path.join(self.runs_dir, run_id), "PENDING")
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
@@ -214,10 +231,13 @@ def _is_running_elsewhere(run_dir: str) -> bool:
     return pid is not None and bool(psutil.pid_exists(pid)) and not processes.is_below(pid, os.getpid())
 
 
+def _is_operation_alive(run_dir: str) -> bool:
+    """Tells whether the operation's own process lives on without the one that started it."""
+    pid = rundir.locked_by(run_dir)
+    return pid is not None and processes.variable_of(pid, "RUN_ID") == os.path.basename(run_dir)
+
+
 def _result(run_dir: str, exit_code: int) -> Result:
-    if not os.path.isdir(run_dir):
-        # Batches are deleted when they succeed; anything else was deleted by the user.
-        return Result(End.COMPLETED if exit_code == 0 else End.GONE, exit_code)
     try:
         status = rundir.attribute(run_dir, "exit_status")
     except BrokenRun:

@@ -39,7 +39,7 @@ def main(**flags: str | None) -> None:
 
 def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]") -> int:
     from guild_dask import environment, processes, runs, scheduler_run
-    from guild_dask.loop import Identity, Loop
+    from guild_dask.loop import Identity, Loop, Surroundings
     from guild_dask.output import OutputFollower
 
     this_run = scheduler_run.this_run()
@@ -64,7 +64,8 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         follower = OutputFollower(this_run.path("run-output"), stream.write_bytes)
         closing.callback(_log.info, "Stopping Dask scheduler")
         closing.callback(follower.close)
-        Loop(settings, identity, runs.GuildHome(runs.guild_home()), opened, follower, events).run()
+        home = runs.GuildHome(runs.guild_home())
+        Loop(settings, Surroundings(identity, home, opened, follower, events)).run()
     return 0
 
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from guild_dask.resources import Request, request_for_spec
@@ -37,7 +37,7 @@ class Settings:
 
     workers: int | None = None  # None: one for each CPU
     workers_given: bool = False  # by a flag, not by the configuration
-    resources: Request = Request({})
+    resources: Request = field(default_factory=lambda: Request({}))
     poll_interval: float = 10.0
     run_once: bool = False
     wait_for_running: bool = False
@@ -110,6 +110,10 @@ def _workers(text: str) -> int:
     return int(text)
 
 
+def _resources(text: str) -> Request:
+    return request_for_spec(text) if text else Request({})
+
+
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -151,7 +155,7 @@ def _loglevel(text: str) -> str:
 
 _READERS = {
     "workers": _workers,
-    "resources": request_for_spec,
+    "resources": _resources,
     "poll-interval": _seconds,
     "run-once": _yes_or_no,
     "wait-for-running": _yes_or_no,

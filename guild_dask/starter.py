@@ -156,7 +156,7 @@ def main() -> int:
     from guild_dask import processes
 
     processes.adopt_orphans()
-    subprocess.Popen = popen_for(operation)  # type: ignore[misc]
+    subprocess.Popen = popen_for(operation)  # type: ignore[assignment, misc]
     code = start_guild(run_dir)
     if operation.is_stopping or (operation.exit_status or 0) < 0:
         operation.stop()
