@@ -22,6 +22,7 @@ _SET_BY_GUILD = frozenset(
         "LOG_LEVEL",
         "NO_RUN_OUTPUT",
         "PROJECT_DIR",
+        "PYTHONPATH",
         "RUN_DIR",
         "RUN_ID",
     )

@@ -78,7 +78,7 @@ def _open_cluster(settings: Settings, events: "queue.SimpleQueue[Event]"):  # ty
     given = f" with {slots} worker{'s' if slots > 1 else ''}" if settings.workers_given else ""
     _log.info("Initializing cluster%s", given)
     if wanted and dashboard and dashboard.port != wanted.port:
-        _log.warning("Port %d is in use; the dashboard is on the next free one", wanted.port)
+        _log.warning("Port %d is in use, so the dashboard takes the next free one", wanted.port)
     opened = cluster.LocalCluster(slots, settings.resources.amounts, dashboard, events.put)
     _log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
     if settings.resources.amounts:
