@@ -165,6 +165,7 @@ class LocalCluster:
 
     def close(self) -> None:
         """Closes the cluster. Jobs should have ended by now."""
+        job.close()
         self._opened.close()
 
 

@@ -4,6 +4,7 @@ Runs in a thread of a Dask worker, and knows nothing of Dask. The starter is a p
 Ctrl-C in the scheduler's terminal does not reach it, and it outlives a scheduler that is killed.
 """
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -12,8 +13,9 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from guild_dask import claims, processes, starter
+from guild_dask import claims, processes, starter, warm
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,17 @@ class Ended:
     exit_code: int
 
 
-_starters: dict[str, "subprocess.Popen[bytes]"] = {}
+class Starter(Protocol):
+    """The process of one run's start, ours or forked from a template."""
+
+    pid: int
+
+    def wait(self) -> int:
+        """Returns the exit code, or minus the signal that killed it."""
+
+
+_template = warm.Template()
+_starters: dict[str, processes.ProcessIdentity] = {}
 _refused: set[str] = set()
 _lock = threading.Lock()
 
@@ -59,34 +71,53 @@ def run(job: Job) -> Ended:
             _refused.discard(job.run_id)
 
 
-def _start(job: Job) -> "subprocess.Popen[bytes]":
+def _start(job: Job) -> Starter:
     """Returns the starter, which waits at its gate until its identity is in the claim."""
     gate, opener = os.pipe()
-    path = claims.path(pathlib.Path(job.claims_folder), job.run_id)
-    command = [sys.executable, "-u", starter.__file__, str(gate), str(path), job.run_dir, str(job.grace)]
     try:
         with open(job.output, "ab") as output:
-            process = subprocess.Popen(
-                command,
-                cwd=job.directory if os.path.isdir(job.directory) else job.run_dir,
-                env=dict(job.environ),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=(gate,),
-                start_new_session=True,
-            )
-        owner = processes.identity(process.pid)
+            starting = _warm(job, gate, output.fileno()) or _cold(job, gate, output.fileno())
+        owner = processes.identity(starting.pid)
         with _lock:
-            _starters[job.run_id] = process
             may_start = owner is not None and job.run_id not in _refused
+            if owner:
+                _starters[job.run_id] = owner
         if owner and may_start:
             claims.write(pathlib.Path(job.claims_folder), replace(job.claim, owner=owner))
             os.write(opener, b"!")
     finally:
         os.close(gate)
         os.close(opener)  # a starter at a closed gate ends without starting anything
-    return process
+    return starting
+
+
+def _warm(job: Job, gate: int, output: int) -> Starter | None:
+    claim = claims.path(pathlib.Path(job.claims_folder), job.run_id)
+    request = warm.Request(job.run_dir, claim, _directory(job), job.environ, job.grace)
+    return _template.start(request, gate, output)
+
+
+def _cold(job: Job, gate: int, output: int) -> Starter:
+    claim = claims.path(pathlib.Path(job.claims_folder), job.run_id)
+    return subprocess.Popen(
+        [sys.executable, "-u", starter.__file__, str(gate), str(claim), job.run_dir, str(job.grace)],
+        cwd=_directory(job),
+        env=dict(job.environ),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        pass_fds=(gate,),
+        start_new_session=True,
+    )
+
+
+def _directory(job: Job) -> str:
+    return job.directory if os.path.isdir(job.directory) else job.run_dir
+
+
+def close() -> None:
+    """Ends the template process of this worker. Runs go on."""
+    _template.close()
 
 
 def stop(run_id: str) -> None:
@@ -97,8 +128,8 @@ def stop(run_id: str) -> None:
 def kill(run_id: str) -> None:
     """Ends the run's processes at once; its starter is left to record that."""
     with _lock:
-        process = _starters.get(run_id)
-    for descendant in processes.descendants(process.pid) if process else ():
+        starting = _starters.get(run_id)
+    for descendant in processes.descendants(starting.pid) if starting else ():
         processes.send(descendant, signal.SIGKILL)
     _signal(run_id, signal.SIGTERM)
 
@@ -112,9 +143,10 @@ def destroy(run_id: str) -> None:
 def _signal(run_id: str, number: signal.Signals) -> None:
     with _lock:
         _refused.add(run_id)
-        process = _starters.get(run_id)
-        if process and process.poll() is None:
-            process.send_signal(number)
+        starting = _starters.get(run_id)
+    if starting and processes.is_alive(starting):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(starting.pid, number)
 
 
 def _end_orphans(starter_pid: int, job: Job) -> None:

@@ -69,7 +69,7 @@ class NoSingleWorker:
 
 @dataclass(frozen=True)
 class NoWorker:
-    """There is no worker at all at the moment."""
+    """There is no worker at all at the moment, or none that has slots."""
 
     def __str__(self) -> str:
         return "waits for a worker"
@@ -136,8 +136,9 @@ class _Room:
         self.kept: Mapping[str, float] = {}
 
     def could_hold(self, asks: Mapping[str, float]) -> bool:
+        # These are no sums, so there is no rounding error: Dask compares them exactly, too.
         total = self.worker.total
-        return self.worker.slots > 0 and all(fits(amount, total.get(name, 0.0)) for name, amount in asks.items())
+        return all(name in total and amount <= total[name] for name, amount in asks.items())
 
     def has_room(self, asks: Mapping[str, float]) -> bool:
         return self.slots > 0 and all(fits(amount, self.free[name]) for name, amount in asks.items())
@@ -182,7 +183,7 @@ def plan(
     patience: int = PATIENCE,
 ) -> Plan:
     """Returns the starts that fit now, in order, and a reason for every other run."""
-    rooms = [_Room(worker) for worker in workers]
+    rooms = _rooms(workers)
     before = passed or {}
     passes = _Passes()
     starts: list[tuple[StagedRun, str]] = []
@@ -215,7 +216,11 @@ def _kind(run: StagedRun) -> Kind:
 
 def is_impossible(run: StagedRun, workers: Sequence[Worker]) -> Reason | None:
     """Returns why the run could not start on these workers even if all of them were idle, if so."""
-    return _impossible([_Room(worker) for worker in workers], dict(_kind(run)))
+    return _impossible(_rooms(workers), dict(_kind(run)))
+
+
+def _rooms(workers: Iterable[Worker]) -> list[_Room]:
+    return [_Room(worker) for worker in workers if worker.slots > 0]
 
 
 def _best_room(rooms: Iterable[_Room], asks: Mapping[str, float]) -> _Room | None:
@@ -270,6 +275,6 @@ def _impossible(rooms: Sequence[_Room], asks: Mapping[str, float]) -> Reason | N
         return NotDefined(undefined)
     for name in sorted(asks):
         largest = max(room.worker.total.get(name, 0.0) for room in rooms)
-        if not fits(asks[name], largest):
+        if asks[name] > largest:
             return TooLarge(name, asks[name], largest)
     return NoSingleWorker(tuple(sorted(asks)))

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 # A sum of user-typed fractions (0.1 + 0.2) may miss its decimal value by a rounding error. Amounts closer than this
-# to each other, relative to the larger one, are the same amount.
+# to each other are the same amount; the relative one is small enough to tell each byte of hundreds of gigabytes.
 TOLERANCE = 1e-9
+RELATIVE_TOLERANCE = 1e-12
 
 ACCEPTED_AMOUNTS = "a number of at least 0 such as 4, 2.5 or 5e9, or a size such as 8GB or 16GiB"
 
-_AMOUNT = re.compile(r"\+?((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
+_AMOUNT = re.compile(r"\+?((?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
+_NEEDS_QUOTES = re.compile(r"[\s\"'\\]")
 
 # The units that Dask's parse_bytes reads: kB, KiB, k and Ki alike for each power, in any case.
 _UNITS = {"": 1, "b": 1}
@@ -75,8 +77,8 @@ def request_for_spec(spec: str) -> Request:
     """Returns the amounts of one spec: pairs of NAME=VALUE with white space between them."""
     try:
         parts = shlex.split(spec)
-    except ValueError:
-        return Request({}, (Unreadable(spec, spec, "a quote is opened and not closed"),))
+    except ValueError as e:  # "No closing quotation", or "No escaped character" after a backslash at the end
+        return Request({}, (Unreadable(spec, spec, f"{str(e).lower()}; parts must be in format KEY=VAL"),))
     if not parts:
         return Request({}, (Unreadable(spec, spec, "it is empty; parts must be in format KEY=VAL"),))
     amounts: dict[str, float] = {}
@@ -120,17 +122,21 @@ def format_amount(amount: float) -> str:
     """Returns the amount as it was typed, or else in the shortest exact form."""
     if isinstance(amount, Amount):
         return amount.text
-    return str(int(amount)) if amount.is_integer() and abs(amount) < 1e15 else repr(float(amount))
+    return str(int(amount)) if float(amount).is_integer() and abs(amount) < 1e15 else repr(float(amount))
 
 
 def format_amounts(amounts: Mapping[str, float]) -> str:
-    """Returns `bar=1 foo=2.5`, in the order of names."""
-    return " ".join(f"{name}={format_amount(amounts[name])}" for name in sorted(amounts))
+    """Returns `bar=1 foo=2.5`, in the order of names; request_for_spec reads it back."""
+    return " ".join(_quoted(f"{name}={format_amount(amounts[name])}") for name in sorted(amounts))
+
+
+def _quoted(part: str) -> str:
+    return shlex.quote(part) if _NEEDS_QUOTES.search(part) else part
 
 
 def fits(asked: float, free: float) -> bool:
     """Tells whether that much is free, rounding errors of sums aside."""
-    return asked <= free or math.isclose(asked, free, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    return asked <= free or math.isclose(asked, free, rel_tol=RELATIVE_TOLERANCE, abs_tol=TOLERANCE)
 
 
 def remaining(free: Mapping[str, float], taken: Mapping[str, float]) -> dict[str, float]:

@@ -144,8 +144,8 @@ def start_guild(run_dir: str) -> int:
     return 0
 
 
-def main() -> int:
-    gate, claim, run_dir, grace = int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], float(sys.argv[4])
+def run(gate: int, claim: pathlib.Path, run_dir: str, grace: float) -> int:
+    """Waits at the gate, starts the run, waits for its end, and returns Guild's exit code or NOT_STARTED."""
     operation = Operation(run_dir, claim, grace)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, operation.on_signal)
@@ -164,4 +164,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        code = run(int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], float(sys.argv[4]))
+    except SystemExit as e:
+        code = int(e.code or 0)
+    sys.exit(code)

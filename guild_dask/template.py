@@ -1,0 +1,110 @@
+"""A process that has Guild loaded and forks a starter for each run, so that a start does not import Guild again.
+
+Run as a file, by guild_dask.warm: `python template.py SOCKET`. It has one thread and holds no state but loaded
+modules. Each request comes with three descriptors: the starter's gate, its output, and a pipe for its exit code. The
+answer is the starter's process id. When the other end closes the socket, or dies, the template ends; its starters go
+on.
+"""
+
+import sys
+
+if __name__ == "__main__":
+    # A file that is run has its own folder first on the path, where our module names would hide the user's.
+    sys.path.pop(0)
+
+import contextlib
+import importlib
+import json
+import os
+import pathlib
+import signal
+import socket
+from typing import Any
+
+from guild_dask import starter
+
+# What a start imports one after the other, at the latest when the first line of output comes.
+_LOADED_BEFOREHAND = (
+    "guild.main_bootstrap",
+    "guild.main",
+    "guild.commands.main",
+    "guild.commands.run",
+    "guild.commands.run_impl",
+    "guild.commands.main_impl",
+    "guild.summary",
+    "guild.plugin",
+    "absl.logging",
+    "tensorboard.summary.writer.event_file_writer",
+    "tensorboard.compat.proto.summary_pb2",
+    "guild_dask.processes",
+    "guild_dask.claims",
+)
+
+_LENGTH = 8
+_DESCRIPTORS = 3
+
+
+def load() -> None:
+    """Imports what starts need. A module that cannot be imported here will say so when a run needs it."""
+    for name in _LOADED_BEFOREHAND:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def serve(requests: socket.socket) -> None:
+    """Forks a starter for each request until the socket closes."""
+    # Nobody waits for the starters: their exit codes come through their pipes.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while received := _receive(requests):
+        request, descriptors = received
+        pid = os.fork()
+        if pid == 0:
+            requests.close()
+            _become_starter(request, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        requests.sendall(pid.to_bytes(_LENGTH, "big"))
+
+
+def _receive(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    head, descriptors, _, _ = socket.recv_fds(requests, _LENGTH, _DESCRIPTORS)
+    if len(head) < _LENGTH or len(descriptors) < _DESCRIPTORS:
+        return None
+    body = b""
+    length = int.from_bytes(head, "big")
+    while len(body) < length:
+        part = requests.recv(length - len(body))
+        if not part:
+            return None
+        body += part
+    request: dict[str, Any] = json.loads(body)
+    return request, descriptors
+
+
+def _become_starter(request: dict[str, Any], descriptors: list[int]) -> None:
+    """Turns the forked process into what a new one would be, runs the starter, and ends. Does not return."""
+    gate, output, result = descriptors
+    code = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+        os.chdir(request["directory"])
+        os.environ.clear()
+        os.environ.update(request["environ"])
+        code = starter.run(gate, pathlib.Path(request["claim"]), request["run_dir"], request["grace"])
+    except SystemExit as e:
+        code = e.code if isinstance(e.code, int) else 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.write(result, str(code).encode())
+        os._exit(code & 0xFF)
+
+
+if __name__ == "__main__":
+    load()
+    serve(socket.socket(fileno=int(sys.argv[1])))

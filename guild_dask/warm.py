@@ -1,0 +1,121 @@
+"""Starters from a template process that has Guild loaded; one template for each worker process.
+
+Where there is none (macOS, where a fork of a loaded process is not safe) or it died, start() returns None, and the
+caller starts a starter of its own.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from guild_dask import template
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a starter needs to know."""
+
+    run_dir: str
+    claim: pathlib.Path
+    directory: str
+    environ: Mapping[str, str]
+    grace: float
+
+    def encoded(self) -> bytes:
+        data = {
+            "run_dir": self.run_dir,
+            "claim": str(self.claim),
+            "directory": self.directory,
+            "environ": dict(self.environ),
+            "grace": self.grace,
+        }
+        return json.dumps(data).encode()
+
+
+class WarmStarter:
+    """A starter that was forked from a template. It is not our child: its exit code comes through a pipe."""
+
+    def __init__(self, pid: int, result: BinaryIO) -> None:
+        self.pid = pid
+        self._result = result
+
+    def wait(self) -> int:
+        """Returns the exit code, or minus nine if it was killed before it could tell one."""
+        with self._result:
+            text = self._result.read()
+        return int(text) if text else -signal.SIGKILL
+
+
+class Template:
+    """The template process of this process, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._environ: Mapping[str, str] = {}
+
+    def start(self, request: Request, gate: int, output: int) -> WarmStarter | None:
+        """Forks a starter, or returns None if there is no template to fork it from."""
+        if sys.platform != "linux":
+            return None
+        result, told = os.pipe()
+        try:
+            with self._lock:
+                pid = self._ask(request, [gate, output, told])
+        except OSError:
+            self.close()
+            pid = 0
+        finally:
+            os.close(told)
+        if not pid:
+            os.close(result)
+            return None
+        return WarmStarter(pid, os.fdopen(result, "rb"))
+
+    def _ask(self, request: Request, descriptors: list[int]) -> int:
+        connection = self._connection(request.environ)
+        body = request.encoded()
+        socket.send_fds(connection, [len(body).to_bytes(8, "big")], descriptors)
+        connection.sendall(body)
+        return int.from_bytes(connection.recv(8), "big")
+
+    def _connection(self, environ: Mapping[str, str]) -> socket.socket:
+        if self._socket is None or self._environ != environ:
+            self._open(environ)
+        assert self._socket is not None
+        return self._socket
+
+    def _open(self, environ: Mapping[str, str]) -> None:
+        """Starts a template with the environment of the runs, since Guild reads some of it when it is loaded."""
+        self._close()
+        ours, its = socket.socketpair()
+        with its:
+            self._process = subprocess.Popen(
+                [sys.executable, "-u", template.__file__, str(its.fileno())],
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                pass_fds=(its.fileno(),),
+                start_new_session=True,
+            )
+        self._socket, self._environ = ours, environ
+
+    def close(self) -> None:
+        """Ends the template; starters that it forked go on."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self._socket:
+            self._socket.close()
+        if self._process:
+            self._process.wait()
+        self._socket = self._process = None
