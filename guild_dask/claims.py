@@ -60,12 +60,16 @@ def path(folder: pathlib.Path, run_id: str) -> pathlib.Path:
 
 
 def write(folder: pathlib.Path, claim: Claim) -> pathlib.Path:
-    """Writes the claim so that a reader sees all of it or nothing, and returns its path."""
+    """Writes the claim so that a reader sees all of it or nothing, and returns its path.
+
+    A claim on a run that is staged again replaces whatever is left of an earlier one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     target = path(folder, claim.run_id)
     draft = folder / f".{claim.run_id}.{os.getpid()}"
     try:
         draft.write_text(json.dumps(claim.as_data()))
+        target.with_suffix(STARTED).unlink(missing_ok=True)
         os.replace(draft, target)
     except OSError:
         draft.unlink(missing_ok=True)

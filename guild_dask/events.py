@@ -20,10 +20,17 @@ class JobLost:
 
 
 @dataclass(frozen=True)
+class RunStaged:
+    """A run was staged just now."""
+
+    run_id: str
+
+
+@dataclass(frozen=True)
 class StopAsked:
     """A signal asked the scheduler to stop."""
 
     signal_name: str
 
 
-Event = JobEnded | JobLost | StopAsked
+Event = JobEnded | JobLost | RunStaged | StopAsked

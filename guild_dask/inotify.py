@@ -14,6 +14,7 @@ import sys
 MODIFIED = 0x2
 MOVED_TO = 0x80
 CREATED = 0x100
+DELETED = 0x200
 
 _EVENT = struct.Struct("iIII")
 

@@ -10,6 +10,9 @@ from guild_dask.resources import remaining
 from guild_dask.rundir import Staged
 from guild_dask.runs import End
 
+# Where `told` has what was last said about having nothing to do.
+WAITING = "waiting"
+
 
 @dataclass(frozen=True)
 class Flight:
@@ -42,7 +45,7 @@ class Ledger:
     def forget_all_but(self, run_ids: Iterable[str]) -> None:
         """Lets go of what is known about runs that no longer wait or run."""
         kept = {*run_ids, *self.in_flight, *self.unsettled}
-        self.told = {run_id: fact for run_id, fact in self.told.items() if run_id.partition(" ")[0] in kept}
+        self.told = {run_id: fact for run_id, fact in self.told.items() if run_id in kept or run_id == WAITING}
         self.attempts = {run_id: count for run_id, count in self.attempts.items() if run_id in kept}
 
     def free(self, name: str, slots: int, total: Mapping[str, float], counts_orphans: bool) -> Worker:

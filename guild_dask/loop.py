@@ -1,7 +1,8 @@
 """The loop: look, plan, claim, submit, wait for one event, settle.
 
-It has one place where it waits, on one queue. Three sources put events there: Dask's callbacks (a job ended), the
-signal handlers (stop), and the clock (the queue's timeout, which makes it look at the runs directory again).
+It has one place where it waits, on one queue. What ends the wait: Dask's callbacks (a job ended), the
+signal handlers (stop), the watcher (a run was staged), and the clock (the queue's timeout, which makes it look at the
+whole runs directory again).
 """
 
 import logging
@@ -13,13 +14,14 @@ from dataclasses import dataclass
 from guild_dask import job, messages
 from guild_dask.claims import Claim
 from guild_dask.cluster import LocalCluster
-from guild_dask.events import Event, JobEnded, JobLost, StopAsked
-from guild_dask.ledger import Flight, Ledger
+from guild_dask.events import Event, JobEnded, JobLost, RunStaged, StopAsked
+from guild_dask.ledger import WAITING, Flight, Ledger
+from guild_dask.listing import HomeUnavailable, Listing
 from guild_dask.output import OutputFollower
 from guild_dask.plan import IMPOSSIBLE, Worker, plan
 from guild_dask.processes import ProcessIdentity
 from guild_dask.rundir import Staged, working_directory
-from guild_dask.runs import End, GuildHome, HomeUnavailable
+from guild_dask.runs import End, GuildHome
 from guild_dask.settings import Settings
 from guild_dask.starter import NOT_STARTED
 from guild_dask.waiting import WaitingRuns
@@ -68,8 +70,10 @@ class Loop:
         self._follower = surroundings.follower
         self._events = surroundings.events
         self._ledger = Ledger()
-        self._waiting = WaitingRuns(self._home, self._ledger)
+        self._waiting = WaitingRuns(self._ledger)
         self._next_look = 0.0
+        self._changed: set[str] = set()  # runs that were staged since the last look
+        self._is_blocked = False  # by runs of others, with wait-for-running
         self._is_unavailable = False
         self._may_start_later = False
         self._stop: StopAsked | None = None
@@ -93,7 +97,7 @@ class Loop:
     def _is_done(self) -> bool:
         """Tells whether run-once has nothing left to do: no run is on its way, and no waiting one could ever start."""
         idle = not self._ledger.in_flight and not self._ledger.unsettled and not self._is_unavailable
-        return self._settings.run_once and idle and not self._waiting.is_blocked and not self._may_start_later
+        return self._settings.run_once and idle and not self._is_blocked and not self._may_start_later
 
     # Look and start
 
@@ -103,6 +107,8 @@ class Loop:
             # Before run-once ends, it looks for what its own runs have staged.
             if time.monotonic() >= self._next_look or (self._settings.run_once and not self._ledger.in_flight):
                 self._look()
+            elif self._changed:
+                self._take_in(self._home.staged_after(self._changed))
             self._start_what_fits()
         except HomeUnavailable as e:
             self._next_look = time.monotonic() + self._settings.poll_interval
@@ -122,8 +128,20 @@ class Loop:
         for run_id in recovered.staged_again:
             log.info("Staged run %s again (its scheduler died before it started)", run_id)
         self._ledger.orphans = recovered.orphans
-        own = [*self._ledger.in_flight, self._identity.run_id] if self._settings.wait_for_running else None
-        self._waiting.look(self._workers(), own)
+        self._take_in(self._home.staged())
+
+    def _take_in(self, listing: Listing) -> None:
+        """Takes in a look at the runs directory, and says what is new."""
+        self._changed.clear()
+        self._waiting.update(listing)
+        running = []
+        if self._settings.wait_for_running and self._waiting:
+            running = self._home.running_elsewhere([*self._ledger.in_flight, self._identity.run_id])
+        self._is_blocked = bool(running)
+        if running:
+            self._waiting.tell_blocked(running)
+        else:
+            self._waiting.tell_places(self._workers())
 
     def _workers(self) -> list[Worker]:
         return [
@@ -133,9 +151,12 @@ class Loop:
 
     def _start_what_fits(self) -> None:
         """Claims and submits what fits now. Where a run was not to be had any more, it looks and plans again."""
-        while not self._waiting.is_blocked:
-            waiting = [run for run in self._waiting.runs() if self._ledger.attempts.get(run.id, 0) < MOST_STARTS]
-            decided = plan(waiting, self._workers(), self._ledger.passed)
+        while not self._is_blocked:
+            workers = self._workers()
+            slots = sum(max(0, worker.free_slots) for worker in workers)
+            # One more than can start of each kind: it tells whether some could start later.
+            waiting = [run for run in self._waiting.first(slots + 1) if self._may_try(run.id)]
+            decided = plan(waiting, workers, self._ledger.passed)
             wanted = {run.id: worker for run, worker in decided.starts}
             claimed = self._home.claim([(self._waiting[run_id][0], self._claim(run_id)) for run_id in wanted])
             self._ledger.passed = decided.passed
@@ -148,6 +169,9 @@ class Loop:
                 return
             self._explain_missing([self._waiting[run_id][0] for run_id in wanted if run_id in self._waiting])
             self._look()
+
+    def _may_try(self, run_id: str) -> bool:
+        return self._ledger.attempts.get(run_id, 0) < MOST_STARTS
 
     def _claim(self, run_id: str) -> Claim:
         me = self._identity
@@ -187,7 +211,7 @@ class Loop:
     def _say_waiting(self) -> None:
         if self._settings.run_once or self._ledger.in_flight or self._waiting:
             return
-        if self._ledger.is_news("waiting", self._ledger.ends.total()):
+        if self._ledger.is_news(WAITING, self._ledger.ends.total()):
             log.info("Waiting for staged runs")
 
     def _wait_until(self, deadline: float) -> None:
@@ -206,6 +230,8 @@ class Loop:
                 # Asked twice: somebody is in a hurry.
                 self._each_in_flight(self._cluster.kill)
             self._stop = event
+        elif isinstance(event, RunStaged):
+            self._changed.add(event.run_id)
         elif isinstance(event, JobEnded):
             self._end_flight(event.run_id, event.exit_code)
         elif isinstance(event, JobLost):

@@ -192,7 +192,7 @@ def plan(
     # Nothing comes free while a plan is made: what did not fit for one run does not fit for the next of its kind.
     reasons: dict[Kind, Reason] = {}
     for run in staged:
-        kind = _kind(run)
+        kind = kind_of(run.asks)
         asks = dict(kind)
         room = None if kind in reasons else _best_room(rooms, asks)
         if room:
@@ -210,13 +210,14 @@ def plan(
     return Plan(tuple(starts), held, {run_id: count for run_id, count in counts.items() if count})
 
 
-def _kind(run: StagedRun) -> Kind:
-    return tuple(sorted((name, amount) for name, amount in run.asks.items() if amount > 0))
+def kind_of(asks: Mapping[str, float]) -> Kind:
+    """Returns what is asked for as a value that can be looked up; nothing of something is nothing."""
+    return tuple(sorted((name, amount) for name, amount in asks.items() if amount > 0))
 
 
 def is_impossible(run: StagedRun, workers: Sequence[Worker]) -> Reason | None:
     """Returns why the run could not start on these workers even if all of them were idle, if so."""
-    return _impossible(_rooms(workers), dict(_kind(run)))
+    return _impossible(_rooms(workers), dict(kind_of(run.asks)))
 
 
 def _rooms(workers: Iterable[Worker]) -> list[_Room]:

@@ -44,6 +44,11 @@ def has(run_dir: str, name: str) -> bool:
     return os.path.exists(marker(run_dir, name))
 
 
+def is_staged(run_dir: str) -> bool:
+    """Tells whether the run waits. While Guild stages it, it is pending, too."""
+    return has(run_dir, "STAGED") and not has(run_dir, "PENDING")
+
+
 def set_marker(run_dir: str, name: str) -> None:
     """Gives the run an empty marker, as Guild does."""
     open(marker(run_dir, name), "w").close()

@@ -15,13 +15,10 @@ import psutil
 from guild import config, lock
 
 from guild_dask import claims, processes, rundir
+from guild_dask.listing import HomeUnavailable, Listing, RunsDirectory
 from guild_dask.rundir import BrokenRun, Staged
 
 LOCK_TIMEOUT = 10.0
-
-
-class HomeUnavailable(Exception):
-    """The Guild home cannot be used at the moment; the text says why."""
 
 
 class End(enum.Enum):
@@ -41,14 +38,6 @@ class Result:
 
     end: End
     exit_code: int | None = None
-
-
-@dataclass(frozen=True)
-class Listing:
-    """The staged runs in the order in which they were staged, and the directories that cannot be read, with why."""
-
-    staged: tuple[Staged, ...]
-    broken: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -74,29 +63,20 @@ class GuildHome:
         self.runs_dir = os.path.join(home, "runs")
         self.claims_folder = pathlib.Path(home, "dask", "claims")
         self._home = home
-        self._known: dict[str, tuple[tuple[int, ...], Staged | str]] = {}
+        self._directory = RunsDirectory(self.runs_dir)
 
     def staged(self) -> Listing:
-        """Returns all staged runs. What has not changed since the last call is not read again."""
-        known: dict[str, tuple[tuple[int, ...], Staged | str]] = {}
-        for name in _names(self.runs_dir):
-            run_dir = os.path.join(self.runs_dir, name)
-            if not rundir.has(run_dir, "STAGED") or rundir.has(run_dir, "PENDING"):
-                continue
-            # A run directory that vanishes or resists while we look at it is left for the next look.
-            with contextlib.suppress(OSError):
-                signature = rundir.signature(run_dir)
-                before = self._known.get(name)
-                known[name] = before if before and before[0] == signature else (signature, _read(run_dir))
-        self._known = known
-        staged = [entry for _, entry in known.values() if isinstance(entry, Staged)]
-        broken = {name: entry for name, (_, entry) in known.items() if isinstance(entry, str)}
-        return Listing(tuple(sorted(staged, key=lambda run: (run.since, run.id))), broken)
+        """Returns all staged runs."""
+        return self._directory.look()
+
+    def staged_after(self, changed: Iterable[str]) -> Listing:
+        """Returns all staged runs, given that only these have changed since the last look."""
+        return self._directory.look_at(changed)
 
     def running_elsewhere(self, own: Iterable[str]) -> list[str]:
         """Returns the runs that run now and are neither among the given ones nor queues or schedulers."""
         own = set(own)
-        folders = ((name, os.path.join(self.runs_dir, name)) for name in _names(self.runs_dir) if name not in own)
+        folders = ((name, os.path.join(self.runs_dir, name)) for name in self._directory.names() if name not in own)
         return [name for name, run_dir in folders if _is_running_elsewhere(run_dir) and not rundir.is_queue(run_dir)]
 
     def claim(self, wanted: Iterable[tuple[Staged, claims.Claim]]) -> Claimed:
@@ -110,7 +90,7 @@ class GuildHome:
             return Claimed(())
         with self._lock():
             for run, claim in wanted:
-                if not self._is_unchanged(run):
+                if not self._directory.is_unchanged(run):
                     continue
                 try:
                     # In this order a crash at any point leaves a run that is staged, or claimed by a dead owner.
@@ -122,20 +102,9 @@ class GuildHome:
                     claims.remove(self.claims_folder, run.id)
                     return Claimed(tuple(taken), f"cannot claim run {run.id}: {e.strerror or e}")
                 else:
+                    self._directory.forget(run.id)
                     taken.append(run)
         return Claimed(tuple(taken))
-
-    def _is_unchanged(self, run: Staged) -> bool:
-        try:
-            known = self._known.get(run.id)
-            return (
-                not rundir.has(run.dir, "PENDING")
-                and known is not None
-                and rundir.signature(run.dir) == known[0]
-                and known[1] == run
-            )
-        except OSError:
-            return False
 
     def exists(self, run: Staged) -> bool:
         """Tells whether the run's directory is still there."""
@@ -172,6 +141,7 @@ class GuildHome:
         with self._lock(), _translated("cannot stage run %s again", run_id):
             rundir.move_marker(run_dir, "PENDING", "STAGED")
             claims.remove(self.claims_folder, run_id)
+        self._directory.forget(run_id)
 
     def recover(self) -> Recovered:
         """Looks after claims whose scheduler is dead: stages again what never started, and finds what still runs."""
@@ -205,22 +175,6 @@ class GuildHome:
             yield
         finally:
             run_status.release()
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    except OSError as e:
-        raise HomeUnavailable(f"cannot list {folder}: {e.strerror or e}") from e
-
-
-def _read(run_dir: str) -> Staged | str:
-    try:
-        return rundir.read_staged(run_dir)
-    except BrokenRun as e:
-        return str(e)
 
 
 def _is_running_elsewhere(run_dir: str) -> bool:

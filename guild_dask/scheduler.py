@@ -10,7 +10,7 @@ import sys
 import click
 
 from guild_dask import command, log
-from guild_dask.events import Event, StopAsked
+from guild_dask.events import Event, RunStaged, StopAsked
 from guild_dask.settings import BadSetting, Settings, section_of, settings_for
 
 _log = logging.getLogger("guild")
@@ -41,6 +41,7 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
     from guild_dask import environment, processes, runs, scheduler_run
     from guild_dask.loop import Identity, Loop, Surroundings
     from guild_dask.output import OutputFollower
+    from guild_dask.watch import RunsWatcher
 
     this_run = scheduler_run.this_run()
     stream = log.OutputStream()
@@ -65,6 +66,8 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         closing.callback(_log.info, "Stopping Dask scheduler")
         closing.callback(follower.close)
         home = runs.GuildHome(runs.guild_home())
+        watcher = RunsWatcher(home.runs_dir, lambda run_id: events.put(RunStaged(run_id)))
+        closing.callback(watcher.close)
         Loop(settings, Surroundings(identity, home, opened, follower, events)).run()
     return 0
 

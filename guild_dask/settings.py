@@ -17,6 +17,7 @@ _YES = ("yes", "true", "on", "1", "y")
 _NO = ("no", "false", "off", "0", "n", "")
 _LOG_LEVELS = ("debug", "info", "warn", "error")
 _LOCAL = "127.0.0.1"
+_LONGEST_WAIT = 1e9  # a queue cannot wait for much longer
 
 
 class BadSetting(Exception):
@@ -54,11 +55,11 @@ def settings_for(flags: Mapping[str, str | None], configuration: Mapping[str, An
     for name, read in _READERS.items():
         given = flags.get(name)
         if given is not None:
-            values[name.replace("-", "_")] = _checked(read, given, f"{name}={given}")
+            values[name.replace("-", "_")] = _checked(read, given, f"{name}={_shown(given)}")
         elif configuration.get(name) is not None:
             value = _as_text(configuration[name])
             values[name.replace("-", "_")] = _checked(
-                read, value, f"{name}={value} in Dask's configuration ({SECTION})"
+                read, value, f"{name}={_shown(value)} in Dask's configuration ({SECTION})"
             )
     return Settings(**values, workers_given=flags.get("workers") is not None)
 
@@ -73,14 +74,14 @@ def section_of(configuration: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
     for section in (SECTION, SECTION.replace("-", "_")):
         found = configuration.get(section)
         if found is not None and not isinstance(found, Mapping):
-            unknown.append(str(found))
+            unknown.append(_text(found))
             continue
         for key, value in (found or {}).items():
-            name = str(key).replace("_", "-")
+            name = _text(key).replace("_", "-")
             if name in _READERS:
                 known[name] = value
             else:
-                unknown.append(str(key))
+                unknown.append(_text(key))
     return known, unknown
 
 
@@ -93,8 +94,20 @@ def _as_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):  # resources: {gpu: 2}
-        return " ".join(f"{name}={amount}" for name, amount in value.items())
-    return str(value)
+        return " ".join(f"{_text(name)}={_text(amount)}" for name, amount in value.items())
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    try:
+        return str(value)
+    except ValueError:  # a number of more digits than Python writes
+        return f"<{type(value).__name__}>"
+
+
+def _shown(text: str) -> str:
+    """Returns the text as typed, if that is one line."""
+    return text if text.isprintable() else repr(text)
 
 
 def _checked(read: Any, text: str, source: str) -> Any:
@@ -105,7 +118,7 @@ def _checked(read: Any, text: str, source: str) -> Any:
 
 
 def _workers(text: str) -> int:
-    if not re.fullmatch(r"\d+", text, re.ASCII) or int(text) < 1:
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or int(text) < 1:
         raise ValueError("use a whole number of at least 1")
     return int(text)
 
@@ -119,8 +132,8 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not (seconds > 0 and math.isfinite(seconds)):
-        raise ValueError("use a number of seconds above 0")
+    if not 0 < seconds <= _LONGEST_WAIT:
+        raise ValueError("use a number of seconds above 0, 1e9 at most")
     return seconds
 
 

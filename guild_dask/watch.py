@@ -1,0 +1,82 @@
+"""Tells the loop at once when a run is staged, where the operating system tells us.
+
+A new run directory is watched until it is staged or starts; runs that were there before are left to the loop's regular
+look. On file systems that other hosts write to, the regular look finds everything.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+
+from guild_dask import rundir
+from guild_dask.inotify import CREATED, DELETED, MOVED_TO, Watcher
+
+# Folders watched at a time, at most. One staged run takes a folder for a fraction of a second.
+_MOST = 2_000
+
+_CHANGES = CREATED | MOVED_TO | DELETED
+
+
+class RunsWatcher:
+    """Calls `report` with the name of each run that is staged anew, from a thread of its own."""
+
+    def __init__(self, runs_dir: str, report: Callable[[str], object]) -> None:
+        self._runs_dir = runs_dir
+        self._report = report
+        self._watcher = Watcher()
+        self._folders: dict[int, tuple[str, str]] = {}  # number -> run name, watched folder
+        self._closed = False
+        with contextlib.suppress(OSError):
+            os.makedirs(runs_dir, exist_ok=True)
+        self._root = self._watcher.add(runs_dir, CREATED | MOVED_TO)
+        self._thread = threading.Thread(target=self._watch, name="runs-watcher", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stops watching."""
+        self._closed = True
+        self._watcher.wake()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._closed:
+            for number, name in self._watcher.wait(None):
+                if number == self._root:
+                    self._approach(name)
+                elif number in self._folders:
+                    run, folder = self._folders[number]
+                    self._see(number, run, folder, name)
+
+    def _see(self, number: int, run: str, folder: str, name: str) -> None:
+        if os.path.basename(folder) != ".guild":
+            if name == ".guild":
+                self._leave(number)
+                self._approach(run)
+        elif name == "LOCK":
+            self._leave(number)  # it runs; it will not be staged
+        elif name in ("STAGED", "PENDING") and rundir.is_staged(os.path.dirname(folder)):
+            self._leave(number)
+            self._report(run)
+
+    def _approach(self, run: str) -> None:
+        """Watches the run's `.guild` folder if it is there, else the run's own until it appears."""
+        run_dir = os.path.join(self._runs_dir, run)
+        guild_dir = os.path.join(run_dir, ".guild")
+        if len(self._folders) >= _MOST:
+            self._leave(next(iter(self._folders)))
+        folder, number = guild_dir, self._watcher.add(guild_dir, _CHANGES)
+        if number is None:
+            folder, number = run_dir, self._watcher.add(run_dir, _CHANGES)
+        if number is None:
+            return
+        self._folders[number] = (run, folder)
+        # What came before the watch does not come again.
+        if folder == guild_dir:
+            self._see(number, run, folder, "STAGED")
+        elif os.path.isdir(guild_dir):
+            self._see(number, run, folder, ".guild")
+
+    def _leave(self, number: int) -> None:
+        self._folders.pop(number, None)
+        self._watcher.remove(number)
