@@ -119,5 +119,5 @@ def _read(file: pathlib.Path) -> Claim | None:
         if owner is None or scheduler is None:
             return None
         return Claim(str(data["run"]), str(data["scheduler_id"]), scheduler, owner, int(data["attempt"]), asks)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None

@@ -40,7 +40,7 @@ def identity_for_data(data: Any) -> ProcessIdentity | None:
     """Returns the identity that as_data() wrote, or None where the data is something else."""
     try:
         return ProcessIdentity(int(data["pid"]), float(data["started"]), str(data["boot"]), str(data["host"]))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
@@ -69,7 +69,7 @@ def _start_time(pid: int) -> float | None:
             return None if fields[0] in (b"Z", b"X") else float(fields[19])
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
-    except (OSError, IndexError, psutil.Error):
+    except (OSError, IndexError, ValueError, psutil.Error):
         return None
 
 
@@ -86,7 +86,7 @@ def descendants(pid: int) -> list[psutil.Process]:
     """Returns every living process below the given one, parents before their children."""
     try:
         found = psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
+    except (psutil.Error, ValueError):  # ValueError: a number that is no pid
         return []
     return [process for process in found if _is_running(process)]
 
@@ -102,7 +102,7 @@ def is_below(pid: int, ancestor: int) -> bool:
     """Tells whether a process descends from another one."""
     try:
         return any(parent.pid == ancestor for parent in psutil.Process(pid).parents())
-    except psutil.Error:
+    except (psutil.Error, ValueError):
         return False
 
 
@@ -137,7 +137,7 @@ def variable_of(pid: int, name: str) -> str | None:
     """Returns a variable of the environment that a process was started with, or None if we cannot see it."""
     try:
         value: str | None = psutil.Process(pid).environ().get(name)
-    except (psutil.Error, OSError):
+    except (psutil.Error, OSError, ValueError):
         return None
     return value
 

@@ -1,0 +1,59 @@
+"""Collects documents, and gives tests a Guild home and a project of their own."""
+
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from documents import Document, is_document
+from support import EXAMPLES, Guild, Sandbox, sandbox
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seeds",
+        metavar="DIR",
+        help="also check the documents that the project was created from, word for word, which are in this folder",
+    )
+
+
+def pytest_collect_file(file_path: pathlib.Path, parent: pytest.Collector) -> Document | None:
+    if not is_document(file_path):
+        return None
+    document: Document = Document.from_parent(parent, path=file_path)
+    return document
+
+
+@pytest.fixture
+def user(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
+    """A user with nothing yet: this process, and what it starts, has that user's environment and is in its folder."""
+    with sandbox(tmp_path) as box:
+        for name in os.environ:
+            if not name.startswith("PYTEST_"):
+                monkeypatch.delenv(name)
+        for name, value in box.environ.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(box.folder)
+        yield box
+
+
+@pytest.fixture
+def guild_home(user: Sandbox) -> pathlib.Path:
+    """An empty Guild home, in the environment of this process."""
+    return user.guild_home
+
+
+@pytest.fixture
+def guild(user: Sandbox) -> Guild:
+    """Runs Guild commands: `guild("runs").output`, `with guild.started("run dask:scheduler -y") as scheduler:`."""
+    return Guild(user.root)
+
+
+@pytest.fixture
+def project(user: Sandbox, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """A copy of the example project; the test is in its folder."""
+    copy = user.folder / "parallel-runs"
+    shutil.copytree(EXAMPLES / "parallel-runs", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.chdir(copy)
+    return copy

@@ -1,0 +1,185 @@
+"""Claims: who takes which run, written so that a crash at any moment leaves something that can be read."""
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from guild_dask import claims, processes
+from guild_dask.claims import Claim, Found
+from guild_dask.resources import request_for_spec
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "dask" / "claims"
+
+
+def claim_on(run_id: str, attempt: int = 1) -> Claim:
+    me = processes.identity(os.getpid())
+    assert me
+    return Claim(run_id, "scheduler", me, me, attempt, request_for_spec("gpu=2 mem=8GB").amounts)
+
+
+def names_in(folder: pathlib.Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def test_claim_is_read_as_it_was_written(folder: pathlib.Path) -> None:
+    written = claims.write(folder, claim_on("aaa"))
+    assert written == claims.path(folder, "aaa")
+    assert list(claims.all_claims(folder)) == [Found("aaa", claim_on("aaa"), is_started=False)]
+    assert names_in(folder) == ["aaa.claimed"]
+
+
+def test_no_folder_is_no_claims(folder: pathlib.Path) -> None:
+    assert list(claims.all_claims(folder)) == []
+    assert not claims.is_started(folder, "aaa")
+    claims.remove(folder, "aaa")
+
+
+def test_claim_is_started_once(folder: pathlib.Path) -> None:
+    claimed = claims.write(folder, claim_on("aaa"))
+    assert not claims.is_started(folder, "aaa")
+    assert claims.mark_started(claimed)
+    assert claims.is_started(folder, "aaa")
+    assert list(claims.all_claims(folder)) == [Found("aaa", claim_on("aaa"), is_started=True)]
+    assert not claims.mark_started(claimed)
+
+
+def test_of_many_that_start_a_claim_at_once_one_does(folder: pathlib.Path) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(50):
+            claimed = claims.write(folder, claim_on("aaa"))
+            together = threading.Barrier(4)
+
+            def start(_: int, claimed: pathlib.Path = claimed, together: threading.Barrier = together) -> bool:
+                together.wait()
+                return claims.mark_started(claimed)
+
+            assert sum(threads.map(start, range(4))) == 1
+            claims.remove(folder, "aaa")
+
+
+def test_claim_that_was_removed_cannot_be_started(folder: pathlib.Path) -> None:
+    # The scheduler that takes a run back and the process that starts it need no lock between them.
+    claimed = claims.write(folder, claim_on("aaa"))
+    claims.remove(folder, "aaa")
+    assert not claims.mark_started(claimed)
+    assert names_in(folder) == []
+
+
+def test_removing_takes_a_started_claim_too(folder: pathlib.Path) -> None:
+    claims.mark_started(claims.write(folder, claim_on("aaa")))
+    claims.remove(folder, "aaa")
+    assert names_in(folder) == []
+
+
+def test_new_claim_replaces_what_is_left_of_an_earlier_one(folder: pathlib.Path) -> None:
+    # A run that was started long ago and staged anew has not started under its new claim.
+    claims.mark_started(claims.write(folder, claim_on("aaa")))
+    claims.write(folder, claim_on("aaa", attempt=2))
+    assert list(claims.all_claims(folder)) == [Found("aaa", claim_on("aaa", attempt=2), is_started=False)]
+
+
+def test_claims_of_other_runs_are_left_alone(folder: pathlib.Path) -> None:
+    for run_id in ("aaa", "aaa.b", "aab"):
+        claims.write(folder, claim_on(run_id))
+    claims.mark_started(claims.path(folder, "aaa.b"))
+    claims.remove(folder, "aaa")
+    assert [(found.run_id, found.is_started) for found in claims.all_claims(folder)] == [("aaa.b", True), ("aab", False)]
+
+
+def test_owner_of_a_claim_can_change(folder: pathlib.Path) -> None:
+    starter = dataclasses.replace(claim_on("aaa").owner, pid=1)
+    claims.write(folder, claim_on("aaa"))
+    claims.write(folder, dataclasses.replace(claim_on("aaa"), owner=starter))
+    (found,) = claims.all_claims(folder)
+    assert found.claim
+    assert (found.claim.owner, found.claim.scheduler) == (starter, claim_on("aaa").scheduler)
+
+
+def test_reader_sees_a_whole_claim_or_none(folder: pathlib.Path) -> None:
+    claims.write(folder, claim_on("aaa"))
+    with ThreadPoolExecutor(1) as threads:
+        written = threads.submit(lambda: [claims.write(folder, claim_on("aaa", number)) for number in range(500)])
+        while not written.done():
+            (found,) = claims.all_claims(folder)
+            assert found.claim is not None
+
+
+def test_other_files_are_no_claims(folder: pathlib.Path) -> None:
+    folder.mkdir(parents=True)
+    # The first is a draft of a process that died while it wrote.
+    for name in (".aaa.claimed", ".aaa.123", "README", "aaa.claimed~", "claimed"):
+        (folder / name).write_text("{}")
+    assert list(claims.all_claims(folder)) == []
+
+
+@pytest.mark.parametrize("suffix", [claims.CLAIMED, claims.STARTED])
+def test_claim_that_is_a_folder_is_found_and_is_none(folder: pathlib.Path, suffix: str) -> None:
+    (folder / f"aaa{suffix}").mkdir(parents=True)
+    assert list(claims.all_claims(folder)) == [Found("aaa", None, is_started=suffix == claims.STARTED)]
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+JSON = st.recursive(SCALARS, lambda some: st.lists(some) | st.dictionaries(st.text(), some), max_leaves=5)
+WHOLE = claim_on("aaa").as_data()
+CONTENTS = (
+    st.binary()
+    | JSON.map(lambda value: json.dumps(value).encode())
+    # Claims with a part that is missing or means nothing.
+    | st.fixed_dictionaries({}, optional={key: JSON | st.just(value) for key, value in WHOLE.items()}).map(
+        lambda value: json.dumps(value).encode()
+    )
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(CONTENTS)
+@example(json.dumps({**WHOLE, "attempt": math.inf}).encode())
+@example(json.dumps({**WHOLE, "asks": {"gpu": 10**400}}).encode())
+@example(json.dumps({**WHOLE, "owner": {**WHOLE["owner"], "pid": math.inf}}).encode())
+def test_whatever_is_written_in_a_claim_is_a_claim_or_none(contents: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "aaa.claimed").write_bytes(contents)
+        (found,) = claims.all_claims(pathlib.Path(folder))
+    assert found.run_id == "aaa"
+    assert found.claim is None or isinstance(found.claim, Claim)
+
+
+def run_without_disk(folder: pathlib.Path, code: str) -> None:
+    """Runs code in a process for which every write to a file fails, as on a full disk."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
+    lines = ["import pathlib, sys", "from guild_dask import claims, processes", limit, "folder = pathlib.Path(sys.argv[1])"]
+    subprocess.run([sys.executable, "-c", "\n".join([*lines, code]), str(folder)], check=True)
+
+
+def test_claim_that_cannot_be_written_leaves_nothing_behind(folder: pathlib.Path) -> None:
+    code = """
+me = processes.identity(processes.os.getpid())
+try:
+    claims.write(folder, claims.Claim("aaa", "scheduler", me, me))
+except OSError:
+    sys.exit(0)
+sys.exit("it was written")
+"""
+    run_without_disk(folder, code)
+    assert names_in(folder) == []
+
+
+def test_claim_can_be_started_and_removed_when_the_disk_is_full(folder: pathlib.Path) -> None:
+    for run_id in ("aaa", "bbb"):
+        claims.write(folder, claim_on(run_id))
+    run_without_disk(folder, 'assert claims.mark_started(folder / "aaa.claimed"); claims.remove(folder, "bbb")')
+    assert list(claims.all_claims(folder)) == [Found("aaa", claim_on("aaa"), is_started=True)]
