@@ -1,7 +1,8 @@
 """Documents as tests: commands and what they must print, in Markdown, checked by doctest.
 
-In a document `...` stands for any text, lines included, and white space is folded. Its examples run in order, in one
-namespace, with these functions:
+In a document `...` stands for any text, lines included, and white space is folded. The white space around it must be
+there: `...` on a line of its own is one line or more, and `...text` is for none or more lines before the text. The
+examples run in order, in one namespace, with these functions:
 
 - run(cmd): runs a shell command, and prints its standard output and error together and then `<exit N>`
 - quiet(cmd): runs a shell command, and prints nothing unless it fails
@@ -114,7 +115,8 @@ def _first_mismatch(want: str, got: str) -> str:
     for count, line in enumerate(lines, start=1):
         beginning = "\n".join([*lines[:count], "...\n"])
         if not doctest.OutputChecker().check_output(beginning, got, _FLAGS):
-            return line
+            is_after_dots = lines[count - 2 : count - 1] == ["..."]
+            return f"{line}\n(after at least one other line, which the dots stand for)" if is_after_dots else line
     return "(none: there is more after the last one)" if lines else ""
 
 

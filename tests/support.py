@@ -94,14 +94,17 @@ class Sandbox:
 
 
 @contextlib.contextmanager
-def sandbox(root: pathlib.Path, variables: Mapping[str, str] | None = None) -> Iterator[Sandbox]:
-    """Gives a sandbox. Processes that outlive it are killed, and are an error unless something failed before."""
+def sandbox(root: pathlib.Path, variables: Mapping[str, str] | None = None, patience: float = 10) -> Iterator[Sandbox]:
+    """Gives a sandbox. Processes that outlive it are killed, and are an error unless something failed before.
+
+    Those that are about to end have a few seconds for it.
+    """
     box = Sandbox(root, variables or {})
     for folder in (box.home, box.guild_home, box.folder):
         folder.mkdir()
     try:
         yield box
-        wait_until(lambda: not box.processes(), 10, lambda: f"processes left behind:\n{described(box.processes())}")
+        wait_until(lambda: not box.processes(), patience, lambda: f"the end of\n{described(box.processes())}\n")
     finally:
         box.end_processes()
 
@@ -162,7 +165,7 @@ def wait_until(
             return value
         if time.monotonic() >= deadline:
             seen = describe() if callable(describe) else describe
-            raise AssertionError(f"after {timeout:g} seconds, still not: {seen} (last value: {value!r})")
+            raise AssertionError(f"after {timeout:g} seconds, not yet: {seen} (last value: {value!r})")
         time.sleep(_LOOK)
 
 

@@ -24,10 +24,12 @@ DASK = frozenset(("bokeh", "dask", "dask_jobqueue", "distributed", "tornado"))
 KNOWS_DASK = frozenset(("cluster",))
 KNOWS_GUILD = frozenset(("guild_compatibility", "plugin", "rundir", "runs"))
 KNOWS_GUILD_IN_FUNCTIONS = frozenset(("starter",))
+# It loads Guild by name, without using it.
+IMPORTS_BY_NAME = frozenset(("template",))
 
 # Guild imports the first at many of its commands, and the others come with it or before the scheduler's own imports.
-# The starter is imported once for each run.
-LIGHT = frozenset(("command", "environment", "guild_compatibility", "plugin", "starter"))
+# The starter, or the template that it is forked from, is a process of its own.
+LIGHT = frozenset(("command", "environment", "guild_compatibility", "plugin", "starter", "template"))
 
 PURE = frozenset(("plan", "resources"))
 PURE_LIBRARY = frozenset(
@@ -64,6 +66,8 @@ NEVER: Mapping[str, frozenset[str]] = {
     "settings": frozenset(("asyncio", "multiprocessing", "os", "signal", "socket", "subprocess", "threading")),
     "starter": frozenset(("guild_dask.cluster", "guild_dask.job")),
 }
+
+NAMED = KNOWS_DASK | KNOWS_GUILD | KNOWS_GUILD_IN_FUNCTIONS | IMPORTS_BY_NAME | LIGHT | PURE | frozenset(NEVER)
 
 MOST_LINES = 300
 
@@ -226,11 +230,13 @@ def _cycles(name: str, above: tuple[str, ...], done: set[str], given: Modules) -
         done.add(name)
 
 
-def imports_are_absolute(given: Modules) -> Iterator[str]:
+def imports_can_be_seen(given: Modules) -> Iterator[str]:
     for module in given.values():
         for found in module.imports():
             if found.name.startswith("."):
                 yield _complaint(module, found.line, "has a relative import, which the other rules do not see")
+            if found.distribution in ("importlib", "runpy") and module.part not in IMPORTS_BY_NAME:
+                yield _complaint(module, found.line, "may import by name, which the other rules do not see")
 
 
 def the_root_logger_is_left_alone(given: Modules) -> Iterator[str]:
@@ -270,7 +276,7 @@ RULES: tuple[Rule, ...] = (
     modules_do_not_import_what_they_must_never,
     light_modules_do_not_bring_dask,
     nothing_imports_its_importer,
-    imports_are_absolute,
+    imports_can_be_seen,
     the_root_logger_is_left_alone,
     nothing_sleeps,
     modules_are_short,
@@ -301,7 +307,8 @@ BREAKS: tuple[tuple[Rule, str, str], ...] = (
     (light_modules_do_not_bring_dask, "plugin", "from guild_dask import cluster"),
     (light_modules_do_not_bring_dask, "environment", "from guild_dask.loop import Loop"),
     (nothing_imports_its_importer, "resources", "def f():\n    from guild_dask import plan"),
-    (imports_are_absolute, "loop", "from . import cluster"),
+    (imports_can_be_seen, "loop", "from . import cluster"),
+    (imports_can_be_seen, "loop", "from importlib import import_module"),
     (the_root_logger_is_left_alone, "log", "logging.basicConfig()"),
     (the_root_logger_is_left_alone, "log", "logging.info('to the root logger')"),
     (the_root_logger_is_left_alone, "log", "root = logging.getLogger()"),
@@ -330,15 +337,13 @@ def test_every_rule_is_tested() -> None:
     assert {rule for rule, _, _ in BREAKS} == set(RULES)
 
 
-@pytest.mark.parametrize(
-    "name", sorted(KNOWS_DASK | KNOWS_GUILD | KNOWS_GUILD_IN_FUNCTIONS | LIGHT | PURE | set(NEVER))
-)
+@pytest.mark.parametrize("name", sorted(NAMED))
 def test_module_that_a_rule_names_exists(name: str) -> None:
     # A module that is renamed would otherwise leave its rules behind.
     assert name in modules()
 
 
-@pytest.mark.parametrize("name", ["plugin", "command", "starter"])
+@pytest.mark.parametrize("name", ["plugin", "command", "starter", "template"])
 def test_light_module_loads_no_dask(name: str) -> None:
     # What it brings through other packages counts, too: this is what every `guild` command pays for.
     code = f"import sys, {PACKAGE}.{name}; print(*sorted({{n.partition('.')[0] for n in sys.modules}}))"

@@ -97,7 +97,10 @@ def test_claims_of_other_runs_are_left_alone(folder: pathlib.Path) -> None:
         claims.write(folder, claim_on(run_id))
     claims.mark_started(claims.path(folder, "aaa.b"))
     claims.remove(folder, "aaa")
-    assert [(found.run_id, found.is_started) for found in claims.all_claims(folder)] == [("aaa.b", True), ("aab", False)]
+    assert [(found.run_id, found.is_started) for found in claims.all_claims(folder)] == [
+        ("aaa.b", True),
+        ("aab", False),
+    ]
 
 
 def test_owner_of_a_claim_can_change(folder: pathlib.Path) -> None:
@@ -145,7 +148,7 @@ CONTENTS = (
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 @given(CONTENTS)
 @example(json.dumps({**WHOLE, "attempt": math.inf}).encode())
 @example(json.dumps({**WHOLE, "asks": {"gpu": 10**400}}).encode())
@@ -161,7 +164,12 @@ def test_whatever_is_written_in_a_claim_is_a_claim_or_none(contents: bytes) -> N
 def run_without_disk(folder: pathlib.Path, code: str) -> None:
     """Runs code in a process for which every write to a file fails, as on a full disk."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
-    lines = ["import pathlib, sys", "from guild_dask import claims, processes", limit, "folder = pathlib.Path(sys.argv[1])"]
+    lines = [
+        "import pathlib, sys",
+        "from guild_dask import claims, processes",
+        limit,
+        "folder = pathlib.Path(sys.argv[1])",
+    ]
     subprocess.run([sys.executable, "-c", "\n".join([*lines, code]), str(folder)], check=True)
 
 

@@ -73,7 +73,8 @@ Got:
     3
     <exit 0>
 The first expected line that is not there:
-    4"""
+    4
+    (after at least one other line, which the dots stand for)"""
     )
 
 
@@ -130,11 +131,13 @@ def test_each_document_is_a_user_of_its_own(tmp_path: pathlib.Path, monkeypatch:
 
 
 def test_processes_left_behind_are_killed_and_told(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "story.md"
-    path.write_text(f'>>> quiet("sleep 601 & echo $! > {tmp_path}/pid")\n')
-    with pytest.raises(AssertionError, match=r"(?s)processes left behind.*sleep 601"):
-        check_in_new_home(path)
-    assert not is_alive(int((tmp_path / "pid").read_text()))
+    text = '>>> quiet("sleep 601 & echo $! > pid")\n'
+    with (
+        pytest.raises(AssertionError, match=r"(?s)not yet: the end of.*sleep 601"),
+        sandbox(tmp_path, patience=0) as box,
+    ):
+        check(document(text, box), box)
+    assert not is_alive(int((tmp_path / "folder" / "pid").read_text()))
 
 
 def is_alive(pid: int) -> bool:
@@ -152,5 +155,5 @@ def test_started_command_is_stopped_at_the_end_of_its_block(guild: Guild, projec
 
 
 def test_deadline_that_passes_says_what_there_was() -> None:
-    with pytest.raises(AssertionError, match=r"still not: a miracle \(last value: 0\)"):
+    with pytest.raises(AssertionError, match=r"not yet: a miracle \(last value: 0\)"):
         wait_until(lambda: 0, 0, "a miracle")

@@ -21,7 +21,7 @@ from guild_dask.resources import (
     request_for_specs,
 )
 
-checked = settings(deadline=None, max_examples=300)
+checked = settings(deadline=None, max_examples=200)
 
 # What a user types: mostly the characters that mean something here, so that all branches are reached.
 TYPED = st.text() | st.text("ab=0123456789.eE+-kKmMiIbB \"'\\\t\n")

@@ -16,7 +16,9 @@ _BEAT = 0.05
 def tell(what: str) -> None:
     """Adds a line to the journal: what, which run, which process, its parent, and when."""
     line = f"{what} {os.environ['RUN_ID']} {os.getpid()} {os.getppid()} {time.monotonic():.6f}\n"
-    journal = os.open(os.path.join(os.environ["CHAOS_FOLDER"], "journal"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    journal = os.open(
+        os.path.join(os.environ["CHAOS_FOLDER"], "journal"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
+    )
     os.write(journal, line.encode())
     os.close(journal)
 

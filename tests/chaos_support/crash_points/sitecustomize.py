@@ -5,8 +5,8 @@ others, it listens to Python's audit events. A step is an event that concerns a 
 output, the lock, or the start of a process. Before a step the process may kill itself; or it sets a timer that ends it
 an instant later, as hard, since what comes between two events (a write to a pipe) is told by none.
 
-CHAOS_FOLDER/on must exist for anything to happen. CHAOS_RATES has a probability for each role, as JSON; CHAOS_SEED makes
-the dice repeatable. Each kill is told to CHAOS_FOLDER/crashes before it happens.
+CHAOS_FOLDER/on must exist for anything to happen. CHAOS_RATES has a probability for each role, as JSON; CHAOS_SEED
+makes the dice repeatable. Each kill is told to CHAOS_FOLDER/crashes before it happens.
 """
 
 import json
@@ -21,7 +21,8 @@ from typing import Any
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _VERBS = {"os.rename": "rename", "os.remove": "remove", "os.mkdir": "mkdir", "os.rmdir": "rmdir", "os.link": "link"}
 _STEPS = re.compile(
-    r"dask/.*|locks/.*|runs/RUN/run-output.*|runs/RUN/\.guild/([A-Z]+|attrs/(started|env|exit_status|stopped))"
+    r"dask/.*|locks/.*|runs/RUN/run-output.*"
+    r"|runs/RUN/\.guild/([A-Z]+|opref|attrs/(op|run_params|started|env|exit_status|stopped))"
 )
 _RUN = re.compile(r"[0-9a-f]{32}")
 _LONGEST_INSTANT = 0.003
@@ -110,7 +111,16 @@ class CrashPoints:
         signal.setitimer(signal.ITIMER_REAL, self._random.uniform(1e-5, _LONGEST_INSTANT))
 
     def _tell(self, when: str, step: str, run_id: str) -> None:
-        told = {"role": self._role, "step": step, "when": when, "run": run_id, "pid": os.getpid(), "at": time.monotonic()}
+        # A starter has its run directory in its arguments.
+        run_id = run_id or "".join(_RUN.findall(" ".join(getattr(sys, "argv", [])))[-1:])
+        told = {
+            "role": self._role,
+            "step": step,
+            "when": when,
+            "run": run_id,
+            "pid": os.getpid(),
+            "at": time.monotonic(),
+        }
         path = os.path.join(self._folder, "crashes")
         crashes = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.write(crashes, f"{json.dumps(told)}\n".encode())

@@ -1,0 +1,1 @@
+"""The parts of the chaos test; tests/chaos.py puts them together."""

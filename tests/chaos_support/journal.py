@@ -1,0 +1,77 @@
+"""What the runs of a round said about themselves, and what follows from it."""
+
+import pathlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Line(NamedTuple):
+    """One thing that a process of a run said."""
+
+    what: str  # start, runaway, beat, term, end
+    run_id: str
+    pid: int
+    parent: int
+    at: float
+
+    def __str__(self) -> str:
+        return f"{self.at:.3f} {self.what} {self.run_id} pid {self.pid} parent {self.parent}"
+
+
+@dataclass
+class Life:
+    """All that one run said."""
+
+    run_id: str
+    lines: list[Line] = field(default_factory=list)
+
+    def of(self, what: str) -> list[Line]:
+        return [line for line in self.lines if line.what == what]
+
+    def spans(self) -> list[tuple[float, float]]:
+        """Returns for each start when it was, and when that process is last known to have lived."""
+        return [
+            (start.at, max(line.at for line in self.lines if line.pid == start.pid and line.at >= start.at))
+            for start in self.of("start")
+        ]
+
+
+class Peak(NamedTuple):
+    """The most that was ever in use at the same time, and by which runs."""
+
+    amount: float
+    at: float
+    run_ids: tuple[str, ...]
+
+
+def read(path: pathlib.Path) -> dict[str, Life]:
+    """Returns the lives of the runs that said anything."""
+    lives: dict[str, Life] = {}
+    for text in path.read_text().splitlines() if path.exists() else ():
+        what, run_id, pid, parent, at = text.split()
+        life = lives.setdefault(run_id, Life(run_id))
+        life.lines.append(Line(what, run_id, int(pid), int(parent), float(at)))
+    return lives
+
+
+def peak(lives: Iterable[Life], amounts: Mapping[str, float]) -> Peak:
+    """Returns the highest sum of the amounts of runs that lived at the same time.
+
+    A run lives from its first line to its last one. It lived a little longer, but only that much is certain.
+    """
+    changes: list[tuple[float, bool, str]] = []
+    for life in lives:
+        for begin, end in life.spans():
+            # False sorts before True: an end and a start at the same time do not overlap.
+            changes += [(begin, True, life.run_id), (end, False, life.run_id)]
+    highest, in_use = Peak(0.0, 0.0, ()), list[str]()
+    for at, is_start, run_id in sorted(changes):
+        if is_start:
+            in_use.append(run_id)
+        elif run_id in in_use:
+            in_use.remove(run_id)
+        amount = sum(amounts.get(each, 0.0) for each in in_use)
+        if amount > highest.amount:
+            highest = Peak(amount, at, tuple(in_use))
+    return highest

@@ -1,0 +1,245 @@
+"""One round: runs are staged, schedulers work and die, and then everything is looked at."""
+
+import contextlib
+import json
+import pathlib
+import random
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from support import Sandbox, described, wait_until
+
+from chaos_support import invariants, journal
+from chaos_support.home import ChaosHome, plan_for_dice
+from chaos_support.invariants import Capacity, Seen, Violation
+from chaos_support.monkey import Monkey
+from chaos_support.schedulers import LONGEST_STOP, Crew
+
+CRASH_POINTS = pathlib.Path(__file__).with_name("crash_points")
+CAPACITY = Capacity(runs=3, foo=4)
+
+_TICK = 0.05
+_LONGEST_RUN_ONCE = 180.0
+_MOST_RUN_ONCE = 5
+
+_SCHEDULER_KILLS = {
+    "scheduler KILL": 4.0,
+    "scheduler TERM": 1.5,
+    "scheduler TERM, then KILL": 1.0,
+    "scheduler and guild KILL": 1.0,
+}
+_ALL_KILLS = {
+    **_SCHEDULER_KILLS,
+    "guild KILL": 0.5,
+    "starter KILL": 4.0,
+    "starter TERM": 2.0,
+    "template KILL": 3.0,
+    "operation KILL": 2.0,
+    "operation TERM": 2.0,
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What happens in a round."""
+
+    name: str
+    most_schedulers: int
+    has_queue: bool
+    capacity: Capacity | None
+    kills: Mapping[str, float]
+    seconds_between_kills: float
+    rates: Mapping[str, float]  # how likely each step is to be a process's last, by role
+
+
+ONE_AT_A_TIME = Kind(
+    name="one scheduler at a time",
+    most_schedulers=1,
+    has_queue=False,
+    capacity=CAPACITY,
+    kills=_SCHEDULER_KILLS,
+    seconds_between_kills=5.0,
+    rates={"scheduler": 0.006, "template": 0.01, "starter": 0.01},
+)
+MANY_AT_ONCE = Kind(
+    name="schedulers and a queue",
+    most_schedulers=3,
+    has_queue=True,
+    capacity=None,
+    kills=_ALL_KILLS,
+    seconds_between_kills=2.0,
+    rates={"scheduler": 0.006, "template": 0.01, "starter": 0.01},
+)
+KINDS = (ONE_AT_A_TIME, MANY_AT_ONCE)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A round as it was, and what was wrong with it."""
+
+    kind: Kind
+    seed: str
+    seconds: float
+    schedulers: int
+    slowest_stop: float
+    seen: Seen
+    violations: list[Violation]
+
+
+class Round:
+    """One round on a Guild home of its own."""
+
+    def __init__(self, kind: Kind, seed: str, runs: int, root: pathlib.Path, package: str | None) -> None:
+        self._kind = kind
+        self._seed = seed
+        self._dice = random.Random(seed)
+        variables = {"CHAOS_FOLDER": str(root / "chaos"), **({"PYTHONPATH": package} if package else {})}
+        self.box = Sandbox(root, variables)
+        for folder in (self.box.home, self.box.guild_home, self.box.folder):
+            folder.mkdir(parents=True)
+        self.home = ChaosHome(self.box)
+        crash_points = {
+            "CHAOS_SEED": seed,
+            "CHAOS_RATES": json.dumps(dict(kind.rates)),
+            "PYTHONPATH": ":".join([str(CRASH_POINTS), *([package] if package else [])]),
+        }
+        self.crew = Crew(self.home, f"foo={CAPACITY.foo:g}", crash_points)
+        self.monkey = Monkey(self.home, self.crew, self._dice)
+        self._plans = [plan_for_dice(self._dice) for _ in range(runs)]
+        self._unstaged = list(reversed(self._plans))
+        self._slowest_stop = 0.0
+
+    def run(self, seconds: float) -> Outcome:
+        """Goes through the whole round, with chaos for at most that long."""
+        begun = time.monotonic()
+        try:
+            self.home.prepare()
+            self._chaos(begun + seconds)
+            self._stop_all()
+            self._work_off()
+            seen = self._look()
+        finally:
+            self.box.end_processes()
+        return Outcome(
+            self._kind,
+            self._seed,
+            time.monotonic() - begun,
+            len(self.crew.schedulers),
+            self._slowest_stop,
+            seen,
+            [*invariants.violations(seen), *self._too_slow()],
+        )
+
+    # Chaos
+
+    def _chaos(self, deadline: float) -> None:
+        """Stages, replaces what died, and lets the monkey act, until no run waits any more or the time is over."""
+        self.home.set_crash_points(True)
+        if self._kind.has_queue:
+            self.crew.start_queue()
+        next_kill = time.monotonic() + self._interval()
+        self._stage_some(len(self._plans) // 2)
+        while time.monotonic() < deadline and self._is_work_left():
+            self._replace_dead()
+            self._stage_some(int(self._dice.random() < 0.1) * self._dice.randint(1, 5))
+            if time.monotonic() >= next_kill:
+                self.monkey.act(self._kind.kills)
+                next_kill = time.monotonic() + self._interval()
+            threading.Event().wait(_TICK)
+        self._stage_some(len(self._unstaged))
+        self.home.set_crash_points(False)
+
+    def _interval(self) -> float:
+        return self._dice.expovariate(1 / self._kind.seconds_between_kills)
+
+    def _is_work_left(self) -> bool:
+        return bool(self._unstaged or self._waiting())
+
+    def _waiting(self) -> list[str]:
+        return self.home.markers(self._plans, "STAGED") + self.home.markers(self._plans, "PENDING")
+
+    def _stage_some(self, count: int) -> None:
+        for _ in range(min(count, len(self._unstaged))):
+            self.home.stage(self._unstaged.pop())
+
+    def _replace_dead(self) -> None:
+        while len(self.crew.living()) < self._kind.most_schedulers:
+            workers = CAPACITY.runs if self._kind.capacity else self._dice.randint(1, 3)
+            self.crew.start_scheduler(workers, with_crash_points=True)
+
+    # After it
+
+    def _stop_all(self) -> None:
+        """Asks what lives to stop; that must not take longer than Guild's patience."""
+        begun = time.monotonic()
+        living = self.crew.living()
+        for scheduler in living:
+            scheduler.stop()
+        wait_until(lambda: not self.crew.living(), 2 * LONGEST_STOP, "the end of the schedulers")
+        self._slowest_stop = time.monotonic() - begun if living else 0.0
+        self.crew.stop_queue()
+
+    def _too_slow(self) -> Iterator[Violation]:
+        if self._slowest_stop > LONGEST_STOP:
+            yield Violation("slow to stop", f"schedulers took {self._slowest_stop:.1f} seconds to stop")
+
+    def _work_off(self) -> None:
+        """Runs schedulers, undisturbed, until nothing is staged, and then one more for the last look."""
+        for _ in range(_MOST_RUN_ONCE):
+            if not self.home.markers(self._plans, "STAGED") and not self.home.claims():
+                break
+            self._run_once()
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: not self.box.processes(), LONGEST_STOP)
+        self._run_once()
+
+    def _run_once(self) -> None:
+        scheduler = self.crew.start_scheduler(CAPACITY.runs, with_crash_points=False, options="run-once=yes")
+        scheduler.wait(_LONGEST_RUN_ONCE)
+        if scheduler.exit_code != 0:
+            raise AssertionError(f"{scheduler.name} ended with exit code {scheduler.exit_code}")
+
+    def _look(self) -> Seen:
+        lives = journal.read(self.home.folder / "journal")
+        foo = {plan.run_id: float(plan.foo) for plan in self._plans}
+        left = {process.pid: described([process]).strip() for process in self.box.processes()}
+        return Seen(
+            plans=self._plans,
+            lives=lives,
+            statuses=self.home.statuses(),
+            exit_statuses={plan.run_id: self.home.exit_status(plan.run_id) for plan in self._plans},
+            kills=[*self.monkey.kills, *invariants.crashes(self.home.folder / "crashes")],
+            claims=self.home.claims(),
+            processes=left,
+            logs=[*self.crew.logs(), *self.home.runs.glob("*/run-output/*"), *self.home.runs.glob("*/dask.log")],
+            outputs_of_orderly=self._outputs_of_orderly(),
+            capacity=self._kind.capacity,
+            peaks=(journal.peak(lives.values(), dict.fromkeys(foo, 1.0)), journal.peak(lives.values(), foo)),
+        )
+
+    def _outputs_of_orderly(self) -> list[str]:
+        folders = self.home.runs.glob("*/run-output")
+        return [str(folder) for folder in folders if self.home.exit_status(folder.parent.name) == 0]
+
+
+def story(round_: Round, violation: Violation, seen: Seen) -> str:
+    """Returns what is known about a violation, for whoever looks for its cause."""
+    lines = [f"{violation.rule}: {violation.run_id} {violation.text}"]
+    if violation.run_id:
+        lines += [f"  journal: {line}" for line in seen.life(violation.run_id).lines if line.what != "beat"]
+        lines += [f"  kill: {kill}" for kill in seen.kills if kill.run_id == violation.run_id]
+        for log in seen.logs:
+            text = log.read_text(errors="backslashreplace").splitlines()
+            lines += [f"  {log.name}: {line}" for line in text if violation.run_id in line][-10:]
+        markers = sorted(file.name for file in (round_.home.runs / violation.run_id / ".guild").iterdir())
+        lines.append(f"  .guild: {' '.join(markers)}; exit status {seen.exit_statuses.get(violation.run_id)}")
+    return "\n".join(lines)
+
+
+def tails(round_: Round, count: int = 5) -> Iterator[str]:
+    """Yields the last lines of each scheduler's log."""
+    for log in round_.crew.logs():
+        lines = log.read_text(errors="backslashreplace").splitlines()[-count:]
+        yield "\n".join([f"{log.name}:", *(f"  {line}" for line in lines)])
