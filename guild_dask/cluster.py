@@ -151,6 +151,10 @@ class LocalCluster:
             self._report(JobLost(run_id, str(problem)))
         future.release()
 
+    def tidy(self) -> None:
+        """Lets go of dead processes that runs left to this one."""
+        job.reap()
+
     def stop(self, run_id: str) -> None:
         """Asks a running job to end."""
         job.stop(run_id)

@@ -58,6 +58,12 @@ class Watcher:
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_write, b"!")
 
+    def close(self) -> None:
+        """Gives back what the operating system has lent; there are 128 of them for a user, by default."""
+        for fd in (self._fd, self._wake_read, self._wake_write):
+            if fd is not None:
+                os.close(fd)
+
 
 def _inotify() -> int | None:
     if sys.platform != "linux":

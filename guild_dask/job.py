@@ -64,6 +64,7 @@ def run(job: Job) -> Ended:
         exit_code = process.wait()
         if exit_code < 0:
             _end_orphans(process.pid, job)
+            reap()
         return Ended(exit_code)
     finally:
         with _lock:
@@ -75,10 +76,9 @@ def _start(job: Job) -> Starter:
     """Returns the starter, which waits at its gate until its identity is in the claim."""
     gate, opener = os.pipe()
     try:
-        with open(job.output, "ab") as output:
+        with open(job.output, "ab") as output, _lock:
             starting = _warm(job, gate, output.fileno()) or _cold(job, gate, output.fileno())
-        owner = processes.identity(starting.pid)
-        with _lock:
+            owner = processes.identity(starting.pid)
             may_start = owner is not None and job.run_id not in _refused
             if owner:
                 _starters[job.run_id] = owner
@@ -113,6 +113,13 @@ def _cold(job: Job, gate: int, output: int) -> Starter:
 
 def _directory(job: Job) -> str:
     return job.directory if os.path.isdir(job.directory) else job.run_dir
+
+
+def reap() -> None:
+    """Lets go of processes that this one adopted from starters, and that have died."""
+    with _lock:
+        own = {_template.pid, *(starting.pid for starting in _starters.values())}
+        processes.reap_adopted(own)
 
 
 def close() -> None:

@@ -124,6 +124,7 @@ class Loop:
         self._next_look = time.monotonic() + self._settings.poll_interval
         for run_id, exit_code in list(self._ledger.unsettled.items()):
             self._settle_run(run_id, exit_code)
+        self._cluster.tidy()
         recovered = self._home.recover()
         for run_id in recovered.staged_again:
             log.info("Staged run %s again (its scheduler died before it started)", run_id)
@@ -264,6 +265,8 @@ class Loop:
     def _end_runs(self) -> None:
         """Ends what is running; what has not started is staged again. Each step is for those that outlived the last."""
         asked = time.monotonic()
+        if self._ledger.in_flight:
+            log.info("Ending %d run(s); asking again ends them at once", len(self._ledger.in_flight))
         self._each_in_flight(self._cluster.stop)
         self._wait_for_flights(asked + LAST_RESORT)
         self._each_in_flight(self._cluster.kill)

@@ -17,6 +17,8 @@ from guild_dask.inotify import MODIFIED, Watcher
 _LOOK_UNNOTIFIED = 0.2
 _LOOK_NOTIFIED = 2.0
 _CHUNK = 1 << 16
+# A longer line is forwarded in parts, so that a run that never ends its line does not fill the memory.
+_LONGEST_LINE = 1 << 20
 
 
 class _Followed:
@@ -70,6 +72,7 @@ class OutputFollower:
         self._thread.join()
         for run_id in list(self._files):
             self.finish(run_id)
+        self._watcher.close()
         if self._folder.is_dir() and not os.listdir(self._folder):
             self._folder.rmdir()
 
@@ -89,6 +92,8 @@ class OutputFollower:
         while chunk := followed.file.read(_CHUNK):
             data = followed.rest + chunk
             end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+            if not end and len(data) >= _LONGEST_LINE:
+                end = len(data) - 1  # what is left keeps the line open
             followed.rest = data[end:]
             if end:
                 self._send(followed, data[:end])

@@ -8,7 +8,7 @@ import pathlib
 import signal
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -80,6 +80,20 @@ def adopt_orphans() -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap_adopted(own: Container[int]) -> None:
+    """Takes note of the deaths of adopted processes, which stay zombies until then.
+
+    `own` are the children that somebody else here waits for; their exit codes are left to that one.
+    """
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(ChildProcessError):
+        while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if dead.si_pid in own:
+                return
+            os.waitpid(dead.si_pid, os.WNOHANG)
 
 
 def descendants(pid: int) -> list[psutil.Process]:

@@ -18,6 +18,8 @@ TAG_PREFIX = "dask:"
 
 _QUEUES = ("queue", "dask:scheduler")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# PyYAML lets out what Python says to values such as 2023-13-45, 0b_ or `!!bool maybe`.
+_YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 class BrokenRun(Exception):
@@ -76,7 +78,7 @@ def attribute(run_dir: str, name: str) -> Any:
         return None
     except (OSError, UnicodeDecodeError) as e:
         raise BrokenRun(f"cannot read attribute {name!r}: {e}") from e
-    except yaml.YAMLError as e:
+    except _YAML_ERRORS as e:
         raise BrokenRun(f"attribute {name!r} is not YAML") from e
 
 
@@ -93,7 +95,7 @@ def read_staged(run_dir: str) -> Staged:
     tags = attribute(run_dir, "tags") or []
     if not isinstance(tags, list):
         raise BrokenRun("attribute 'tags' is not a list")
-    specs = tuple(tag[len(TAG_PREFIX) :] for tag in map(str, tags) if tag.startswith(TAG_PREFIX))
+    specs = tuple(tag[len(TAG_PREFIX) :] for tag in tags if isinstance(tag, str) and tag.startswith(TAG_PREFIX))
     return Staged(os.path.basename(run_dir), run_dir, since, specs)
 
 
@@ -123,7 +125,7 @@ def _opref(run_dir: str) -> Any:
         raise BrokenRun("it does not say which operation it is for") from None
     except (OSError, UnicodeDecodeError) as e:
         raise BrokenRun(f"cannot read its operation: {e}") from e
-    except guild_opref.OpRefError as e:
+    except ValueError as e:  # Guild's OpRefError, or a quote that is not closed
         raise BrokenRun("it does not say which operation it is for") from e
 
 
@@ -139,9 +141,10 @@ def locked_by(run_dir: str) -> int | None:
     """Returns the process that Guild has on record for a run that started and has not ended."""
     try:
         with open(marker(run_dir, "LOCK")) as f:
-            return int(f.read(10))
+            pid = int(f.read(10))
     except (OSError, ValueError):
         return None
+    return pid if pid > 0 else None
 
 
 def working_directory(run_dir: str, default: str) -> str:

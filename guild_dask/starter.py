@@ -16,12 +16,14 @@ if __name__ == "__main__":
     # A file that is run has its own folder first on the path, where our module names would hide the user's.
     sys.path.pop(0)
 
+import contextlib
 import os
 import pathlib
 import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 # The exit code for "nothing was started". It means so only while the claim still says it, since an operation may exit
@@ -45,7 +47,26 @@ class Operation:
         self.is_stopping = False
         self.ended = threading.Event()
         self.exit_status: int | None = None
+        self._own: set[int] = set()  # processes that Guild started itself, and waits for
+        self._spawning = 0
         self._sweep = threading.Lock()
+
+    @contextlib.contextmanager
+    def spawning(self, process: "subprocess.Popen[Any]") -> Iterator[None]:
+        """Surrounds the start of a process by Guild."""
+        self._spawning += 1
+        try:
+            yield
+        finally:
+            self._own.add(getattr(process, "pid", 0))
+            self._spawning -= 1
+
+    def on_child(self, _number: int, _frame: object) -> None:
+        """Lets go of adopted processes that have died."""
+        from guild_dask import processes
+
+        if not self._spawning:
+            processes.reap_adopted(self._own)
 
     def begin(self) -> None:
         """Is called in the instant before the operation's process is started."""
@@ -115,7 +136,8 @@ def popen_for(operation: Operation) -> type:
             if environ.get("RUN_ID") == operation.run_id and not operation.is_starting:
                 operation.begin()
                 self.is_operation = True
-            super().__init__(*args, **kwargs)
+            with operation.spawning(self):
+                super().__init__(*args, **kwargs)
 
         def wait(self, timeout: float | None = None) -> int:
             return self._noted(super().wait(timeout))
@@ -156,6 +178,7 @@ def run(gate: int, claim: pathlib.Path, run_dir: str, grace: float) -> int:
     from guild_dask import processes
 
     processes.adopt_orphans()
+    signal.signal(signal.SIGCHLD, operation.on_child)
     subprocess.Popen = popen_for(operation)  # type: ignore[assignment, misc]
     code = start_guild(run_dir)
     if operation.is_stopping or (operation.exit_status or 0) < 0:

@@ -21,7 +21,7 @@ import signal
 import socket
 from typing import Any
 
-from guild_dask import starter
+from guild_dask import processes, starter
 
 # What a start imports one after the other, at the latest when the first line of output comes.
 _LOADED_BEFOREHAND = (
@@ -36,7 +36,6 @@ _LOADED_BEFOREHAND = (
     "absl.logging",
     "tensorboard.summary.writer.event_file_writer",
     "tensorboard.compat.proto.summary_pb2",
-    "guild_dask.processes",
     "guild_dask.claims",
 )
 
@@ -53,7 +52,8 @@ def load() -> None:
 
 def serve(requests: socket.socket) -> None:
     """Forks a starter for each request until the socket closes."""
-    # Nobody waits for the starters: their exit codes come through their pipes.
+    # Nobody waits for the starters, whose exit codes come through their pipes, nor for what a starter leaves behind.
+    processes.adopt_orphans()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while received := _receive(requests):
         request, descriptors = received

@@ -63,6 +63,11 @@ class Template:
         self._process: subprocess.Popen[bytes] | None = None
         self._environ: Mapping[str, str] = {}
 
+    @property
+    def pid(self) -> int:
+        """Returns its process id, or 0 if there is none."""
+        return self._process.pid if self._process else 0
+
     def start(self, request: Request, gate: int, output: int) -> WarmStarter | None:
         """Forks a starter, or returns None if there is no template to fork it from."""
         if sys.platform != "linux":
