@@ -10,6 +10,7 @@ The change from one to the other is a rename, done by the run's own starter in t
 process: whoever removes the claim first has the say, even when the disk is full.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -52,6 +53,7 @@ class Found:
     run_id: str
     claim: Claim | None  # None: what is written there is no claim
     is_started: bool
+    written: int  # when, in nanoseconds of the file system's clock
 
 
 def path(folder: pathlib.Path, run_id: str) -> pathlib.Path:
@@ -107,7 +109,8 @@ def all_claims(folder: pathlib.Path) -> Iterator[Found]:
     for name in names:
         file = folder / name
         if file.suffix in (CLAIMED, STARTED) and not name.startswith("."):
-            yield Found(file.stem, _read(file), file.suffix == STARTED)
+            with contextlib.suppress(FileNotFoundError):
+                yield Found(file.stem, _read(file), file.suffix == STARTED, file.stat().st_mtime_ns)
 
 
 def _read(file: pathlib.Path) -> Claim | None:

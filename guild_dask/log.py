@@ -5,6 +5,7 @@ The stream is a pipe to Guild's process. If that one is killed, the scheduler go
 
 import logging
 import os
+import select
 import threading
 from typing import Final
 
@@ -17,19 +18,41 @@ _DASK_LOGGERS = ("distributed", "dask", "tornado", "bokeh", "asyncio", "py.warni
 
 
 class OutputStream:
-    """Standard output for log lines and run output, each written whole; silent once nobody reads it."""
+    """Standard output for log lines and run output, each written whole.
 
-    def __init__(self, fd: int = 1) -> None:
+    Whoever reads it may have stopped reading (a paused terminal, a full disk) or be gone. The scheduler goes on all the
+    same: what cannot be written is left out, and how much that was is said when writing works again.
+    """
+
+    def __init__(self, fd: int = 1, patience: float = 10.0) -> None:
         self._fd = fd
+        self._patience = patience
+        self._left_out = 0
         self._lock = threading.RLock()
 
     def write_bytes(self, data: bytes) -> None:
         with self._lock:
-            while data:
-                try:
-                    data = data[os.write(self._fd, data) :]
-                except OSError:
-                    self._become_silent()
+            if self._left_out:
+                if not self._is_writable(0):
+                    self._left_out += len(data)
+                    return
+                data = b"[%d bytes of output left out]\n" % self._left_out + data
+                self._left_out = 0
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        while data:
+            if not self._is_writable(self._patience):
+                self._left_out += len(data)
+                return
+            try:
+                # No more than a pipe that can be written to takes for certain without blocking.
+                data = data[os.write(self._fd, data[: select.PIPE_BUF]) :]
+            except OSError:
+                self._become_silent()
+
+    def _is_writable(self, timeout: float) -> bool:
+        return bool(select.select([], [self._fd], [], timeout)[1])
 
     def write(self, text: str) -> None:
         self.write_bytes(text.encode("utf-8", "backslashreplace"))
@@ -38,7 +61,9 @@ class OutputStream:
         """Does nothing: there is no buffer."""
 
     def _become_silent(self) -> None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self._fd)
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, self._fd)
+        os.close(silent)
 
 
 def set_up(loglevel: str, stream: OutputStream, dask_log: str) -> None:

@@ -204,8 +204,8 @@ def plan(
         reasons[kind] = held[run.id] = reason
         if not isinstance(reason, IMPOSSIBLE):
             waiting[run.id] = (kind, passes.so_far(kind))
-            if before.get(run.id, 0) >= patience and _reserve(rooms, run, asks):
-                reasons.clear()
+            if before.get(run.id, 0) >= patience:
+                _reserve(rooms, run, asks)
     counts = {run_id: before.get(run_id, 0) + passes.so_far(kind) - n for run_id, (kind, n) in waiting.items()}
     return Plan(tuple(starts), held, {run_id: count for run_id, count in counts.items() if count})
 
@@ -236,13 +236,11 @@ def _spare(room: _Room) -> tuple[float, int]:
     return (sum(shares), -room.slots)
 
 
-def _reserve(rooms: Iterable[_Room], run: StagedRun, asks: Mapping[str, float]) -> bool:
+def _reserve(rooms: Iterable[_Room], run: StagedRun, asks: Mapping[str, float]) -> None:
     """Keeps what the run needs on the worker that has most of it already, if one is not yet kept for another."""
     able = [room for room in rooms if room.reserved_for is None and room.could_hold(asks)]
-    if not able:
-        return False
-    min(able, key=lambda room: _missing(room, asks)).reserve(run, asks)
-    return True
+    if able:
+        min(able, key=lambda room: _missing(room, asks)).reserve(run, asks)
 
 
 def _missing(room: _Room, asks: Mapping[str, float]) -> float:

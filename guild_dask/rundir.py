@@ -4,6 +4,7 @@ Only what is needed is read: Guild's own classes parse several YAML files for ea
 for a few thousand of them.
 """
 
+import contextlib
 import os
 import pathlib
 import shlex
@@ -145,6 +146,15 @@ def locked_by(run_dir: str) -> int | None:
     except (OSError, ValueError):
         return None
     return pid if pid > 0 else None
+
+
+def last_started(run_dir: str) -> int:
+    """Returns when the run's process was last seen to have started or ended, in nanoseconds; 0 for never."""
+    times = [0]
+    for path in (marker(run_dir, "LOCK"), _attribute_path(run_dir, "exit_status")):
+        with contextlib.suppress(OSError):
+            times.append(os.stat(path).st_mtime_ns)
+    return max(times)
 
 
 def working_directory(run_dir: str, default: str) -> str:

@@ -18,7 +18,7 @@ from guild_dask import claims, processes, rundir
 from guild_dask.listing import HomeUnavailable, Listing, RunsDirectory
 from guild_dask.rundir import BrokenRun, Staged
 
-LOCK_TIMEOUT = 10.0
+LOCK_TIMEOUT = 5.0
 
 
 class End(enum.Enum):
@@ -115,12 +115,14 @@ class GuildHome:
 
         A run that never started is staged again if it may be; else it ends as `error`, as Guild shows it.
         """
-        run_dir = os.path.join(self.runs_dir, run_id)
+        run_dir = self._run_dir(run_id)
         started = claims.is_started(self.claims_folder, run_id)
         if not started and may_stage_again and os.path.isdir(run_dir):
-            self._stage_again(run_dir)
+            with self._lock():
+                self._stage_again(run_dir)
             return Result(End.STAGED_AGAIN)
-        with self._lock(), _translated("cannot settle run %s", run_id):
+        # No lock: nobody else changes a run that is neither staged nor abandoned.
+        with _translated("cannot settle run %s", run_id):
             result = self._end(run_dir, started, exit_code)
             claims.remove(self.claims_folder, run_id)
         return result
@@ -137,29 +139,46 @@ class GuildHome:
         return _result(run_dir, exit_code)
 
     def _stage_again(self, run_dir: str) -> None:
+        """Stages a run that was claimed and never started. Is called inside the lock."""
         run_id = os.path.basename(run_dir)
-        with self._lock(), _translated("cannot stage run %s again", run_id):
+        with _translated("cannot stage run %s again", run_id):
             rundir.move_marker(run_dir, "PENDING", "STAGED")
             claims.remove(self.claims_folder, run_id)
         self._directory.forget(run_id)
 
     def recover(self) -> Recovered:
         """Looks after claims whose scheduler is dead: stages again what never started, and finds what still runs."""
-        staged_again, orphans = [], []
+        abandoned, orphans = [], []
         for found in claims.all_claims(self.claims_folder):
-            run_dir = os.path.join(self.runs_dir, found.run_id)
             claim = found.claim
             # None is another host, where we cannot see whether a process lives.
             if claim and processes.is_alive(claim.scheduler) is not False:
                 continue
-            if claim and (processes.is_alive(claim.owner) or _is_operation_alive(run_dir)):
+            if claim and (processes.is_alive(claim.owner) or _is_operation_alive(self._run_dir(found.run_id))):
                 orphans.append(claim)
-            elif found.is_started or not rundir.has(run_dir, "PENDING"):
-                claims.remove(self.claims_folder, found.run_id)
             else:
-                self._stage_again(run_dir)
-                staged_again.append(found.run_id)
-        return Recovered(tuple(staged_again), tuple(orphans))
+                abandoned.append(found)
+        return Recovered(tuple(self._take_over(abandoned) if abandoned else ()), tuple(orphans))
+
+    def _take_over(self, abandoned: list[claims.Found]) -> list[str]:
+        """Stages again those of the abandoned runs that never started; returns their ids."""
+        staged_again = []
+        with self._lock():
+            # Another scheduler may have been here first, and may even have claimed a run again.
+            still_there = list(claims.all_claims(self.claims_folder))
+            for found in abandoned:
+                run_dir = self._run_dir(found.run_id)
+                if found not in still_there:
+                    continue
+                if _has_never_started(run_dir, found):
+                    self._stage_again(run_dir)
+                    staged_again.append(found.run_id)
+                else:
+                    claims.remove(self.claims_folder, found.run_id)
+        return staged_again
+
+    def _run_dir(self, run_id: str) -> str:
+        return os.path.join(self.runs_dir, run_id)
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
@@ -183,6 +202,14 @@ def _is_running_elsewhere(run_dir: str) -> bool:
     pid = rundir.locked_by(run_dir)
     # Steps and trials are runs too; those of our own runs descend from this process.
     return pid is not None and bool(psutil.pid_exists(pid)) and not processes.is_below(pid, os.getpid())
+
+
+def _has_never_started(run_dir: str, found: claims.Found) -> bool:
+    """Tells whether a claimed run waits in vain: it is there, not staged, and nobody has started it since."""
+    if found.is_started or not os.path.isdir(run_dir) or rundir.has(run_dir, "STAGED"):
+        return False
+    # The user may have started a run by hand that hung as `pending`.
+    return rundir.last_started(run_dir) < found.written
 
 
 def _is_operation_alive(run_dir: str) -> bool:

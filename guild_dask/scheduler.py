@@ -39,7 +39,9 @@ def main(**flags: str | None) -> None:
 
 def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]") -> int:
     from guild_dask import environment, processes, runs, scheduler_run
-    from guild_dask.loop import Identity, Loop, Surroundings
+    from guild_dask.flights import Flights, Identity
+    from guild_dask.ledger import Ledger
+    from guild_dask.loop import Loop
     from guild_dask.output import OutputFollower
     from guild_dask.watch import RunsWatcher
 
@@ -68,7 +70,7 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         home = runs.GuildHome(runs.guild_home())
         watcher = RunsWatcher(home.runs_dir, lambda run_id: events.put(RunStaged(run_id)))
         closing.callback(watcher.close)
-        Loop(settings, Surroundings(identity, home, opened, follower, events)).run()
+        Loop(settings, Flights(identity, home, opened, follower, Ledger()), events).run()
     return 0
 
 

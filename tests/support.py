@@ -195,6 +195,12 @@ class Started:
         """Sends a signal to its processes, as a terminal does for Ctrl-C."""
         os.killpg(self.pid, number)
 
+    def kill(self) -> None:
+        """Ends it if it is still there."""
+        if self.is_running:
+            self.signal(signal.SIGKILL)
+        self._process.wait()
+
     def wait_for_output(self, text: str, timeout: float = DEADLINE) -> None:
         """Waits until it has printed that text."""
         wait_until(lambda: text in self.output, timeout, lambda: f"{text!r} in the output of {self.so_far()}")
@@ -230,7 +236,10 @@ class Guild:
         """Runs `guild COMMAND` while the block runs; at its end it is asked to stop, and must."""
         self._count += 1
         process = Started(command, os.environ, os.getcwd(), self._outputs / f"output-{self._count}")
-        yield process
-        if process.is_running:
-            process.signal(signal.SIGTERM)
-            process.wait()
+        try:
+            yield process
+            if process.is_running:
+                process.signal(signal.SIGTERM)
+                process.wait()
+        finally:
+            process.kill()

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from guild_dask import claims, processes
-from guild_dask.claims import Claim, Found
+from guild_dask.claims import Claim
 from guild_dask.resources import request_for_spec
 
 
@@ -31,6 +31,11 @@ def claim_on(run_id: str, attempt: int = 1) -> Claim:
     return Claim(run_id, "scheduler", me, me, attempt, request_for_spec("gpu=2 mem=8GB").amounts)
 
 
+def found_in(folder: pathlib.Path) -> list[tuple[str, Claim | None, bool]]:
+    """Returns the run, the claim and whether it is started, for each claim in the folder."""
+    return [(found.run_id, found.claim, found.is_started) for found in claims.all_claims(folder)]
+
+
 def names_in(folder: pathlib.Path) -> list[str]:
     return sorted(os.listdir(folder))
 
@@ -38,8 +43,16 @@ def names_in(folder: pathlib.Path) -> list[str]:
 def test_claim_is_read_as_it_was_written(folder: pathlib.Path) -> None:
     written = claims.write(folder, claim_on("aaa"))
     assert written == claims.path(folder, "aaa")
-    assert list(claims.all_claims(folder)) == [Found("aaa", claim_on("aaa"), is_started=False)]
+    assert found_in(folder) == [("aaa", claim_on("aaa"), False)]
     assert names_in(folder) == ["aaa.claimed"]
+
+
+def test_claim_says_when_it_was_written(folder: pathlib.Path) -> None:
+    # Starting it is no writing: what happened to the run since is compared with this.
+    claimed = claims.write(folder, claim_on("aaa"))
+    os.utime(claimed, ns=(5, 17))
+    claims.mark_started(claimed)
+    assert [found.written for found in claims.all_claims(folder)] == [17]
 
 
 def test_no_folder_is_no_claims(folder: pathlib.Path) -> None:
@@ -53,7 +66,7 @@ def test_claim_is_started_once(folder: pathlib.Path) -> None:
     assert not claims.is_started(folder, "aaa")
     assert claims.mark_started(claimed)
     assert claims.is_started(folder, "aaa")
-    assert list(claims.all_claims(folder)) == [Found("aaa", claim_on("aaa"), is_started=True)]
+    assert found_in(folder) == [("aaa", claim_on("aaa"), True)]
     assert not claims.mark_started(claimed)
 
 
@@ -89,7 +102,7 @@ def test_new_claim_replaces_what_is_left_of_an_earlier_one(folder: pathlib.Path)
     # A run that was started long ago and staged anew has not started under its new claim.
     claims.mark_started(claims.write(folder, claim_on("aaa")))
     claims.write(folder, claim_on("aaa", attempt=2))
-    assert list(claims.all_claims(folder)) == [Found("aaa", claim_on("aaa", attempt=2), is_started=False)]
+    assert found_in(folder) == [("aaa", claim_on("aaa", attempt=2), False)]
 
 
 def test_claims_of_other_runs_are_left_alone(folder: pathlib.Path) -> None:
@@ -97,10 +110,7 @@ def test_claims_of_other_runs_are_left_alone(folder: pathlib.Path) -> None:
         claims.write(folder, claim_on(run_id))
     claims.mark_started(claims.path(folder, "aaa.b"))
     claims.remove(folder, "aaa")
-    assert [(found.run_id, found.is_started) for found in claims.all_claims(folder)] == [
-        ("aaa.b", True),
-        ("aab", False),
-    ]
+    assert found_in(folder) == [("aaa.b", claim_on("aaa.b"), True), ("aab", claim_on("aab"), False)]
 
 
 def test_owner_of_a_claim_can_change(folder: pathlib.Path) -> None:
@@ -121,6 +131,16 @@ def test_reader_sees_a_whole_claim_or_none(folder: pathlib.Path) -> None:
             assert found.claim is not None
 
 
+def test_claim_that_goes_while_claims_are_listed_is_left_out(folder: pathlib.Path) -> None:
+    # Taken for one that nobody can read, it would be staged again, whoever has it now.
+    for run_id in ("aaa", "bbb", "ccc"):
+        claims.write(folder, claim_on(run_id))
+    listed = claims.all_claims(folder)
+    assert next(listed).run_id == "aaa"
+    claims.remove(folder, "bbb")
+    assert [found.run_id for found in listed] == ["ccc"]
+
+
 def test_other_files_are_no_claims(folder: pathlib.Path) -> None:
     folder.mkdir(parents=True)
     # The first is a draft of a process that died while it wrote.
@@ -132,7 +152,7 @@ def test_other_files_are_no_claims(folder: pathlib.Path) -> None:
 @pytest.mark.parametrize("suffix", [claims.CLAIMED, claims.STARTED])
 def test_claim_that_is_a_folder_is_found_and_is_none(folder: pathlib.Path, suffix: str) -> None:
     (folder / f"aaa{suffix}").mkdir(parents=True)
-    assert list(claims.all_claims(folder)) == [Found("aaa", None, is_started=suffix == claims.STARTED)]
+    assert found_in(folder) == [("aaa", None, suffix == claims.STARTED)]
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
@@ -190,4 +210,4 @@ def test_claim_can_be_started_and_removed_when_the_disk_is_full(folder: pathlib.
     for run_id in ("aaa", "bbb"):
         claims.write(folder, claim_on(run_id))
     run_without_disk(folder, 'assert claims.mark_started(folder / "aaa.claimed"); claims.remove(folder, "bbb")')
-    assert list(claims.all_claims(folder)) == [Found("aaa", claim_on("aaa"), is_started=True)]
+    assert found_in(folder) == [("aaa", claim_on("aaa"), True)]

@@ -74,6 +74,11 @@ def test_run_a_byte_larger_than_every_worker_is_held() -> None:
     assert plan([run("aaa", mem=8e9 + 1)], [idle("w", 1, mem=8e9)]).held == {"aaa": TooLarge("mem", 8e9 + 1, 8e9)}
 
 
+@pytest.mark.parametrize("amount", [1e-300, 1e-10, 1])
+def test_no_amount_is_too_small_to_be_more_than_nothing(amount: float) -> None:
+    assert plan([run("aaa", a=amount)], [idle("w", 1, a=0)]).held == {"aaa": TooLarge("a", amount, 0)}
+
+
 def test_undefined_names_are_all_told_and_come_first() -> None:
     held = plan([run("aaa", foo=5, baz=1, bar=1)], [idle("w", 1, foo=3)]).held
     assert held == {"aaa": NotDefined(("bar", "baz"))}
@@ -148,6 +153,13 @@ def test_run_that_fits_beside_what_is_kept_starts() -> None:
 
 def _half_busy() -> Worker:
     return Worker("w", 9, {"a": 4, "b": 1}, 8, {"a": 4, "b": 0})
+
+
+def test_worker_that_has_most_of_what_is_needed_is_kept() -> None:
+    workers = [Worker("v", 9, {"a": 4}, 8, {"a": 1}), Worker("w", 9, {"a": 4}, 8, {"a": 3})]
+    decided = plan([run("aaa", a=4), run("bbb", a=2), run("ccc", a=1)], workers, {"aaa": PATIENCE})
+    assert decided.held == {"aaa": InUse("a", 4, 3), "bbb": Reserved("aaa")}
+    assert decided.starts == ((run("ccc", a=1), "v"),)
 
 
 def test_one_worker_is_kept_for_one_run() -> None:
@@ -464,11 +476,11 @@ def test_cost_of_a_plan_grows_with_kinds_and_workers_rather_than_with_runs() -> 
         staged = [run(f"r{number:05}", a=number % 20 / 4 + 1, b=number % 3) for number in range(count)]
         passed = {staged[number].id: number % (2 * PATIENCE) for number in range(0, count, 7)}
         times = []
-        for _ in range(2):
+        for _ in range(3):
             before = time.process_time()
             decided = plan(staged, workers, passed)
             times.append(time.process_time() - before)
             assert len(decided.held) > count / 2
         return min(times)
 
-    assert seconds_for(10_000) < 6 * seconds_for(1_000)
+    assert seconds_for(10_000) < 4 * seconds_for(1_000)

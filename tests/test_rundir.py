@@ -276,6 +276,14 @@ def test_process_that_runs_a_run_is_told(run_dir: pathlib.Path) -> None:
     assert rundir.locked_by(str(run_dir)) == os.getpid()
 
 
+def test_run_shows_when_its_process_last_started_or_ended(run_dir: pathlib.Path) -> None:
+    assert rundir.last_started(str(run_dir)) == 0
+    for number, path in enumerate((".guild/attrs/exit_status", ".guild/LOCK"), start=1):
+        (run_dir / path).touch()
+        os.utime(run_dir / path, ns=(0, number))
+        assert rundir.last_started(str(run_dir)) == number
+
+
 def test_run_is_started_where_it_was_staged(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
     (run_dir / ".guild/ENV").write_text(f"export A=1\nexport CMD_DIR='{tmp_path}'\nexport B=2\n")
     assert rundir.working_directory(str(run_dir), "/") == str(tmp_path)

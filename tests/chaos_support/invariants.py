@@ -18,9 +18,7 @@ _NEVER_SAID = re.compile(r"Traceback \(most recent call last\)|Exception ignored
 
 # Steps of a starter that come before the run has started; if it dies right before one of them, the run has not.
 _BEFORE_START = re.compile(
-    r"forked|write runs/RUN/\.guild/(PENDING|opref|attrs/(op|run_params|started|env))"
-    r"|remove runs/RUN/\.guild/(STAGED|PENDING)"
-    r"|rename dask/claims/RUN\.claimed"
+    r"forked|.*(STAGED|PENDING|opref|attrs/(op|run_params|started|env)|RUN\.claimed|RUN\.started)"
 )
 
 

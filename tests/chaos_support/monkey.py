@@ -126,12 +126,14 @@ class Monkey:
                     _send(templates[0], signal.SIGKILL)
 
     def _end_operation(self, kind: str, number: signal.Signals) -> None:
-        """Ends an operation's own process, as `guild stop` does."""
-        running = list(self._home.runs.glob("*/.guild/LOCK"))
-        for lock in self._dice.sample(running, len(running)):
-            run_id = lock.parent.parent.name
+        """Ends an operation's own process, as `guild stop` does.
+
+        Those of Guild's queue are left alone: it would wait for what they leave behind, which nobody ends there.
+        """
+        claimed = [found.run_id for found in claims.all_claims(self._claims) if found.is_started]
+        for run_id in self._dice.sample(claimed, len(claimed)):
             with contextlib.suppress(OSError, ValueError):
-                process = _process(int(lock.read_text()))
+                process = _process(int((self._home.runs / run_id / ".guild" / "LOCK").read_text()))
                 if process and _variable(process, "RUN_ID") == run_id and "operation.py" in _command(process):
                     self.note(kind, process, run_id)
                     _send(process, number)

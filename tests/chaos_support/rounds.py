@@ -41,6 +41,10 @@ _ALL_KILLS = {
 }
 
 
+# A scheduler has about ten steps for each run, a starter twenty, a template two.
+_RATES = {"scheduler": 0.008, "template": 0.02, "starter": 0.012}
+
+
 @dataclass(frozen=True)
 class Kind:
     """What happens in a round."""
@@ -61,7 +65,7 @@ ONE_AT_A_TIME = Kind(
     capacity=CAPACITY,
     kills=_SCHEDULER_KILLS,
     seconds_between_kills=5.0,
-    rates={"scheduler": 0.006, "template": 0.01, "starter": 0.01},
+    rates=_RATES,
 )
 MANY_AT_ONCE = Kind(
     name="schedulers and a queue",
@@ -70,7 +74,7 @@ MANY_AT_ONCE = Kind(
     capacity=None,
     kills=_ALL_KILLS,
     seconds_between_kills=2.0,
-    rates={"scheduler": 0.006, "template": 0.01, "starter": 0.01},
+    rates=_RATES,
 )
 KINDS = (ONE_AT_A_TIME, MANY_AT_ONCE)
 
@@ -114,11 +118,15 @@ class Round:
     def run(self, seconds: float) -> Outcome:
         """Goes through the whole round, with chaos for at most that long."""
         begun = time.monotonic()
+        stuck: list[Violation] = []
         try:
             self.home.prepare()
-            self._chaos(begun + seconds)
-            self._stop_all()
-            self._work_off()
+            try:
+                self._chaos(begun + seconds)
+                self._stop_all()
+                self._work_off()
+            except AssertionError as e:
+                stuck.append(Violation("stuck", str(e)))
             seen = self._look()
         finally:
             self.box.end_processes()
@@ -129,7 +137,7 @@ class Round:
             len(self.crew.schedulers),
             self._slowest_stop,
             seen,
-            [*invariants.violations(seen), *self._too_slow()],
+            [*stuck, *invariants.violations(seen), *self._too_slow()],
         )
 
     # Chaos

@@ -41,9 +41,9 @@ def role_for_command(words: list[str]) -> str | None:
 def step_for_event(event: str, args: tuple[Any, ...], home: str) -> tuple[str, str] | None:
     """Returns the step's name and the run that it is for, as far as it says; None for an event that is no step."""
     if event in _VERBS:
-        return _step_for_path(_VERBS[event], args[0], home)
+        return _step_for_paths(_VERBS[event], args[:2] if event in ("os.rename", "os.link") else args[:1], home)
     if event == "open":
-        return _step_for_path("write", args[0], home) if args[2] & _WRITES else None
+        return _step_for_paths("write", args[:1], home) if args[2] & _WRITES else None
     if event == "subprocess.Popen":
         what = next((name for name in ("template", "starter") if f"{name}.py" in str(args[1])), "process")
         environ = args[3] or {}
@@ -54,18 +54,22 @@ def step_for_event(event: str, args: tuple[Any, ...], home: str) -> tuple[str, s
     return None
 
 
-def _step_for_path(verb: str, path: object, home: str) -> tuple[str, str] | None:
+def _step_for_paths(verb: str, paths: tuple[Any, ...], home: str) -> tuple[str, str] | None:
+    inside = [_inside(path, home) for path in paths]
+    # In the path of a run's output, which is in the scheduler's run directory, the run is the last one named.
+    run_ids = _RUN.findall(inside[-1])
+    names = [re.sub(r"\d+", "N", _RUN.sub("RUN", path)) for path in inside]
+    is_step = any(_STEPS.fullmatch(name) for name in names)
+    return (f"{verb} {' to '.join(names)}", run_ids[-1] if run_ids else "") if is_step else None
+
+
+def _inside(path: object, home: str) -> str:
+    """Returns a path as it is inside the Guild home, or an empty text for one that is elsewhere, and for no path."""
     try:
         text = os.fsdecode(path)  # type: ignore[arg-type]  # what is no path raises TypeError
     except TypeError:
-        return None
-    if not text.startswith(home + os.sep):
-        return None
-    inside = text[len(home) + 1 :]
-    # In the output of a run, which is in the scheduler's run directory, the run is the last one named.
-    run_ids = _RUN.findall(inside)
-    name = re.sub(r"\d+", "N", _RUN.sub("RUN", inside))
-    return (f"{verb} {name}", run_ids[-1] if run_ids else "") if _STEPS.fullmatch(name) else None
+        return ""
+    return text[len(home) + 1 :] if text.startswith(home + os.sep) else ""
 
 
 class CrashPoints:
