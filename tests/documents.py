@@ -1,8 +1,7 @@
 """Documents as tests: commands and what they must print, in Markdown, checked by doctest.
 
-In a document `...` stands for any text, lines included, and white space is folded. The white space around it must be
-there: `...` on a line of its own is one line or more, and `...text` is for none or more lines before the text. The
-examples run in order, in one namespace, with these functions:
+In a document `...` stands for any text, lines included, and white space is folded. On a line of its own it stands for
+any number of lines, none included. The examples run in order, in one namespace, with these functions:
 
 - run(cmd): runs a shell command, and prints its standard output and error together and then `<exit N>`
 - quiet(cmd): runs a shell command, and prints nothing unless it fails
@@ -33,7 +32,19 @@ from support import DEADLINE, EXAMPLES, LONGEST_COMMAND, Finished, Sandbox, run_
 
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _FRONT_MATTER = re.compile(r"\A---\n.*?^---\n", re.DOTALL | re.MULTILINE)
+_DOTS_ALONE = re.compile(r"^[ \t]*\.\.\.[ \t]*\n", re.MULTILINE)
 _LOOK = 0.2
+
+
+class _LenientChecker(doctest.OutputChecker):
+    """For doctest, dots on a line of their own are a line or more, because of the white space on both sides."""
+
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        return super().check_output(_DOTS_ALONE.sub("...", want), got, optionflags)
+
+
+LENIENT = _LenientChecker()
+AS_DOCTEST = doctest.OutputChecker()
 
 
 class DocumentFailure(Exception):
@@ -64,28 +75,28 @@ class DocumentItem(pytest.Item):
         return self.path, 0, f"document {self.path.name}"
 
 
-def check_in_new_home(path: pathlib.Path, **variables: str) -> None:
+def check_in_new_home(path: pathlib.Path, checker: doctest.OutputChecker = LENIENT, **variables: str) -> None:
     """Checks a document as a user who has nothing yet but these environment variables."""
     with (
         tempfile.TemporaryDirectory(prefix="guild-dask-", ignore_cleanup_errors=True) as folder,
         sandbox(pathlib.Path(folder).resolve(), variables) as box,
     ):
-        check(path, box)
+        check(path, box, checker)
 
 
-def check(path: pathlib.Path, box: Sandbox) -> None:
+def check(path: pathlib.Path, box: Sandbox, checker: doctest.OutputChecker = LENIENT) -> None:
     """Runs a document's examples, and raises DocumentFailure at the first that does not hold."""
     text = _without_front_matter(path.read_text(encoding="utf-8"))
     test = doctest.DocTestParser().get_doctest(text, _namespace(box), path.name, str(path), 0)
     if not test.examples:
         raise DocumentFailure(f"{path}: there is no example in it")
     try:
-        doctest.DebugRunner(optionflags=_FLAGS, verbose=False).run(test)
+        doctest.DebugRunner(checker, verbose=False, optionflags=_FLAGS).run(test)
     except doctest.DocTestFailure as failure:
-        raise DocumentFailure(_report(failure.test, failure.example, failure.got)) from None
+        raise DocumentFailure(_report(failure.test, failure.example, failure.got, checker)) from None
     except doctest.UnexpectedException as failure:
         problem = "".join(traceback.format_exception(*failure.exc_info))
-        raise DocumentFailure(_report(failure.test, failure.example, problem)) from None
+        raise DocumentFailure(_report(failure.test, failure.example, problem, checker)) from None
 
 
 def _without_front_matter(text: str) -> str:
@@ -93,12 +104,12 @@ def _without_front_matter(text: str) -> str:
     return _FRONT_MATTER.sub(lambda found: "\n" * found.group().count("\n"), text)
 
 
-def _report(test: doctest.DocTest, example: doctest.Example, got: str) -> str:
+def _report(test: doctest.DocTest, example: doctest.Example, got: str, checker: doctest.OutputChecker) -> str:
     parts = {
         "": _with_prompts(example.source),
         "Expected:": example.want or "(nothing)",
         "Got:": got or "(nothing)",
-        "The first expected line that is not there:": _first_mismatch(example.want, got),
+        "The first expected line that is not there:": _first_mismatch(example.want, got, checker),
     }
     blocks = [f"{title}\n{textwrap.indent(text.rstrip(), '    ')}" for title, text in parts.items() if text]
     return f"{test.filename}:{example.lineno + 1}" + "\n".join(blocks)
@@ -109,14 +120,13 @@ def _with_prompts(source: str) -> str:
     return "\n".join([f">>> {first}", *(f"... {line}" for line in rest)])
 
 
-def _first_mismatch(want: str, got: str) -> str:
+def _first_mismatch(want: str, got: str, checker: doctest.OutputChecker) -> str:
     """Returns the first line of `want` with which its beginning is no longer a beginning of `got`."""
     lines = want.splitlines()
     for count, line in enumerate(lines, start=1):
         beginning = "\n".join([*lines[:count], "...\n"])
-        if not doctest.OutputChecker().check_output(beginning, got, _FLAGS):
-            is_after_dots = lines[count - 2 : count - 1] == ["..."]
-            return f"{line}\n(after at least one other line, which the dots stand for)" if is_after_dots else line
+        if not checker.check_output(beginning, got, _FLAGS):
+            return line
     return "(none: there is more after the last one)" if lines else ""
 
 

@@ -46,6 +46,21 @@ front: matter
     check(document(text, box), box)
 
 
+def test_dots_alone_are_any_number_of_lines(box: Sandbox) -> None:
+    text = """
+    >>> run("seq 5")
+    1
+    ...
+    2
+    ...
+    5
+    ...
+    <exit 0>
+    """
+    check(document(text, box), box)
+    assert "5" in failure_of(text.replace("2", "6"), box)
+
+
 def test_failure_names_place_and_first_line_that_differs(box: Sandbox) -> None:
     text = """---
 front: matter
@@ -73,8 +88,7 @@ Got:
     3
     <exit 0>
 The first expected line that is not there:
-    4
-    (after at least one other line, which the dots stand for)"""
+    4"""
     )
 
 

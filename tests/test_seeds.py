@@ -4,7 +4,7 @@ import os
 import pathlib
 
 import pytest
-from documents import DocumentFailure, check_in_new_home
+from documents import AS_DOCTEST, DocumentFailure, check_in_new_home
 
 NAMES = ("dask-scheduler.md", "dask-scheduler-resources.md")
 
@@ -29,6 +29,6 @@ def seeds(request: pytest.FixtureRequest) -> pathlib.Path:
 def test_seed_document_holds(seeds: pathlib.Path, name: str) -> None:
     # They assume a machine with five cores or more.
     try:
-        check_in_new_home(seeds / name, DASK_GUILD_DASK__WORKERS="8")
+        check_in_new_home(seeds / name, AS_DOCTEST, DASK_GUILD_DASK__WORKERS="8")
     except DocumentFailure as failure:
         pytest.fail(str(failure), pytrace=False)
