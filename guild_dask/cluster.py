@@ -129,15 +129,19 @@ class LocalCluster:
 
     def submit(self, work: job.Job, worker: str, asks: Mapping[str, float]) -> None:
         """Runs a job on a worker, which the plan has found to have room. An event tells its end."""
-        future = self._client.submit(
-            job.run,
-            work,
-            key=f"guild-run-{work.run_id}-{work.claim.attempt}",
-            workers=[worker],
-            resources={name: float(amount) for name, amount in asks.items()},
-            pure=False,
-            retries=0,
-        )
+        try:
+            future = self._client.submit(
+                job.run,
+                work,
+                key=f"guild-run-{work.run_id}-{work.claim.attempt}",
+                workers=[worker],
+                resources={name: float(amount) for name, amount in asks.items()},
+                pure=False,
+                retries=0,
+            )
+        except (OSError, RuntimeError, TypeError, ValueError) as e:
+            self._report(JobLost(work.run_id, f"the Dask cluster does not take it: {e}"))
+            return
         self._futures[work.run_id] = future
         future.add_done_callback(lambda done: self._settle(work.run_id, done))
 

@@ -213,6 +213,11 @@ class Loop:
 
     # Stop
 
+    def abandon(self) -> None:
+        """Ends what is running after an error that nobody foresaw."""
+        self._stop = StopAsked("error")
+        self._end_runs()
+
     def _end_runs(self) -> None:
         """Ends what is running; what has not started is staged again. Each step is for those that outlived the last."""
         asked = time.monotonic()

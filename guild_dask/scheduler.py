@@ -6,6 +6,7 @@ import os
 import queue
 import signal
 import sys
+import traceback
 
 import click
 
@@ -16,6 +17,7 @@ from guild_dask.settings import BadSetting, Settings, section_of, settings_for
 _log = logging.getLogger("guild")
 
 BAD_SETTING = 2
+UNFORESEEN = 3
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -70,8 +72,20 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         home = runs.GuildHome(runs.guild_home())
         watcher = RunsWatcher(home.runs_dir, lambda run_id: events.put(RunStaged(run_id)))
         closing.callback(watcher.close)
-        Loop(settings, Flights(identity, home, opened, follower, Ledger()), events).run()
+        loop = Loop(settings, Flights(identity, home, opened, follower, Ledger()), events)
+        try:
+            loop.run()
+        except Exception as e:  # noqa: BLE001  # what nobody foresaw must not lose a run either
+            _say_unforeseen(e, this_run.path("error.log"))
+            loop.abandon()
+            return UNFORESEEN
     return 0
+
+
+def _say_unforeseen(error: Exception, path: str) -> None:
+    _log.error("Stopping because of an error in guild-dask itself: %r (details are in %s)", error, path)
+    with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as f:
+        traceback.print_exception(error, file=f)
 
 
 def _open_cluster(settings: Settings, events: "queue.SimpleQueue[Event]"):  # type: ignore[no-untyped-def]

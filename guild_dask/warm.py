@@ -19,6 +19,11 @@ from typing import BinaryIO
 from guild_dask import template
 
 
+# Guild loads NumPy, which starts a thread for each CPU unless told otherwise, and a process that forks should have one.
+# These are the template's own: a starter has the environment of its run and nothing else.
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
 @dataclass(frozen=True)
 class Request:
     """What a starter needs to know."""
@@ -106,8 +111,10 @@ class Template:
         with its:
             self._process = subprocess.Popen(
                 [sys.executable, "-u", template.__file__, str(its.fileno())],
-                env=dict(environ),
+                env={**environ, **_ONE_THREAD},
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
                 pass_fds=(its.fileno(),),
                 start_new_session=True,
             )
