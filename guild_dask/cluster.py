@@ -22,8 +22,8 @@ from guild_dask.events import Event, JobEnded, JobLost
 from guild_dask.settings import DashboardAddress
 
 # Dask adds and subtracts a worker's resources as floats for as long as the worker lives. The plan decides what fits;
-# this much slack keeps a rounding error of Dask's from holding back what the plan has started.
-_SLACK = 1e-6
+# this much slack, a share and an amount, keeps a rounding error of Dask's from holding back what the plan has started.
+_SLACK = (1e-9, 1e-6)
 
 # What long-running processes need of Dask; see docs/architecture.md for the reason of each.
 _DASK_SETTINGS = {
@@ -135,7 +135,8 @@ class LocalCluster:
                 work,
                 key=f"guild-run-{work.run_id}-{work.claim.attempt}",
                 workers=[worker],
-                resources={name: float(amount) for name, amount in asks.items()},
+                # Dask never runs a task that asks for nothing of something that the worker does not define.
+                resources={name: float(amount) for name, amount in asks.items() if amount > 0},
                 pure=False,
                 retries=0,
             )
@@ -177,6 +178,11 @@ class LocalCluster:
         self._opened.close()
 
 
+def _with_slack(amount: float) -> float:
+    share, least = _SLACK
+    return amount * (1 + share) + least
+
+
 def _spec_cluster(capacity: WorkerCapacity, dashboard: DashboardAddress | None) -> SpecCluster:
     address = f"{dashboard.host}:{dashboard.port}" if dashboard else None
     scheduler = {
@@ -188,7 +194,7 @@ def _spec_cluster(capacity: WorkerCapacity, dashboard: DashboardAddress | None) 
         "options": {
             "protocol": "inproc://",
             "nthreads": capacity.slots,
-            "resources": {name: amount + _SLACK for name, amount in capacity.resources.items()},
+            "resources": {name: _with_slack(amount) for name, amount in capacity.resources.items()},
             "memory_limit": 0,
             "dashboard": False,
             "dashboard_address": None,

@@ -5,7 +5,6 @@ most of them long finished, take turns, so that a home with tens of thousands of
 name that is known to have changed can be looked at alone.
 """
 
-import contextlib
 import itertools
 import os
 from collections.abc import Iterable
@@ -62,13 +61,18 @@ class RunsDirectory:
         run_dir = os.path.join(self.path, name)
         before = self._staged.pop(name, None)
         self._others.pop(name, None)
-        # A run directory that vanishes or resists while we look at it is left for another look.
-        with contextlib.suppress(OSError):
-            if rundir.is_staged(run_dir):
-                signature = rundir.signature(run_dir)
-                self._staged[name] = before if before and before[0] == signature else (signature, _read(run_dir))
+        try:
+            if not rundir.is_staged(run_dir):
+                self._others[name] = None
                 return
-        self._others[name] = None
+            signature = rundir.signature(run_dir)
+            # What could not be read may have been half written, and is tried again.
+            is_known = before is not None and before[0] == signature and isinstance(before[1], Staged)
+            self._staged[name] = before if before and is_known else (signature, _read(run_dir))
+        except FileNotFoundError:
+            self._others[name] = None  # it vanished, or started, while we looked
+        except OSError as e:
+            self._staged[name] = ((), f"it cannot be read: {e.strerror or e}")
 
     def forget(self, name: str) -> None:
         """Makes the next look treat the name as a new one."""

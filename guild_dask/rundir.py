@@ -17,6 +17,9 @@ from guild import opref as guild_opref
 
 TAG_PREFIX = "dask:"
 
+# No attribute that we read comes near this, and what is nested deeper than memory allows would end the process.
+_LONGEST = 20_000
+
 _QUEUES = ("queue", "dask:scheduler")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # PyYAML lets out what Python says to values such as 2023-13-45, 0b_ or `!!bool maybe`.
@@ -48,8 +51,12 @@ def has(run_dir: str, name: str) -> bool:
 
 
 def is_staged(run_dir: str) -> bool:
-    """Tells whether the run waits. While Guild stages it, it is pending, too."""
-    return has(run_dir, "STAGED") and not has(run_dir, "PENDING")
+    """Tells whether the run waits; raises OSError if that cannot be seen. While Guild stages it, it is pending, too."""
+    try:
+        os.stat(marker(run_dir, "STAGED"))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return not has(run_dir, "PENDING")
 
 
 def set_marker(run_dir: str, name: str) -> None:
@@ -74,7 +81,10 @@ def attribute(run_dir: str, name: str) -> Any:
     """Returns a run attribute, or None if the run has none of that name; raises BrokenRun if it cannot be read."""
     try:
         with open(_attribute_path(run_dir, name), encoding="utf-8") as f:
-            return yaml.load(f, _Loader)
+            text = f.read(_LONGEST + 1)
+        if len(text) > _LONGEST:
+            raise BrokenRun(f"attribute {name!r} is far too long")
+        return yaml.load(text, _Loader)
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as e:

@@ -18,7 +18,6 @@ from typing import BinaryIO
 
 from guild_dask import template
 
-
 # Guild loads NumPy, which starts a thread for each CPU unless told otherwise, and a process that forks should have one.
 # These are the template's own: a starter has the environment of its run and nothing else.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

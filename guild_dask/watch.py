@@ -38,6 +38,7 @@ class RunsWatcher:
         self._closed = True
         self._watcher.wake()
         self._thread.join()
+        self._watcher.close()
 
     def _watch(self) -> None:
         while not self._closed:
@@ -55,7 +56,7 @@ class RunsWatcher:
                 self._approach(run)
         elif name == "LOCK":
             self._leave(number)  # it runs; it will not be staged
-        elif name in ("STAGED", "PENDING") and rundir.is_staged(os.path.dirname(folder)):
+        elif name in ("STAGED", "PENDING") and _is_worth_a_look(os.path.dirname(folder)):
             self._leave(number)
             self._report(run)
 
@@ -80,3 +81,10 @@ class RunsWatcher:
     def _leave(self, number: int) -> None:
         self._folders.pop(number, None)
         self._watcher.remove(number)
+
+
+def _is_worth_a_look(run_dir: str) -> bool:
+    try:
+        return rundir.is_staged(run_dir)
+    except OSError:
+        return True  # the look will say what is wrong with it

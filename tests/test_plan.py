@@ -162,6 +162,13 @@ def test_worker_that_has_most_of_what_is_needed_is_kept() -> None:
     assert decided.starts == ((run("ccc", a=1), "v"),)
 
 
+def test_what_is_kept_for_a_run_is_not_given_to_a_later_one_that_was_passed_over_often_too() -> None:
+    busy = Worker("w", 9, {"a": 4, "b": 1}, 7, {"a": 3, "b": 0})
+    staged = [run("aaa", a=4), run("bbb", a=2, b=1), run("ccc", a=1)]
+    held = plan(staged, [busy], {"aaa": PATIENCE, "bbb": PATIENCE}).held
+    assert held == {"aaa": InUse("a", 4, 3), "bbb": InUse("b", 1, 0), "ccc": Reserved("aaa")}
+
+
 def test_one_worker_is_kept_for_one_run() -> None:
     # For both, both workers would stand empty, and small runs would wait for nothing.
     workers = [Worker(name, 9, {"a": 4}, 8, {"a": 3}) for name in ("v", "w")]

@@ -70,3 +70,10 @@ def _run_script(folder: pathlib.Path) -> None:
 
     finished = run_command(["sh", "many.sh"], os.environ, folder)
     assert finished.exit_code == 0, finished
+
+
+def test_asking_for_nothing_of_something_unknown_is_asking_for_nothing(user: Sandbox, guild: Guild) -> None:
+    a_project(user, NOTE)
+    stage(guild, "note", "aaa", options="--tag dask:gpu=0")
+    guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y")
+    assert statuses(user) == {"aaa": "completed"}

@@ -33,7 +33,7 @@ class Plan:
 
 def plan_for_dice(dice: random.Random) -> Plan:
     """Returns a run at random: most are short and well, some fail, some are long, some of those have a runaway."""
-    is_long = dice.random() < 0.15
+    is_long = dice.random() < 0.2
     return Plan(
         run_id=f"{dice.getrandbits(128):032x}",
         foo=dice.choice((0, 0, 1, 2, 3)),
@@ -90,6 +90,10 @@ class ChaosHome:
             raise AssertionError(f"cannot list the runs:\n{finished}")
         start = finished.output.index("[")
         return {str(run["id"]): str(run["status"]) for run in json.loads(finished.output[start:])}
+
+    def has_runaway(self, run_id: str) -> bool:
+        """Tells whether a run is one of those that leave a process behind when they are killed."""
+        return (self.folder / "plans" / run_id).read_text().endswith("1")
 
     def exit_status(self, run_id: str) -> int | None:
         """Returns what Guild has on record for the end of a run."""

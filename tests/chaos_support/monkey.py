@@ -131,7 +131,9 @@ class Monkey:
         Those of Guild's queue are left alone: it would wait for what they leave behind, which nobody ends there.
         """
         claimed = [found.run_id for found in claims.all_claims(self._claims) if found.is_started]
-        for run_id in self._dice.sample(claimed, len(claimed)):
+        # Those with a runaway first: that one must go, too.
+        shuffled = self._dice.sample(claimed, len(claimed))
+        for run_id in sorted(shuffled, key=self._home.has_runaway, reverse=True):
             with contextlib.suppress(OSError, ValueError):
                 process = _process(int((self._home.runs / run_id / ".guild" / "LOCK").read_text()))
                 if process and _variable(process, "RUN_ID") == run_id and "operation.py" in _command(process):

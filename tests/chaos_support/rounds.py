@@ -24,25 +24,26 @@ _TICK = 0.05
 _LONGEST_RUN_ONCE = 180.0
 _MOST_RUN_ONCE = 5
 
-_SCHEDULER_KILLS = {
+_KILLS_WITH_ONE = {
     "scheduler KILL": 4.0,
     "scheduler TERM": 1.5,
     "scheduler TERM, then KILL": 1.0,
     "scheduler and guild KILL": 1.0,
+    "operation KILL": 1.0,
+    "operation TERM": 1.0,
 }
-_ALL_KILLS = {
-    **_SCHEDULER_KILLS,
+_KILLS_WITH_MANY = {
+    **_KILLS_WITH_ONE,
     "guild KILL": 0.5,
     "starter KILL": 4.0,
     "starter TERM": 2.0,
     "template KILL": 3.0,
-    "operation KILL": 2.0,
-    "operation TERM": 2.0,
+    "operation KILL": 3.0,
+    "operation TERM": 3.0,
 }
 
-
 # A scheduler has about ten steps for each run, a starter twenty, a template two.
-_RATES = {"scheduler": 0.008, "template": 0.02, "starter": 0.012}
+_RATES = {"scheduler": 0.005, "template": 0.02, "starter": 0.012}
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,8 @@ ONE_AT_A_TIME = Kind(
     most_schedulers=1,
     has_queue=False,
     capacity=CAPACITY,
-    kills=_SCHEDULER_KILLS,
-    seconds_between_kills=5.0,
+    kills=_KILLS_WITH_ONE,
+    seconds_between_kills=4.0,
     rates=_RATES,
 )
 MANY_AT_ONCE = Kind(
@@ -72,8 +73,8 @@ MANY_AT_ONCE = Kind(
     most_schedulers=3,
     has_queue=True,
     capacity=None,
-    kills=_ALL_KILLS,
-    seconds_between_kills=2.0,
+    kills=_KILLS_WITH_MANY,
+    seconds_between_kills=1.5,
     rates=_RATES,
 )
 KINDS = (ONE_AT_A_TIME, MANY_AT_ONCE)

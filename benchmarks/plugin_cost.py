@@ -1,0 +1,244 @@
+"""What having guild-dask installed costs each Guild command, in CPU time.
+
+    python -m benchmarks.plugin_cost RESULTS
+
+makes three virtual environments with the same versions of everything that they share:
+
+- guild: guildai, and what it needs to work (see setup.py)
+- dask: the same with Dask and all else that guild-dask requires, but without guild-dask
+- plugin: the same with guild-dask
+
+and runs each command in one after the other, many times over. Of each round the difference counts, so that a machine
+that is slower for a while is so for all three. `plugin - dask` is what the plugin itself costs, and is what the target
+is for; `plugin - guild` is what a user sees who had Guild only. Writes plugin-cost.json and plugin-cost.md to RESULTS,
+and ends with exit code 1 if the target is missed.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import platform
+import random
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+
+import click
+
+PROJECT = pathlib.Path(__file__).resolve().parent.parent
+
+# Milliseconds of CPU that a command may cost more with the plugin.
+TARGET = 30.0
+
+COMMANDS = ("--version", "runs", "run op --stage -y")
+RUNS_IN_HOME = 5
+WARM_UP = 2
+
+# What makes guildai work, without what Dask is for: the first list of setup.py.
+GUILD_ONLY = frozenset(("guildai", "setuptools", "zombie-imp", "click", "chardet", "tabview"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Environment:
+    """A virtual environment, with a Guild home of its own."""
+
+    name: str
+    folder: pathlib.Path
+
+    @property
+    def python(self) -> str:
+        return str(self.folder / "bin" / "python")
+
+    @property
+    def variables(self) -> dict[str, str]:
+        path = os.pathsep.join((str(self.folder / "bin"), os.defpath))
+        home = self.folder / "home"
+        return {"PATH": path, "HOME": str(home), "GUILD_HOME": str(home / "guild")}
+
+    def pip(self, *arguments: str) -> str:
+        """Runs pip, and returns what it printed."""
+        command = [self.python, "-m", "pip", "--disable-pip-version-check", *arguments]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """How much more one environment takes than another, in milliseconds of CPU; measured round by round."""
+
+    median: float
+    quartiles: tuple[float, float]
+    interval: tuple[float, float]  # in which the median is with 95 % confidence
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.median:+.1f} ({low:+.1f} to {high:+.1f})"
+
+
+@click.command()
+@click.argument("results", type=click.Path(file_okay=False, path_type=pathlib.Path))
+@click.option("--rounds", default=40, show_default=True, help="How many times each command is run in each environment.")
+@click.option(
+    "--environments",
+    type=click.Path(file_okay=False, path_type=pathlib.Path),
+    help="Where the virtual environments are, or will be made; by default in a temporary folder.",
+)
+def main(results: pathlib.Path, rounds: int, environments: pathlib.Path | None) -> None:
+    """Measure what having guild-dask installed costs each Guild command."""
+    with tempfile.TemporaryDirectory(prefix="plugin-cost-") as scratch:
+        made = make_environments(environments or pathlib.Path(scratch) / "environments")
+        project = pathlib.Path(scratch) / "project"
+        shutil.copytree(PROJECT / "examples" / "parallel-runs", project)
+        for environment in made:
+            make_home(environment, project)
+        seconds = measure(made, project, rounds)
+        versions = made[-1].pip("freeze").splitlines()
+    report = report_for(seconds)
+    results.mkdir(parents=True, exist_ok=True)
+    write_json(results / "plugin-cost.json", seconds, report, versions)
+    text = markdown_for(seconds, report)
+    (results / "plugin-cost.md").write_text(text, encoding="utf-8")
+    click.echo(text)
+    sys.exit(any(differences["plugin - dask"].median > TARGET for differences in report.values()))
+
+
+def make_environments(folder: pathlib.Path) -> list[Environment]:
+    """Returns the three environments, and makes those that are not there; guild-dask is installed as it is now."""
+    guild, dask, plugin = made = [Environment(name, folder / name) for name in ("guild", "dask", "plugin")]
+    for environment in made:
+        if not environment.folder.exists():
+            click.echo(f"making environment {environment.name}", err=True)
+            subprocess.run([sys.executable, "-m", "venv", str(environment.folder)], check=True)
+    # From a copy: a build in the checkout would leave its results there, and take up those of the last one.
+    with tempfile.TemporaryDirectory() as copy:
+        source = pathlib.Path(copy) / "guild-dask"
+        shutil.copytree(PROJECT, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
+        plugin.pip("install", "--quiet", str(source))
+        plugin.pip("install", "--quiet", "--force-reinstall", "--no-deps", str(source))
+    pinned = [
+        line for line in plugin.pip("freeze", "--all").splitlines() if not line.startswith(("guild-dask", "pip="))
+    ]
+    dask.pip("install", "--quiet", "--no-deps", *pinned)
+    constraints = folder / "constraints.txt"
+    constraints.write_text("\n".join(pinned))
+    wanted = [line for line in pinned if line.partition("==")[0].lower() in GUILD_ONLY]
+    guild.pip("install", "--quiet", "--constraint", str(constraints), *wanted)
+    return made
+
+
+def make_home(environment: Environment, project: pathlib.Path) -> None:
+    """Makes a new Guild home with a few runs in it."""
+    home = pathlib.Path(environment.variables["GUILD_HOME"])
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    for _ in range(RUNS_IN_HOME):
+        cpu_seconds(environment, "run op sleep=0 -y", project)
+
+
+def measure(
+    environments: Sequence[Environment], project: pathlib.Path, rounds: int
+) -> dict[str, dict[str, list[float]]]:
+    """Returns the CPU seconds of each round, for each command and environment."""
+    seconds: dict[str, dict[str, list[float]]] = {c: {e.name: [] for e in environments} for c in COMMANDS}
+    order = list(environments)
+    with click.progressbar(range(WARM_UP + rounds), label="measuring", file=sys.stderr) as numbers:
+        for number in numbers:
+            random.shuffle(order)  # no environment always follows the same other one
+            for command in COMMANDS:
+                for environment in order:
+                    taken = cpu_seconds(environment, command, project)
+                    if number >= WARM_UP:
+                        seconds[command][environment.name].append(taken)
+            for environment in order:
+                cpu_seconds(environment, "runs rm --staged --permanent -y", project)
+    return seconds
+
+
+def cpu_seconds(environment: Environment, command: str, project: pathlib.Path) -> float:
+    """Runs a Guild command, and returns the user and system time of it and of the processes that it waited for."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    finished = subprocess.run(
+        [str(environment.folder / "bin" / "guild"), *command.split()],
+        check=False,
+        cwd=project,
+        env=environment.variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if finished.returncode != 0:
+        raise click.ClickException(f"guild {command} failed in environment {environment.name}:\n{finished.stderr}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
+
+
+def report_for(seconds: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[str, Difference]]:
+    """Returns the differences between the environments, for each command."""
+    return {
+        command: {
+            "plugin - dask": difference(taken["plugin"], taken["dask"]),
+            "dask - guild": difference(taken["dask"], taken["guild"]),
+            "plugin - guild": difference(taken["plugin"], taken["guild"]),
+        }
+        for command, taken in seconds.items()
+    }
+
+
+def difference(one: Sequence[float], other: Sequence[float]) -> Difference:
+    """Returns how much more the one takes, from rounds in the same order."""
+    by_round = [1000 * (a - b) for a, b in zip(one, other, strict=True)]
+    low, _, high = statistics.quantiles(by_round, n=4)
+    draw = random.Random(0)  # the same rounds give the same interval
+    medians = [statistics.median(draw.choices(by_round, k=len(by_round))) for _ in range(2000)]
+    fortieths = statistics.quantiles(medians, n=40)
+    return Difference(statistics.median(by_round), (low, high), (fortieths[0], fortieths[-1]))
+
+
+def write_json(
+    path: pathlib.Path,
+    seconds: Mapping[str, Mapping[str, Sequence[float]]],
+    report: Mapping[str, Mapping[str, Difference]],
+    versions: Sequence[str],
+) -> None:
+    """Writes all that was measured."""
+    data = {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cpus": os.cpu_count(),
+        "target_ms": TARGET,
+        "difference_ms": {
+            command: {name: dataclasses.asdict(d) for name, d in differences.items()}
+            for command, differences in report.items()
+        },
+        "cpu_seconds": seconds,
+        "versions": list(versions),
+    }
+    path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+
+
+def markdown_for(
+    seconds: Mapping[str, Mapping[str, Sequence[float]]], report: Mapping[str, Mapping[str, Difference]]
+) -> str:
+    """Returns a table for people."""
+    rounds = len(next(iter(next(iter(seconds.values())).values())))
+    lines = [
+        f"CPU milliseconds (user + system) of Guild commands, Python {platform.python_version()}, {rounds} rounds.",
+        "Medians; in brackets the interval in which the median of the differences is with 95 % confidence.",
+        f"Target: the plugin costs at most {TARGET:g} ms.",
+        "",
+        "| command | guild | dask | plugin | plugin - dask | dask - guild | plugin - guild |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for command, differences in report.items():
+        medians = [f"{1000 * statistics.median(taken):.0f}" for taken in seconds[command].values()]
+        cells = [f"`guild {command}`", *medians, *(str(difference) for difference in differences.values())]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Guild itself works where guild-dask is installed, on the Python that runs this test, and prints no warning.
+
+guildai 0.9.0 alone does not: see what setup.py requires beside it, and guild_dask/guild_compatibility.py.
+"""
+
+import csv
+import json
+import pathlib
+import re
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+from scheduling import NO_DASHBOARD
+from support import Finished, Guild, wait_until
+
+from guild_dask import command
+
+pytestmark = pytest.mark.every_python
+
+ONCE = f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y"
+
+# As Python and Guild write them.
+_COMPLAINT = re.compile(r"Warning\b|WARNING|ERROR|Traceback|Sentinel")
+_LISTED = re.compile(r"^\[\d+:(\S+)\]\s+(\S+)\s+\S+ \S+\s+(\w+)", re.MULTILINE)
+
+STEPS = """
+op:
+  main: op
+  flags:
+    sleep: 0
+steps:
+  steps:
+    - op
+    - op sleep=0.1
+"""
+
+CLICK_SCRIPT = """
+import click
+
+@click.command()
+@click.option("--x", default=1)
+@click.option("--name")
+def main(x, name):
+    print("name is", name)
+    print("loss:", x * 2)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def clean(finished: Finished) -> str:
+    """Returns what a command printed, which has no warning in it."""
+    assert not _COMPLAINT.search(finished.output), finished
+    return finished.output
+
+
+def listed(guild: Guild) -> list[tuple[str, str, str]]:
+    """Returns the id, the operation and the status of each run that `guild runs` shows, the oldest first."""
+    return _LISTED.findall(clean(guild("runs")))[::-1]
+
+
+def statuses(guild: Guild) -> dict[str, str]:
+    """Returns the status of each operation, the last run of it."""
+    return {operation: status for _, operation, status in listed(guild)}
+
+
+def test_check_lists_the_plugin(guild: Guild, guild_home: pathlib.Path) -> None:
+    plugins = re.search(r"^installed_plugins: +(.*)$", clean(guild("check --offline")), re.MULTILINE)
+    assert plugins
+    assert "guild_dask" in plugins.group(1).split(", ")
+
+
+def test_help_of_the_operation_is_ours_and_has_every_flag(guild: Guild) -> None:
+    text = clean(guild("run dask:scheduler --help-op"))
+    assert "Run staged runs in parallel on a Dask cluster" in text
+    assert re.findall(r"^  ([a-z-]+)  ", text, re.MULTILINE) == sorted(command.flags())
+
+
+def test_operations_and_scripts_run(guild: Guild, project: pathlib.Path) -> None:
+    # Guild looks at each file of a project to see whether it is text; a current chardet makes it fail at this one.
+    (project / "weights.unknown").write_bytes(b"\x89\x12\xe3\xff\xd0\x00" * 10)
+    (project / "click_script.py").write_text(CLICK_SCRIPT)
+    assert "Waiting 0 second(s)" in clean(guild("run op sleep=0 -y"))
+    assert "stopping" in clean(guild("run sleep2.py seconds=0 -y"))
+    # An option without a default: a current click makes Guild pass the text of click's own marker.
+    assert "name is None" in clean(guild("run click_script.py x=3 -y"))
+    assert [run[1:] for run in listed(guild)] == [
+        ("op", "completed"),
+        ("sleep2.py", "completed"),
+        ("click_script.py", "completed"),
+    ]
+    assert clean(guild("cat --output")) == "name is None\nloss: 6\n"
+
+
+def test_staged_run_is_started_and_started_again(guild: Guild, project: pathlib.Path) -> None:
+    clean(guild("run op sleep=0 --run-id aaa --stage -y"))
+    assert listed(guild) == [("aaa", "op", "staged")]
+    assert "Waiting 0 second(s)" in clean(guild("run --start aaa -y"))
+    assert "Waiting 0 second(s)" in clean(guild("run --restart aaa -y"))
+    assert listed(guild) == [("aaa", "op", "completed")]
+
+
+def test_steps_run_by_hand_and_through_our_scheduler(guild: Guild, project: pathlib.Path) -> None:
+    (project / "guild.yml").write_text(STEPS)
+    by_hand = clean(guild("run steps -y"))
+    clean(guild("run steps --stage -y"))
+    scheduled = clean(guild(ONCE))
+    for output in (by_hand, scheduled):
+        assert output.index("Waiting 0 second(s)") < output.index("Waiting 0.1 second(s)")
+    # The scheduler that guildai has of its own says `Initializing Dask cluster`.
+    assert "Initializing cluster" in scheduled
+    assert "1 run(s) completed, 0 failed" in scheduled
+    assert statuses(guild) == {"op": "completed", "steps": "completed", "dask:scheduler": "completed"}
+    assert [operation for _, operation, _ in listed(guild)].count("op") == 4
+
+
+def test_compare_and_view_leave_schedulers_out(guild: Guild, project: pathlib.Path) -> None:
+    clean(guild("run op sleep=0 --run-id aaa --stage -y"))
+    clean(guild(ONCE))
+    assert statuses(guild) == {"op": "completed", "dask:scheduler": "completed"}
+    assert [(row["run"], row["sleep"]) for row in compared(guild, "")] == [("aaa", "0")]
+    assert {row["operation"] for row in compared(guild, "--include-batch")} == {"op", "dask:scheduler"}
+    port = free_port()
+    with guild.started(f"view --no-open --host 127.0.0.1 --port {port}") as view:
+        page = wait_until(lambda: fetched(f"http://127.0.0.1:{port}/"), describe=view.so_far)
+        runs = json.loads(fetched(f"http://127.0.0.1:{port}/runs"))
+        table = json.loads(fetched(f"http://127.0.0.1:{port}/compare"))
+    assert "Guild View" in page
+    assert [(run["id"], run["operation"], run["status"]) for run in runs] == [("aaa", "op", "completed")]
+    assert [row[0] for row in table] == ["run", "aaa"]
+    clean(view.so_far())
+
+
+def compared(guild: Guild, options: str) -> list[dict[str, str]]:
+    """Returns the rows of `guild compare`."""
+    return list(csv.DictReader(clean(guild(f"compare --csv - {options}")).splitlines()))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def fetched(address: str) -> str:
+    """Returns the page at that address, or nothing as long as nobody answers there."""
+    try:
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            text: str = answer.read().decode()
+            return text
+    except urllib.error.URLError:
+        return ""
+
+
+def test_stop_ends_a_run_and_then_the_scheduler(guild: Guild, project: pathlib.Path) -> None:
+    clean(guild(f"run dask:scheduler {NO_DASHBOARD} --background -y"))
+    clean(guild("run op sleep=3600 --stage -y"))
+    wait_until(lambda: statuses(guild).get("op") == "running", describe=lambda: guild("runs"))
+    assert "Waiting 3600 second(s)" in clean(guild("cat --output"))
+    clean(guild("stop -Fo op -y"))
+    wait_until(lambda: statuses(guild)["op"] == "terminated", describe=lambda: guild("runs"))
+    assert statuses(guild)["dask:scheduler"] == "running"
+    clean(guild("stop -y"))
+    assert statuses(guild) == {"dask:scheduler": "completed", "op": "terminated"}
+    log = clean(guild("cat --output -Fo dask:scheduler"))
+    assert "Initializing cluster" in log
+    assert log.endswith("Stopping Dask cluster\n")
