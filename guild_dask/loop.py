@@ -15,6 +15,7 @@ from guild_dask.flights import Flights, was_staged_again
 from guild_dask.ledger import WAITING
 from guild_dask.listing import HomeUnavailable, Listing
 from guild_dask.plan import IMPOSSIBLE, Worker, plan
+from guild_dask.presence import BEAT, Presence
 from guild_dask.rundir import Staged
 from guild_dask.settings import Settings
 from guild_dask.starter import NOT_STARTED
@@ -34,15 +35,19 @@ MOST_STARTS = 3
 class Loop:
     """One scheduler at work."""
 
-    def __init__(self, settings: Settings, flights: Flights, events: "queue.SimpleQueue[Event]") -> None:
+    def __init__(
+        self, settings: Settings, flights: Flights, presence: Presence, events: "queue.SimpleQueue[Event]"
+    ) -> None:
         self._settings = settings
         self._flights = flights
+        self._presence = presence
         self._events = events
         self._home = flights.home
         self._cluster = flights.cluster
         self._ledger = flights.ledger
         self._waiting = WaitingRuns(self._ledger)
         self._next_look = 0.0
+        self._next_beat = 0.0
         self._pause_until = 0.0  # nothing starts before
         self._last_problem: str | None = None
         self._changed: set[str] = set()  # runs that were staged since the last look
@@ -57,11 +62,12 @@ class Loop:
         if self._settings.run_once:
             log.info("Processing staged runs")
         while not self._stop:
+            self._beat()
             self._look_and_start()
             if self._is_done():
                 break
             self._say_waiting()
-            self._wait_until(self._next_look)
+            self._wait_until(min(self._next_look, self._next_beat))
         if self._stop:
             self._end_runs()
         elif self._settings.run_once:
@@ -73,6 +79,13 @@ class Loop:
         return self._settings.run_once and idle and not self._is_blocked and not self._may_start_later
 
     # Look
+
+    def _beat(self) -> None:
+        """Shows other hosts, now and then, that this scheduler lives."""
+        if time.monotonic() >= self._next_beat:
+            self._presence.beat()
+            self._presence.sweep()
+            self._next_beat = time.monotonic() + BEAT
 
     def _look_and_start(self) -> None:
         """Starts what fits. A home that cannot be used is told once and left alone until the next look."""

@@ -16,6 +16,7 @@ from guild import config, lock
 
 from guild_dask import claims, processes, rundir
 from guild_dask.listing import HomeUnavailable, Listing, RunsDirectory
+from guild_dask.presence import Presence
 from guild_dask.rundir import BrokenRun, Staged
 
 LOCK_TIMEOUT = 5.0
@@ -59,10 +60,11 @@ class Recovered:
 class GuildHome:
     """The runs of one Guild home, for one scheduler."""
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, presence: Presence) -> None:
         self.runs_dir = os.path.join(home, "runs")
         self.claims_folder = pathlib.Path(home, "dask", "claims")
         self._home = home
+        self._presence = presence
         self._directory = RunsDirectory(self.runs_dir)
 
     def staged(self) -> Listing:
@@ -151,13 +153,15 @@ class GuildHome:
         abandoned, orphans = [], []
         for found in claims.all_claims(self.claims_folder):
             claim = found.claim
-            # None is another host, where we cannot see whether a process lives.
-            if claim and processes.is_alive(claim.scheduler) is not False:
-                continue
-            if claim and (processes.is_alive(claim.owner) or _is_operation_alive(self._run_dir(found.run_id))):
-                orphans.append(claim)
-            else:
+            if claim is None:
                 abandoned.append(found)
+            elif not self._presence.is_alive(claim.scheduler_id, claim.scheduler):
+                # None is another host, where nobody but the starter itself knows whether a run that started goes on.
+                lives = processes.is_alive(claim.owner)
+                if lives or (lives is False and _is_operation_alive(self._run_dir(found.run_id))):
+                    orphans.append(claim)
+                elif lives is False or not found.is_started:
+                    abandoned.append(found)
         return Recovered(tuple(self._take_over(abandoned) if abandoned else ()), tuple(orphans))
 
     def _take_over(self, abandoned: list[claims.Found]) -> list[str]:

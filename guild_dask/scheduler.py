@@ -45,6 +45,7 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
     from guild_dask.ledger import Ledger
     from guild_dask.loop import Loop
     from guild_dask.output import OutputFollower
+    from guild_dask.presence import Presence
     from guild_dask.watch import RunsWatcher
 
     this_run = scheduler_run.this_run()
@@ -69,10 +70,12 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         follower = OutputFollower(this_run.path("run-output"), stream.write_bytes)
         closing.callback(_log.info, "Stopping Dask scheduler")
         closing.callback(follower.close)
-        home = runs.GuildHome(runs.guild_home())
+        presence = Presence(runs.guild_home(), this_run.id, process)
+        closing.callback(presence.leave)
+        home = runs.GuildHome(runs.guild_home(), presence)
         watcher = RunsWatcher(home.runs_dir, lambda run_id: events.put(RunStaged(run_id)))
         closing.callback(watcher.close)
-        loop = Loop(settings, Flights(identity, home, opened, follower, Ledger()), events)
+        loop = Loop(settings, Flights(identity, home, opened, follower, Ledger()), presence, events)
         try:
             loop.run()
         except Exception as e:  # noqa: BLE001  # what nobody foresaw must not lose a run either

@@ -48,7 +48,7 @@ class Seen:
     exit_statuses: Mapping[str, int | None]
     kills: list[Kill]
     claims: list[str]
-    processes: Mapping[int, str]  # those that live on, with their commands
+    processes: Mapping[int, str]  # those that live on, each with its pid and command in words
     logs: list[pathlib.Path]
     outputs_of_orderly: list[str]  # run-output folders of schedulers that had time to remove them
     capacity: Capacity | None
@@ -126,7 +126,7 @@ def is_excused(seen: Seen, pid: int) -> bool:
 def _left_processes(seen: Seen) -> Iterator[Violation]:
     for pid, command in seen.processes.items():
         if not is_excused(seen, pid):
-            yield Violation("process left", f"pid {pid}: {command}")
+            yield Violation("process left", command)
 
 
 def _untrue(seen: Seen) -> Iterator[Violation]:

@@ -242,7 +242,7 @@ def story(round_: Round, violation: Violation, seen: Seen) -> str:
         for log in seen.logs:
             text = log.read_text(errors="backslashreplace").splitlines()
             lines += [f"  {log.name}: {line}" for line in text if violation.run_id in line][-10:]
-        markers = sorted(file.name for file in (round_.home.runs / violation.run_id / ".guild").iterdir())
+        markers = sorted(file.name for file in (round_.home.runs / violation.run_id).glob(".guild/*"))
         lines.append(f"  .guild: {' '.join(markers)}; exit status {seen.exit_statuses.get(violation.run_id)}")
     return "\n".join(lines)
 

@@ -1,0 +1,71 @@
+"""Which schedulers are at work on a Guild home, told by a file that each touches as long as it lives.
+
+A process on this host can be looked at directly. For one on another host its heartbeat has to do: the time since its
+file was last touched, by the clock of the file system, which all hosts share.
+"""
+
+import contextlib
+import json
+import pathlib
+
+from guild_dask import processes
+from guild_dask.processes import ProcessIdentity
+
+# Seconds between heartbeats, and without one until a scheduler on another host is taken for dead.
+BEAT = 30.0
+SILENCE = 10 * BEAT
+
+
+class Presence:
+    """This scheduler's own heartbeat, and those of others."""
+
+    def __init__(self, home: str, scheduler_id: str, process: ProcessIdentity) -> None:
+        self._folder = pathlib.Path(home, "dask", "schedulers")
+        self._own = self._folder / f"{scheduler_id}.json"
+        self._process = process
+
+    def beat(self) -> None:
+        """Shows that this scheduler lives. A home that cannot be written to is for others to complain about."""
+        with contextlib.suppress(OSError):
+            try:
+                self._own.touch(exist_ok=True)
+                if not self._own.stat().st_size:
+                    self._own.write_text(json.dumps(self._process.as_data()))
+            except FileNotFoundError:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._own.write_text(json.dumps(self._process.as_data()))
+
+    def leave(self) -> None:
+        """Takes the heartbeat away, after the last one."""
+        with contextlib.suppress(OSError):
+            self._own.unlink(missing_ok=True)
+
+    def is_alive(self, scheduler_id: str, process: ProcessIdentity) -> bool:
+        """Tells whether a scheduler lives, as far as can be seen from here."""
+        seen = processes.is_alive(process)
+        return self._is_heard(scheduler_id) if seen is None else seen
+
+    def _is_heard(self, scheduler_id: str) -> bool:
+        """Tells whether a scheduler's heartbeat is recent, compared with our own."""
+        try:
+            now = self._own.stat().st_mtime
+            last = (self._folder / f"{scheduler_id}.json").stat().st_mtime
+        except OSError:
+            # Without a heartbeat of our own there is nothing to compare with; without one of its own, it is gone.
+            return not self._own.exists()
+        return now - last < SILENCE
+
+    def sweep(self) -> None:
+        """Removes the files of schedulers that are dead."""
+        with contextlib.suppress(OSError):
+            for path in self._folder.glob("*.json"):
+                process = _read(path)
+                if path != self._own and (process is None or not self.is_alive(path.stem, process)):
+                    path.unlink(missing_ok=True)
+
+
+def _read(path: pathlib.Path) -> ProcessIdentity | None:
+    try:
+        return processes.identity_for_data(json.loads(path.read_text()))
+    except (OSError, ValueError):
+        return None

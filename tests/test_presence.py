@@ -1,0 +1,113 @@
+"""Claims of schedulers on other hosts: left alone while their heartbeat is heard, taken over when it is not."""
+
+import os
+import pathlib
+
+import pytest
+
+from guild_dask import claims, processes
+from guild_dask.presence import SILENCE, Presence
+from guild_dask.processes import ProcessIdentity
+from guild_dask.runs import GuildHome
+
+ELSEWHERE = ProcessIdentity(4242, 1.0, "its boot", "another-host")
+
+
+def _me() -> ProcessIdentity:
+    me = processes.identity(os.getpid())
+    assert me
+    return me
+
+
+class _World:
+    """A Guild home with one run that a scheduler on another host has claimed."""
+
+    def __init__(self, home: pathlib.Path) -> None:
+        self.own = Presence(str(home), "own", _me())
+        self.other = Presence(str(home), "other", ELSEWHERE)
+        self.home = GuildHome(str(home), self.own)
+        self.guild = home / "runs" / "aaa" / ".guild"
+        (self.guild / "attrs").mkdir(parents=True)
+        (self.guild / "PENDING").touch()
+        self._beats = home / "dask" / "schedulers"
+        self.claim = claims.write(
+            self.home.claims_folder, claims.Claim("aaa", "other", ELSEWHERE, ELSEWHERE, 1, {"gpu": 1.0})
+        )
+        self.own.beat()
+        self.other.beat()
+
+    def age_of_other(self, seconds: float) -> None:
+        now = (self._beats / "own.json").stat().st_mtime
+        os.utime(self._beats / "other.json", (now - seconds, now - seconds))
+
+    @property
+    def is_staged(self) -> bool:
+        return (self.guild / "STAGED").exists() and not (self.guild / "PENDING").exists()
+
+
+@pytest.fixture
+def world(tmp_path: pathlib.Path) -> _World:
+    return _World(tmp_path)
+
+
+def test_claim_is_left_alone_while_its_scheduler_is_heard(world: _World) -> None:
+    world.age_of_other(SILENCE / 2)
+    assert world.home.recover().staged_again == ()
+    assert not world.is_staged
+
+
+def test_claim_is_taken_over_when_its_scheduler_has_been_silent_for_long(world: _World) -> None:
+    world.age_of_other(SILENCE * 2)
+    assert world.home.recover().staged_again == ("aaa",)
+    assert world.is_staged
+    assert not list(claims.all_claims(world.home.claims_folder))
+
+
+def test_claim_is_taken_over_when_its_scheduler_has_left(world: _World) -> None:
+    world.other.leave()
+    assert world.home.recover().staged_again == ("aaa",)
+
+
+def test_run_that_started_on_another_host_is_never_started_again(world: _World) -> None:
+    # Nobody here can see whether its process lives.
+    assert claims.mark_started(world.claim)
+    world.age_of_other(SILENCE * 100)
+    assert world.home.recover().staged_again == ()
+    assert not world.is_staged
+    assert [found.run_id for found in claims.all_claims(world.home.claims_folder)] == ["aaa"]
+
+
+def test_without_a_heartbeat_of_our_own_others_are_taken_for_alive(world: _World) -> None:
+    # A home that cannot be written to tells nothing about others.
+    world.age_of_other(SILENCE * 2)
+    world.own.leave()
+    assert world.home.recover().staged_again == ()
+
+
+def test_files_of_dead_schedulers_are_swept(world: _World, tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "dask" / "schedulers"
+    (folder / "rubbish.json").write_text("[")
+    world.own.sweep()
+    assert sorted(path.name for path in folder.iterdir()) == ["other.json", "own.json"]
+    world.age_of_other(SILENCE * 2)
+    world.own.sweep()
+    assert [path.name for path in folder.iterdir()] == ["own.json"]
+
+
+def test_run_that_was_started_by_hand_after_it_was_claimed_is_not_staged_again(world: _World) -> None:
+    # A user who sees it hang as `pending` may start it; it has even ended.
+    world.age_of_other(SILENCE * 2)
+    (world.guild / "PENDING").unlink()
+    ended = world.guild / "attrs" / "exit_status"
+    ended.write_text("0\n")
+    later = world.claim.stat().st_mtime_ns + 1_000_000
+    os.utime(ended, ns=(later, later))
+    assert world.home.recover().staged_again == ()
+    assert not world.is_staged
+
+
+def test_run_whose_starter_died_when_guild_had_cleared_all_marks_is_staged_again(world: _World) -> None:
+    world.age_of_other(SILENCE * 2)
+    (world.guild / "PENDING").unlink()
+    assert world.home.recover().staged_again == ("aaa",)
+    assert world.is_staged
