@@ -1,13 +1,13 @@
 """Packaging of guild-dask. The version lives in guild_dask/__init__.py, and nowhere else."""
 
+import ast
 import pathlib
-import re
 
 from setuptools import find_packages, setup
 
 HERE = pathlib.Path(__file__).parent
 
-VERSION = re.search(r'__version__ = "(.+)"', (HERE / "guild_dask" / "__init__.py").read_text()).group(1)
+VERSION = ast.literal_eval((HERE / "guild_dask" / "__init__.py").read_text().rpartition("__version__ = ")[2])
 
 # What makes guildai 0.9.0 work on a fresh machine, beside guildai itself. Each line is needed; the reason is what
 # happens without it.

@@ -52,9 +52,9 @@ def load() -> None:
 
 def serve(requests: socket.socket) -> None:
     """Forks a starter for each request until the socket closes."""
-    # Nobody waits for the starters, whose exit codes come through their pipes, nor for what a starter leaves behind.
+    # The starters' exit codes come through their pipes. Here it is only noted that they are dead, and what they left.
     processes.adopt_orphans()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: processes.reap_adopted(()))
     while received := _receive(requests):
         request, descriptors = received
         pid = os.fork()

@@ -1,6 +1,7 @@
 """A scheduler that is killed loses nothing, and the next one takes up where it was."""
 
 import json
+import socket
 
 import psutil
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
@@ -37,7 +38,7 @@ def _kill_with_its_parent(user: Sandbox) -> None:
 
 
 def _lives(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
 
 
 def test_killed_scheduler_leaves_the_queue_staged_and_its_run_goes_on(user: Sandbox, guild: Guild) -> None:
@@ -139,6 +140,4 @@ def test_killed_starter_ends_its_run_and_no_process_is_left(user: Sandbox, guild
 
 
 def _host() -> str:
-    import socket
-
     return socket.gethostname()
