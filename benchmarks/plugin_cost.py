@@ -30,7 +30,13 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-PROJECT = pathlib.Path(__file__).resolve().parent.parent
+from benchmarks.environments import (
+    PROJECT,
+    Environment,
+    dask_environment,
+    guild_environment,
+    plugin_environment,
+)
 
 # Milliseconds of CPU that a command may cost more with the plugin.
 TARGET = 30.0
@@ -38,32 +44,6 @@ TARGET = 30.0
 COMMANDS = ("--version", "runs", "run op --stage -y")
 RUNS_IN_HOME = 5
 WARM_UP = 2
-
-# What makes guildai work, without what Dask is for: the first list of setup.py.
-GUILD_ONLY = frozenset(("guildai", "setuptools", "zombie-imp", "click", "chardet", "tabview"))
-
-
-@dataclasses.dataclass(frozen=True)
-class Environment:
-    """A virtual environment, with a Guild home of its own."""
-
-    name: str
-    folder: pathlib.Path
-
-    @property
-    def python(self) -> str:
-        return str(self.folder / "bin" / "python")
-
-    @property
-    def variables(self) -> dict[str, str]:
-        path = os.pathsep.join((str(self.folder / "bin"), os.defpath))
-        home = self.folder / "home"
-        return {"PATH": path, "HOME": str(home), "GUILD_HOME": str(home / "guild")}
-
-    def pip(self, *arguments: str) -> str:
-        """Runs pip, and returns what it printed."""
-        command = [self.python, "-m", "pip", "--disable-pip-version-check", *arguments]
-        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,26 +88,8 @@ def main(results: pathlib.Path, rounds: int, environments: pathlib.Path | None) 
 
 def make_environments(folder: pathlib.Path) -> list[Environment]:
     """Returns the three environments, and makes those that are not there; guild-dask is installed as it is now."""
-    guild, dask, plugin = made = [Environment(name, folder / name) for name in ("guild", "dask", "plugin")]
-    for environment in made:
-        if not environment.folder.exists():
-            click.echo(f"making environment {environment.name}", err=True)
-            subprocess.run([sys.executable, "-m", "venv", str(environment.folder)], check=True)
-    # From a copy: a build in the checkout would leave its results there, and take up those of the last one.
-    with tempfile.TemporaryDirectory() as copy:
-        source = pathlib.Path(copy) / "guild-dask"
-        shutil.copytree(PROJECT, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
-        plugin.pip("install", "--quiet", str(source))
-        plugin.pip("install", "--quiet", "--force-reinstall", "--no-deps", str(source))
-    pinned = [
-        line for line in plugin.pip("freeze", "--all").splitlines() if not line.startswith(("guild-dask", "pip="))
-    ]
-    dask.pip("install", "--quiet", "--no-deps", *pinned)
-    constraints = folder / "constraints.txt"
-    constraints.write_text("\n".join(pinned))
-    wanted = [line for line in pinned if line.partition("==")[0].lower() in GUILD_ONLY]
-    guild.pip("install", "--quiet", "--constraint", str(constraints), *wanted)
-    return made
+    plugin = plugin_environment(folder)
+    return [guild_environment(folder, plugin), dask_environment(folder, plugin), plugin]
 
 
 def make_home(environment: Environment, project: pathlib.Path) -> None:
@@ -162,7 +124,7 @@ def cpu_seconds(environment: Environment, command: str, project: pathlib.Path) -
     """Runs a Guild command, and returns the user and system time of it and of the processes that it waited for."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     finished = subprocess.run(
-        [str(environment.folder / "bin" / "guild"), *command.split()],
+        [environment.guild, *command.split()],
         check=False,
         cwd=project,
         env=environment.variables,

@@ -23,6 +23,9 @@ from guild_dask.processes import ProcessIdentity, identity_for_data
 CLAIMED = ".claimed"
 STARTED = ".started"
 
+# Beside a claim, while Guild starts the run: what snapshot.py keeps of it.
+SAVED = ".saved"
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -71,6 +74,7 @@ def write(folder: pathlib.Path, claim: Claim) -> pathlib.Path:
     draft = folder / f".{claim.run_id}.{os.getpid()}"
     try:
         draft.write_text(json.dumps(claim.as_data()))
+        target.with_suffix(SAVED).unlink(missing_ok=True)
         target.with_suffix(STARTED).unlink(missing_ok=True)
         os.replace(draft, target)
     except OSError:
@@ -91,6 +95,7 @@ def mark_started(claimed: pathlib.Path) -> bool:
 def remove(folder: pathlib.Path, run_id: str) -> None:
     """Removes a run's claim, started or not."""
     claimed = path(folder, run_id)
+    claimed.with_suffix(SAVED).unlink(missing_ok=True)
     claimed.unlink(missing_ok=True)
     claimed.with_suffix(STARTED).unlink(missing_ok=True)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import psutil
 from guild import config, lock
 
-from guild_dask import claims, processes, rundir
+from guild_dask import claims, processes, rundir, snapshot
 from guild_dask.listing import HomeUnavailable, Listing, RunsDirectory
 from guild_dask.presence import Presence
 from guild_dask.rundir import BrokenRun, Staged
@@ -144,6 +144,7 @@ class GuildHome:
         """Stages a run that was claimed and never started. Is called inside the lock."""
         run_id = os.path.basename(run_dir)
         with _translated("cannot stage run %s again", run_id):
+            snapshot.restore(run_dir, claims.path(self.claims_folder, run_id).with_suffix(claims.SAVED))
             rundir.move_marker(run_dir, "PENDING", "STAGED")
             claims.remove(self.claims_folder, run_id)
         self._directory.forget(run_id)

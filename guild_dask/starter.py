@@ -175,8 +175,13 @@ def run(gate: int, claim: pathlib.Path, run_dir: str, grace: float) -> int:
         if not opened.read(1):
             return NOT_STARTED
 
-    from guild_dask import processes
+    from guild_dask import claims, processes, snapshot
 
+    try:
+        snapshot.save(run_dir, claim.with_suffix(claims.SAVED))
+    except OSError as e:
+        sys.stderr.write(f"cannot keep what is on record for the run: {e}\n")
+        return NOT_STARTED
     processes.adopt_orphans()
     signal.signal(signal.SIGCHLD, operation.on_child)
     subprocess.Popen = popen_for(operation)  # type: ignore[assignment, misc]

@@ -37,6 +37,7 @@ _LOADED_BEFOREHAND = (
     "tensorboard.summary.writer.event_file_writer",
     "tensorboard.compat.proto.summary_pb2",
     "guild_dask.claims",
+    "guild_dask.snapshot",
 )
 
 _LENGTH = 8

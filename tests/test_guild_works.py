@@ -159,13 +159,21 @@ def fetched(address: str) -> str:
 def test_stop_ends_a_run_and_then_the_scheduler(guild: Guild, project: pathlib.Path) -> None:
     clean(guild(f"run dask:scheduler {NO_DASHBOARD} --background -y"))
     clean(guild("run op sleep=3600 --stage -y"))
-    wait_until(lambda: statuses(guild).get("op") == "running", describe=lambda: guild("runs"))
-    assert "Waiting 3600 second(s)" in clean(guild("cat --output"))
+    wait_for_status(guild, "op", "running")
+    # A run is running before its script has printed anything.
+    output = "cat --output -Fo op"
+    wait_until(lambda: "Waiting 3600 second(s)" in clean(guild(output)), describe=lambda: guild(output))
     clean(guild("stop -Fo op -y"))
-    wait_until(lambda: statuses(guild)["op"] == "terminated", describe=lambda: guild("runs"))
+    wait_for_status(guild, "op", "terminated")
     assert statuses(guild)["dask:scheduler"] == "running"
     clean(guild("stop -y"))
-    assert statuses(guild) == {"dask:scheduler": "completed", "op": "terminated"}
+    wait_for_status(guild, "dask:scheduler", "completed")
+    assert statuses(guild)["op"] == "terminated"
     log = clean(guild("cat --output -Fo dask:scheduler"))
     assert "Initializing cluster" in log
     assert log.endswith("Stopping Dask cluster\n")
+
+
+def wait_for_status(guild: Guild, operation: str, status: str) -> None:
+    """Waits for it, because Guild notes how a run ended a moment after its process has."""
+    wait_until(lambda: statuses(guild).get(operation) == status, describe=lambda: guild("runs"))

@@ -84,12 +84,16 @@ class ChaosHome:
         return [plan.run_id for plan in plans if (self.runs / plan.run_id / ".guild" / name).exists()]
 
     def statuses(self) -> dict[str, str]:
-        """Returns the status of each run, as `guild runs` shows it."""
+        """Returns the status of each run, as `guild runs` shows it; raises AssertionError if it cannot."""
         finished = run_command(["guild", "runs", "--all", "--json"], self.box.environ, self.box.folder)
         if finished.exit_code != 0:
             raise AssertionError(f"cannot list the runs:\n{finished}")
         start = finished.output.index("[")
         return {str(run["id"]): str(run["status"]) for run in json.loads(finished.output[start:])}
+
+    def status(self, run_id: str) -> str:
+        """Returns the status of one run, whatever the others are like."""
+        return str(guild_run.for_dir(str(self.runs / run_id)).status)
 
     def has_runaway(self, run_id: str) -> bool:
         """Tells whether a run is one of those that leave a process behind when they are killed."""

@@ -115,11 +115,11 @@ class Round:
         self._plans = [plan_for_dice(self._dice) for _ in range(runs)]
         self._unstaged = list(reversed(self._plans))
         self._slowest_stop = 0.0
+        self._stuck: list[Violation] = []
 
     def run(self, seconds: float) -> Outcome:
         """Goes through the whole round, with chaos for at most that long."""
         begun = time.monotonic()
-        stuck: list[Violation] = []
         try:
             self.home.prepare()
             try:
@@ -127,7 +127,7 @@ class Round:
                 self._stop_all()
                 self._work_off()
             except AssertionError as e:
-                stuck.append(Violation("stuck", str(e)))
+                self._stuck.append(Violation("stuck", str(e)))
             seen = self._look()
         finally:
             self.box.end_processes()
@@ -138,7 +138,7 @@ class Round:
             len(self.crew.schedulers),
             self._slowest_stop,
             seen,
-            [*stuck, *invariants.violations(seen), *self._too_slow()],
+            [*self._stuck, *invariants.violations(seen), *self._too_slow()],
         )
 
     # Chaos
@@ -217,7 +217,7 @@ class Round:
         return Seen(
             plans=self._plans,
             lives=lives,
-            statuses=self.home.statuses(),
+            statuses=self._statuses(),
             exit_statuses={plan.run_id: self.home.exit_status(plan.run_id) for plan in self._plans},
             kills=[*self.monkey.kills, *invariants.crashes(self.home.folder / "crashes")],
             claims=self.home.claims(),
@@ -227,6 +227,13 @@ class Round:
             capacity=self._kind.capacity,
             peaks=(journal.peak(lives.values(), dict.fromkeys(foo, 1.0)), journal.peak(lives.values(), foo)),
         )
+
+    def _statuses(self) -> dict[str, str]:
+        try:
+            return self.home.statuses()
+        except AssertionError as e:
+            self._stuck.append(Violation("stuck", str(e)))
+            return {plan.run_id: self.home.status(plan.run_id) for plan in self._plans}
 
     def _outputs_of_orderly(self) -> list[str]:
         folders = self.home.runs.glob("*/run-output")

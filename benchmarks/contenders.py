@@ -1,0 +1,96 @@
+"""The ways to start staged runs, two at a time, until all have ended."""
+
+import pathlib
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.homes import Home, Template
+from benchmarks.measuring import Command
+
+WORKERS = 2
+
+FLOOR = "floor: the operations' own processes"
+OURS = "guild-dask"
+BUILT_IN = "guildai's built-in scheduler"
+QUEUES = "two `guild run queue`"
+XARGS = "xargs, `guild run --start`"
+PARALLEL = "GNU parallel, `guild run --start`"
+HYPERQUEUE = "HyperQueue, `guild run --start`"
+
+HYPERQUEUE_SCRIPT = pathlib.Path(__file__).parent / "scripts" / "hyperqueue_runs.py"
+
+CommandsFor = Callable[[Home, Template, Sequence[pathlib.Path]], list[Command]]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to start staged runs."""
+
+    name: str
+    environment: str  # the name of the one that it is used in
+    commands_for: CommandsFor
+    sizes: frozenset[int]  # numbers of finished runs in a home, with which it is measured
+
+
+def floor(home: Home, template: Template, run_dirs: Sequence[pathlib.Path], workers: int = WORKERS) -> list[Command]:
+    """Returns what nobody can be faster than: each run's own command in its directory and environment, no Guild."""
+    start = '. "$1/.guild/ENV" && cd "$1" && shift && exec "$@"'
+    command = ["xargs", "-P", str(workers), "-I", "{}", "sh", "-c", start, "sh", "{}", *template.command]
+    return [Command(command, _lines(run_dirs))]
+
+
+def a_scheduler(home: Home, _template: Template, _run_dirs: Sequence[pathlib.Path]) -> list[Command]:
+    """Returns the scheduler that the environment has: ours, or Guild's own."""
+    flags = (f"workers={WORKERS}", "run-once=yes", "dashboard-address=no")
+    return [Command([home.environment.guild, "run", "dask:scheduler", *flags, "-y"])]
+
+
+def queues(home: Home, _template: Template, _run_dirs: Sequence[pathlib.Path]) -> list[Command]:
+    """Returns Guild's queues, one for each worker."""
+    return [Command([home.environment.guild, "run", "queue", "run-once=yes", "-y"])] * WORKERS
+
+
+def xargs(home: Home, _template: Template, run_dirs: Sequence[pathlib.Path]) -> list[Command]:
+    """Returns Guild's own start of a run, by xargs."""
+    command = ["xargs", "-P", str(WORKERS), "-I", "{}", home.environment.guild, "run", "--start", "{}", "-y"]
+    return [Command(command, _lines(run_dirs))]
+
+
+def parallel(home: Home, _template: Template, run_dirs: Sequence[pathlib.Path]) -> list[Command]:
+    """Returns Guild's own start of a run, by GNU parallel."""
+    command = ["parallel", "-j", str(WORKERS), home.environment.guild, "run", "--start", "{}", "-y"]
+    return [Command(command, _lines(run_dirs))]
+
+
+def hyperqueue(home: Home, _template: Template, run_dirs: Sequence[pathlib.Path]) -> list[Command]:
+    """Returns Guild's own start of a run, by HyperQueue's Python package."""
+    command = [home.environment.python, str(HYPERQUEUE_SCRIPT), str(WORKERS), home.environment.guild]
+    return [Command(command, _lines(run_dirs))]
+
+
+def _lines(run_dirs: Sequence[pathlib.Path]) -> str:
+    return "".join(f"{path}\n" for path in run_dirs)
+
+
+EMPTY, MANY, VERY_MANY = 0, 3_000, 30_000
+
+CONTENDERS = (
+    Contender(FLOOR, "plugin", floor, frozenset((EMPTY, MANY, VERY_MANY))),
+    Contender(OURS, "plugin", a_scheduler, frozenset((EMPTY, MANY, VERY_MANY))),
+    Contender(BUILT_IN, "dask", a_scheduler, frozenset((EMPTY, MANY))),
+    Contender(QUEUES, "dask", queues, frozenset((EMPTY,))),
+    Contender(XARGS, "dask", xargs, frozenset((EMPTY, MANY))),
+    Contender(PARALLEL, "dask", parallel, frozenset((EMPTY,))),
+    Contender(HYPERQUEUE, "dask", hyperqueue, frozenset((EMPTY,))),
+)
+
+
+def available(has_hyperqueue: bool) -> list[Contender]:
+    """Returns the contenders that this machine has."""
+    missing = set()
+    if not shutil.which("parallel"):
+        missing.add(PARALLEL)
+    if not has_hyperqueue:
+        missing.add(HYPERQUEUE)
+    return [contender for contender in CONTENDERS if contender.name not in missing]

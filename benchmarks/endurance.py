@@ -1,0 +1,125 @@
+"""Whether a scheduler grows with the runs that it has started, and what it takes while it waits.
+
+    python -m benchmarks.endurance --results RESULTS
+
+starts one scheduler, lets it start run after run, and notes its memory on the way; then lets it wait. The slope is a
+straight line through the second half of the notes: at first every Python process grows, up to what it needs.
+"""
+
+import json
+import pathlib
+import shutil
+import statistics
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+
+import click
+
+from benchmarks.contenders import WORKERS
+from benchmarks.environments import plugin_environment
+from benchmarks.homes import Home, Template, make_home, make_project, make_template
+from benchmarks.measuring import WAITING, Scheduler, scheduler, wait_until
+
+
+@dataclass(frozen=True)
+class Note:
+    """The scheduler's memory in megabytes, and its own CPU seconds, after so many runs."""
+
+    runs: int
+    memory: float
+    cpu: float
+
+
+@dataclass(frozen=True)
+class Endurance:
+    """What was noted, and what the scheduler took while it waited."""
+
+    notes: list[Note]
+    idle_minutes: float
+    idle_percent: float
+    idle_growth: float  # megabytes
+
+    @property
+    def slope(self) -> float:
+        """Returns the kilobytes by which the scheduler grows with each run, in the second half."""
+        half = self.notes[len(self.notes) // 2 :]
+        if len(half) < 2:
+            return 0.0
+        return 1000 * statistics.linear_regression([n.runs for n in half], [n.memory for n in half]).slope
+
+    def as_data(self) -> dict[str, object]:
+        return {**asdict(self), "slope": self.slope}
+
+
+@click.command()
+@click.option("--results", required=True, type=click.Path(file_okay=False, path_type=pathlib.Path))
+@click.option("--runs", default=10_000, show_default=True, help="How many runs the scheduler starts.")
+@click.option("--every", default=500, show_default=True, help="After how many runs its memory is noted.")
+@click.option("--idle-minutes", default=60.0, show_default=True, help="How long it waits after them.")
+@click.option("--quick", is_flag=True, help="100 runs, noted after every 20, and half a minute.")
+@click.option("--environments", type=click.Path(file_okay=False, path_type=pathlib.Path))
+def main(
+    results: pathlib.Path, runs: int, every: int, idle_minutes: float, quick: bool, environments: pathlib.Path | None
+) -> None:
+    """Let one scheduler start very many runs, then wait; note its memory and CPU."""
+    if quick:
+        runs, every, idle_minutes = 100, 20, 0.5
+    with tempfile.TemporaryDirectory(prefix="endurance-") as scratch:
+        folder = pathlib.Path(scratch)
+        environment = plugin_environment(environments or folder / "environments")
+        home = make_home(environment, folder / "home", make_project(folder / "project"), 0)
+        measured = measure(home, make_template(home, "noop"), runs, every, idle_minutes)
+    results.mkdir(parents=True, exist_ok=True)
+    (results / "endurance.json").write_text(json.dumps(measured.as_data(), indent=2) + "\n", encoding="utf-8")
+    text = markdown_for(measured)
+    (results / "endurance.md").write_text(text, encoding="utf-8")
+    click.echo(text)
+
+
+def measure(home: Home, template: Template, runs: int, every: int, idle_minutes: float) -> Endurance:
+    """Returns what one scheduler takes for so many runs, and then while it waits."""
+    with scheduler(home, f"workers={WORKERS}") as ours:
+        wait_until(lambda: ours.has_said(WAITING), WAITING)
+        notes = [_note(ours, 0)]
+        for done in range(every, runs + 1, every):
+            _let_run(home, template, every)
+            notes.append(_note(ours, done))
+            click.echo(f"{done} runs: {notes[-1].memory:.1f} MB", err=True)
+        time.sleep(5)
+        before, since = _note(ours, runs), time.monotonic()
+        time.sleep(60 * idle_minutes)
+        after, taken = _note(ours, runs), time.monotonic() - since
+    return Endurance(notes, taken / 60, 100 * (after.cpu - before.cpu) / taken, after.memory - before.memory)
+
+
+def _note(ours: Scheduler, runs: int) -> Note:
+    return Note(runs, ours.memory(), ours.cpu())
+
+
+def _let_run(home: Home, template: Template, count: int) -> None:
+    """Stages so many runs, waits for their ends, and removes them: the home is not what is measured here."""
+    left = home.staged(template, count)
+    while left:
+        ended = [path for path in left if (path / ".guild" / "attrs" / "exit_status").exists()]
+        left = [path for path in left if path not in set(ended)]
+        time.sleep(0.5)
+        for path in ended:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def markdown_for(measured: Endurance) -> str:
+    """Returns a table for people."""
+    lines = ["| runs | memory (MB) | CPU so far (s) |", "| ---: | ---: | ---: |"]
+    lines += [f"| {note.runs} | {note.memory:.1f} | {note.cpu:.1f} |" for note in measured.notes]
+    lines += [
+        "",
+        f"Growth over the second half: {measured.slope:.2f} kB a run.",
+        f"Idle for {measured.idle_minutes:.0f} minutes: {measured.idle_percent:.2f} % of a CPU, "
+        f"{measured.idle_growth:+.1f} MB.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

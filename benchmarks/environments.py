@@ -1,0 +1,96 @@
+"""Virtual environments with the same versions of everything that they share.
+
+- guild: guildai, and what it needs to work (see setup.py)
+- dask: the same with Dask and all else that guild-dask requires, but without guild-dask
+- plugin: the same with guild-dask, as it is in this checkout now
+"""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import click
+
+PROJECT = pathlib.Path(__file__).resolve().parent.parent
+
+# What makes guildai work, without what Dask is for: the first list of setup.py.
+GUILD_ONLY = frozenset(("guildai", "setuptools", "zombie-imp", "click", "chardet", "tabview"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Environment:
+    """A virtual environment, with a Guild home of its own."""
+
+    name: str
+    folder: pathlib.Path
+
+    @property
+    def python(self) -> str:
+        return str(self.folder / "bin" / "python")
+
+    @property
+    def guild(self) -> str:
+        return str(self.folder / "bin" / "guild")
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return self.variables_for(self.folder / "home" / "guild")
+
+    def variables_for(self, guild_home: pathlib.Path) -> dict[str, str]:
+        """Returns the environment variables of a user of that Guild home, who has set nothing else."""
+        path = os.pathsep.join((str(self.folder / "bin"), os.defpath))
+        home = self.folder / "home"
+        home.mkdir(exist_ok=True)
+        return {"PATH": path, "HOME": str(home), "GUILD_HOME": str(guild_home)}
+
+    def pip(self, *arguments: str) -> str:
+        """Runs pip, and returns what it printed."""
+        command = [self.python, "-m", "pip", "--disable-pip-version-check", *arguments]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def plugin_environment(folder: pathlib.Path) -> Environment:
+    """Returns the environment with guild-dask as it is now; the environment is made if it is not there."""
+    plugin = _made("plugin", folder)
+    # From a copy: a build in the checkout would leave its results there, and take up those of the last one.
+    with tempfile.TemporaryDirectory() as copy:
+        source = pathlib.Path(copy) / "guild-dask"
+        shutil.copytree(PROJECT, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
+        plugin.pip("install", "--quiet", str(source))
+        plugin.pip("install", "--quiet", "--force-reinstall", "--no-deps", str(source))
+    return plugin
+
+
+def dask_environment(folder: pathlib.Path, plugin: Environment) -> Environment:
+    """Returns the environment that has all that the other one has, but for guild-dask."""
+    dask = _made("dask", folder)
+    dask.pip("install", "--quiet", "--no-deps", *_pinned(plugin))
+    return dask
+
+
+def guild_environment(folder: pathlib.Path, plugin: Environment) -> Environment:
+    """Returns the environment with Guild only, in the versions of the other one."""
+    guild = _made("guild", folder)
+    pinned = _pinned(plugin)
+    constraints = folder / "constraints.txt"
+    constraints.write_text("\n".join(pinned))
+    wanted = [line for line in pinned if line.partition("==")[0].lower() in GUILD_ONLY]
+    guild.pip("install", "--quiet", "--constraint", str(constraints), *wanted)
+    return guild
+
+
+def _made(name: str, folder: pathlib.Path) -> Environment:
+    environment = Environment(name, folder / name)
+    if not environment.folder.exists():
+        click.echo(f"making environment {name}", err=True)
+        subprocess.run([sys.executable, "-m", "venv", str(environment.folder)], check=True)
+    return environment
+
+
+def _pinned(plugin: Environment) -> list[str]:
+    lines = plugin.pip("freeze", "--all").splitlines()
+    return [line for line in lines if not line.startswith(("guild-dask", "pip="))]

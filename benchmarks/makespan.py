@@ -1,0 +1,118 @@
+"""How long a mixed set of runs takes that share resources: from the first start to the last end.
+
+The same runs, in the same order, go through our scheduler, through plain Dask (everything submitted at once with
+`resources=`, each task the run's own process), and through guildai's built-in scheduler.
+"""
+
+import pathlib
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import click
+
+from benchmarks.contenders import BUILT_IN, OURS
+from benchmarks.homes import Home, Template, make_template
+from benchmarks.measuring import Command, cost_of
+
+PLAIN_DASK = "plain Dask resources"
+PLAIN_DASK_SCRIPT = pathlib.Path(__file__).parent / "scripts" / "dask_runs.py"
+
+SLOTS = 4
+CAPACITY = {"gpu": 2.0, "mem": 8.0}
+
+# What runs ask for, and how many of ten ask for it.
+KINDS: tuple[tuple[Mapping[str, float], int], ...] = (
+    ({"gpu": 1.0, "mem": 1.0}, 3),
+    ({"gpu": 2.0, "mem": 2.0}, 2),
+    ({"mem": 4.0}, 2),
+    ({"mem": 1.0}, 3),
+)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A run: which of the kinds it is, and how long it sleeps."""
+
+    kind: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Makespans:
+    """Seconds, round by round."""
+
+    items: list[Item]
+    lower_bound: float
+    taken: dict[str, list[float]]
+
+    def over_bound(self, name: str) -> float:
+        """Returns how many times the lower bound one takes."""
+        return statistics.median(self.taken[name]) / self.lower_bound
+
+    def as_data(self) -> dict[str, object]:
+        return {**asdict(self), "over_bound": {name: self.over_bound(name) for name in self.taken}}
+
+
+def workload(count: int, longest: float, seed: int = 4) -> list[Item]:
+    """Returns a random set of runs; the same seed gives the same one."""
+    draw = random.Random(seed)
+    kinds = [number for number, (_, share) in enumerate(KINDS) for _ in range(share)]
+    return [Item(draw.choice(kinds), round(draw.uniform(longest / 5, longest), 2)) for _ in range(count)]
+
+
+def lower_bound(items: Sequence[Item]) -> float:
+    """Returns seconds below which no order can be: the longest run, all slots full, or one resource used up."""
+    bounds = [max(item.seconds for item in items), sum(item.seconds for item in items) / SLOTS]
+    for name, amount in CAPACITY.items():
+        bounds.append(sum(item.seconds * KINDS[item.kind][0].get(name, 0.0) for item in items) / amount)
+    return max(bounds)
+
+
+def measure(ours: Home, others: Home, items: list[Item], rounds: int) -> Makespans:
+    """Returns what each took. They take turns."""
+    contenders = ((OURS, ours), (PLAIN_DASK, others), (BUILT_IN, others))
+    templates = {home: _templates(home) for home in (ours, others)}
+    taken: dict[str, list[float]] = {name: [] for name, _ in contenders}
+    for number in range(rounds):
+        for name, home in contenders:
+            seconds = _once(name, home, templates[home], items)
+            taken[name].append(seconds)
+            click.echo(f"round {number + 1}: {name}, {len(items)} mixed runs, {seconds:.1f} s", err=True)
+    return Makespans(items, lower_bound(items), taken)
+
+
+def _templates(home: Home) -> list[Template]:
+    return [make_template(home, "stamped", "--tag", f"dask:{_text(asks)}") for asks, _ in KINDS]
+
+
+def _text(amounts: Mapping[str, float]) -> str:
+    return " ".join(f"{name}={amount:g}" for name, amount in amounts.items())
+
+
+def _once(name: str, home: Home, templates: Sequence[Template], items: Sequence[Item]) -> float:
+    run_dirs = [home.stage(templates[item.kind], item.seconds) for item in items]
+    cost_of([_plain_dask(home, items, run_dirs, templates) if name == PLAIN_DASK else _scheduler(home)], home)
+    begun = min(float((path / "begun").read_text()) for path in run_dirs)
+    ended = max(float((path / "ended").read_text()) for path in run_dirs)
+    home.clear()
+    return ended - begun
+
+
+def _scheduler(home: Home) -> Command:
+    flags = (f"workers={SLOTS}", f"resources={_text(CAPACITY)}", "run-once=yes", "dashboard-address=no")
+    return Command([home.environment.guild, "run", "dask:scheduler", *flags, "-y"])
+
+
+def _plain_dask(
+    home: Home, items: Sequence[Item], run_dirs: Sequence[pathlib.Path], templates: Sequence[Template]
+) -> Command:
+    """Returns the script, which reads a line for each run: what it asks for, its directory and its command."""
+    lines = []
+    for item, path in zip(items, run_dirs, strict=True):
+        command = (path / ".guild" / "attrs" / "cmd").read_bytes()
+        arguments = Template("", {".guild/attrs/cmd": command}).command
+        lines.append("\t".join((_text(KINDS[item.kind][0]), str(path), *arguments)) + "\n")
+    script = [home.environment.python, str(PLAIN_DASK_SCRIPT), str(SLOTS), _text(CAPACITY)]
+    return Command(script, "".join(lines))

@@ -1,0 +1,1 @@
+"""Programs that are run by the Python of an environment that is measured."""

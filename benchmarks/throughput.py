@@ -1,0 +1,87 @@
+"""What it takes to start many no-op runs: every contender in turn, round after round."""
+
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import click
+
+from benchmarks.contenders import FLOOR, Contender
+from benchmarks.homes import Home, Template
+from benchmarks.measuring import Cost, cost_of
+
+FEW, MORE = 20, 80
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """What one contender took for few and for more runs in a home of one size, round by round."""
+
+    contender: str
+    finished: int
+    few: list[Cost]
+    more: list[Cost]
+
+    @property
+    def one_more(self) -> Cost:
+        """Returns what one more run costs: what the contender takes to start and to end drops out."""
+        wall = [(more.wall - few.wall) / (MORE - FEW) for few, more in zip(self.few, self.more, strict=True)]
+        cpu = [(more.cpu - few.cpu) / (MORE - FEW) for few, more in zip(self.few, self.more, strict=True)]
+        return Cost(statistics.median(wall), statistics.median(cpu))
+
+    @property
+    def all_of_it(self) -> Cost:
+        """Returns what the greater number of runs takes from the command to its end."""
+        return Cost(statistics.median(c.wall for c in self.more), statistics.median(c.cpu for c in self.more))
+
+    def as_data(self) -> dict[str, object]:
+        return {**asdict(self), "one_more": asdict(self.one_more), "all_of_it": asdict(self.all_of_it)}
+
+
+def measure(
+    contenders: Sequence[Contender],
+    homes: Mapping[tuple[str, int], Home],
+    templates: Mapping[str, Template],
+    rounds: int,
+) -> list[Throughput]:
+    """Returns what each contender took in homes of each size. The contenders take turns."""
+    measured = [
+        (contender, homes[contender.environment, size], Throughput(contender.name, size, [], []))
+        for size in sorted({size for _, size in homes})
+        for contender in contenders
+        if size in contender.sizes
+    ]
+    for number in range(rounds):
+        for contender, home, result in measured:
+            template = templates[contender.environment]
+            for count, into in ((FEW, result.few), (MORE, result.more)):
+                cost = _once(contender, home, template, count)
+                into.append(cost)
+                text = f"{count} runs, wall {cost.wall:.2f} s, CPU {cost.cpu:.2f} s"
+                click.echo(f"round {number + 1}: {contender.name}, {home.finished} finished, {text}", err=True)
+    return [result for _, _, result in measured]
+
+
+def _once(contender: Contender, home: Home, template: Template, count: int) -> Cost:
+    home.clear()
+    run_dirs = home.staged(template, count)
+    cost = cost_of(contender.commands_for(home, template, run_dirs), home)
+    if contender.name != FLOOR:
+        _check(contender, run_dirs)
+    home.clear()
+    return cost
+
+
+def _check(contender: Contender, run_dirs: Sequence[pathlib.Path]) -> None:
+    """Fails unless all runs ended well: what starts nothing is fast."""
+    ended = [path for path in run_dirs if _exit_status(path) == "0"]
+    if len(ended) != len(run_dirs):
+        raise click.ClickException(f"{contender.name} completed {len(ended)} of {len(run_dirs)} runs")
+
+
+def _exit_status(run_dir: pathlib.Path) -> str | None:
+    try:
+        return (run_dir / ".guild" / "attrs" / "exit_status").read_text().strip()
+    except FileNotFoundError:
+        return None

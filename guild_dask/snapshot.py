@@ -1,0 +1,49 @@
+"""What Guild has on record for a run, kept while Guild starts it.
+
+Guild writes a run's attributes anew when it starts it, each by emptying its file and filling it. A process that is
+killed in between leaves a run without its flags, or without its operation. What was there before is kept in one file
+until the run has started, and put back if it is staged again.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+
+
+def save(run_dir: str, file: pathlib.Path) -> None:
+    """Keeps the run's records in a file, which is there as a whole or not at all."""
+    records = {}
+    for path in _record_paths(run_dir):
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+            records[os.path.relpath(path, run_dir)] = pathlib.Path(path).read_bytes().decode("latin-1")
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        draft.write_text(json.dumps(records), encoding="ascii")
+        os.replace(draft, file)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def restore(run_dir: str, file: pathlib.Path) -> None:
+    """Puts the records back, if they were kept; what Guild has added since goes. May be repeated after a crash."""
+    try:
+        records = json.loads(file.read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        return
+    for name, text in records.items():
+        path = pathlib.Path(run_dir, name)
+        draft = path.with_name(f".{path.name}.restored")
+        draft.write_bytes(text.encode("latin-1"))
+        os.replace(draft, path)
+    for path in map(pathlib.Path, _record_paths(run_dir)):
+        if os.path.relpath(path, run_dir) not in records:
+            path.unlink(missing_ok=True)
+
+
+def _record_paths(run_dir: str) -> list[str]:
+    guild_dir = os.path.join(run_dir, ".guild")
+    attributes = os.path.join(guild_dir, "attrs")
+    names = os.listdir(attributes) if os.path.isdir(attributes) else []
+    return [os.path.join(guild_dir, "opref"), *(os.path.join(attributes, name) for name in names)]
