@@ -6,11 +6,13 @@ A claim goes through two states, told by the ending of its file's name:
   claim's owner is dead.
 - `RUN.started`: the run's own process was about to be started, or was. It must not be started again.
 
-The change from one to the other is a rename, done by the run's own starter in the instant before it starts the
-process: whoever removes the claim first has the say, even when the disk is full.
+A claim begins as the run's own STAGED marker, moved here, and becomes that marker again when the run is staged again: a
+run is never both staged and claimed. The change from `claimed` to `started` is a rename, too, done by the run's starter
+in the instant before it starts the process: whoever moves the file first has the say, even when the disk is full.
 """
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -64,23 +66,54 @@ def path(folder: pathlib.Path, run_id: str) -> pathlib.Path:
     return folder / f"{run_id}{CLAIMED}"
 
 
-def write(folder: pathlib.Path, claim: Claim) -> pathlib.Path:
-    """Writes the claim so that a reader sees all of it or nothing, and returns its path.
+def take(folder: pathlib.Path, staged: str, claim: Claim) -> None:
+    """Makes a run's STAGED marker a claim; raises OSError, with the run staged as before, if that cannot be done."""
+    target = path(folder, claim.run_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    remove(folder, claim.run_id)
+    try:
+        os.rename(staged, target)
+    except OSError as e:
+        if e.errno != errno.EXDEV:
+            raise
+        # Runs on a file system of their own: there is a moment in which the run is staged and claimed.
+        write(folder, claim)
+        os.unlink(staged)
+        return
+    try:
+        write(folder, claim)
+    except OSError:
+        give_back(folder, claim.run_id, staged)
+        raise
 
-    A claim on a run that is staged again replaces whatever is left of an earlier one.
-    """
+
+def give_back(folder: pathlib.Path, run_id: str, staged: str) -> None:
+    """Makes a claim a STAGED marker again."""
+    try:
+        os.rename(path(folder, run_id), staged)
+    except OSError as e:
+        if e.errno not in (errno.EXDEV, errno.ENOENT):
+            raise
+        open(staged, "w").close()
+    remove(folder, run_id)
+
+
+def write(folder: pathlib.Path, claim: Claim) -> pathlib.Path:
+    """Writes what a claim says so that a reader sees all of it or nothing, and returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     target = path(folder, claim.run_id)
-    draft = folder / f".{claim.run_id}.{os.getpid()}"
+    draft = _draft(folder, claim.run_id)
     try:
         draft.write_text(json.dumps(claim.as_data()))
-        target.with_suffix(SAVED).unlink(missing_ok=True)
-        target.with_suffix(STARTED).unlink(missing_ok=True)
         os.replace(draft, target)
     except OSError:
         draft.unlink(missing_ok=True)
         raise
     return target
+
+
+def _draft(folder: pathlib.Path, run_id: str) -> pathlib.Path:
+    return folder / f".{run_id}.draft"
 
 
 def mark_started(claimed: pathlib.Path) -> bool:
@@ -95,14 +128,21 @@ def mark_started(claimed: pathlib.Path) -> bool:
 def remove(folder: pathlib.Path, run_id: str) -> None:
     """Removes a run's claim, started or not."""
     claimed = path(folder, run_id)
-    claimed.with_suffix(SAVED).unlink(missing_ok=True)
-    claimed.unlink(missing_ok=True)
-    claimed.with_suffix(STARTED).unlink(missing_ok=True)
+    for leftover in (_draft(folder, run_id), claimed.with_suffix(SAVED), claimed, claimed.with_suffix(STARTED)):
+        leftover.unlink(missing_ok=True)
 
 
 def is_started(folder: pathlib.Path, run_id: str) -> bool:
     """Tells whether the run's process was started, or about to be, under its present claim."""
     return path(folder, run_id).with_suffix(STARTED).exists()
+
+
+def written(folder: pathlib.Path, run_id: str) -> int:
+    """Returns when the run's claim was last written, in nanoseconds of the file system's clock; 0 if there is none."""
+    for file in (path(folder, run_id).with_suffix(STARTED), path(folder, run_id)):
+        with contextlib.suppress(OSError):
+            return file.stat().st_mtime_ns
+    return 0
 
 
 def all_claims(folder: pathlib.Path) -> Iterator[Found]:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -55,6 +55,7 @@ _template = warm.Template()
 _starters: dict[str, processes.ProcessIdentity] = {}
 _refused: set[str] = set()
 _lock = threading.Lock()
+_spawning = threading.Lock()
 
 
 def run(job: Job) -> Ended:
@@ -74,21 +75,33 @@ def run(job: Job) -> Ended:
 
 def _start(job: Job) -> Starter:
     """Returns the starter, which waits at its gate until its identity is in the claim."""
+    with open(job.output, "ab") as output:
+        # A template that dies may leave a starter behind without a word. It has a gate of its own, which stays closed.
+        return _let_through(job, output.fileno(), _warm) or _let_through(job, output.fileno(), _cold) or _no_starter()
+
+
+def _no_starter() -> Starter:
+    raise OSError("cannot start a process for it")
+
+
+def _let_through(job: Job, output: int, begin: Callable[[Job, int, int], Starter | None]) -> Starter | None:
+    """Has a starter begun, and opens its gate once its identity is in the claim; None if it could not be begun."""
     gate, opener = os.pipe()
     try:
-        with open(job.output, "ab") as output, _lock:
-            starting = _warm(job, gate, output.fileno()) or _cold(job, gate, output.fileno())
-            owner = processes.identity(starting.pid)
-            may_start = owner is not None and job.run_id not in _refused
-            if owner:
-                _starters[job.run_id] = owner
+        with _spawning:
+            starting = begin(job, gate, output)
+            owner = processes.identity(starting.pid) if starting else None
+            with _lock:
+                may_start = owner is not None and job.run_id not in _refused
+                if owner:
+                    _starters[job.run_id] = owner
         if owner and may_start:
             claims.write(pathlib.Path(job.claims_folder), replace(job.claim, owner=owner))
             os.write(opener, b"!")
+        return starting
     finally:
         os.close(gate)
         os.close(opener)  # a starter at a closed gate ends without starting anything
-    return starting
 
 
 def _warm(job: Job, gate: int, output: int) -> Starter | None:
@@ -97,7 +110,7 @@ def _warm(job: Job, gate: int, output: int) -> Starter | None:
     return _template.start(request, gate, output)
 
 
-def _cold(job: Job, gate: int, output: int) -> Starter:
+def _cold(job: Job, gate: int, output: int) -> Starter | None:
     claim = claims.path(pathlib.Path(job.claims_folder), job.run_id)
     return subprocess.Popen(
         [sys.executable, "-u", starter.__file__, str(gate), str(claim), job.run_dir, str(job.grace)],
@@ -117,9 +130,12 @@ def _directory(job: Job) -> str:
 
 def reap() -> None:
     """Lets go of processes that this one adopted from starters, and that have died."""
-    with _lock:
-        own = {_template.pid, *(starting.pid for starting in _starters.values())}
-        processes.reap_adopted(own)
+    # A child that is being started is not on record yet.
+    if _spawning.acquire(blocking=False):
+        try:
+            processes.reap_adopted({_template.pid, *(starting.pid for starting in _starters.copy().values())})
+        finally:
+            _spawning.release()
 
 
 def close() -> None:

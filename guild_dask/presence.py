@@ -6,6 +6,7 @@ file was last touched, by the clock of the file system, which all hosts share.
 
 import contextlib
 import json
+import os
 import pathlib
 
 from guild_dask import processes
@@ -27,13 +28,12 @@ class Presence:
     def beat(self) -> None:
         """Shows that this scheduler lives. A home that cannot be written to is for others to complain about."""
         with contextlib.suppress(OSError):
-            try:
-                self._own.touch(exist_ok=True)
-                if not self._own.stat().st_size:
-                    self._own.write_text(json.dumps(self._process.as_data()))
-            except FileNotFoundError:
+            if not self._own.exists():
                 self._folder.mkdir(parents=True, exist_ok=True)
-                self._own.write_text(json.dumps(self._process.as_data()))
+                draft = self._own.with_suffix(".draft")
+                draft.write_text(json.dumps(self._process.as_data()))
+                os.replace(draft, self._own)
+            self._own.touch()
 
     def leave(self) -> None:
         """Takes the heartbeat away, after the last one."""

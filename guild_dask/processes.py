@@ -156,6 +156,11 @@ def variable_of(pid: int, name: str) -> str | None:
     return value
 
 
+def exists_with(name: str, value: str) -> bool:
+    """Tells whether a process was started with that variable in its environment."""
+    return any(variable_of(pid, name) == value for pid in psutil.pids())
+
+
 def send(process: psutil.Process, number: signal.Signals) -> None:
     """Sends a signal to the process, if it is still that process."""
     with contextlib.suppress(psutil.Error, OSError):

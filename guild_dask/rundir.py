@@ -4,7 +4,6 @@ Only what is needed is read: Guild's own classes parse several YAML files for ea
 for a few thousand of them.
 """
 
-import contextlib
 import os
 import pathlib
 import shlex
@@ -62,14 +61,6 @@ def is_staged(run_dir: str) -> bool:
 def set_marker(run_dir: str, name: str) -> None:
     """Gives the run an empty marker, as Guild does."""
     open(marker(run_dir, name), "w").close()
-
-
-def move_marker(run_dir: str, old: str, new: str) -> None:
-    """Turns one marker into another in a single step, which also works when the disk is full."""
-    try:
-        os.rename(marker(run_dir, old), marker(run_dir, new))
-    except FileNotFoundError:
-        set_marker(run_dir, new)
 
 
 def clear_marker(run_dir: str, name: str) -> None:
@@ -160,11 +151,19 @@ def locked_by(run_dir: str) -> int | None:
 
 def last_started(run_dir: str) -> int:
     """Returns when the run's process was last seen to have started or ended, in nanoseconds; 0 for never."""
-    times = [0]
-    for path in (marker(run_dir, "LOCK"), _attribute_path(run_dir, "exit_status")):
-        with contextlib.suppress(OSError):
-            times.append(os.stat(path).st_mtime_ns)
-    return max(times)
+    return max(_modified(marker(run_dir, "LOCK")), last_ended(run_dir))
+
+
+def last_ended(run_dir: str) -> int:
+    """Returns when Guild last recorded the end of the run, in nanoseconds; 0 for never."""
+    return _modified(_attribute_path(run_dir, "exit_status"))
+
+
+def _modified(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def working_directory(run_dir: str, default: str) -> str:

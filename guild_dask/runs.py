@@ -8,13 +8,14 @@ import contextlib
 import enum
 import os
 import pathlib
+import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import psutil
 from guild import config, lock
 
-from guild_dask import claims, processes, rundir, snapshot
+from guild_dask import claims, processes, rundir, scheduler_run, snapshot
 from guild_dask.listing import HomeUnavailable, Listing, RunsDirectory
 from guild_dask.presence import Presence
 from guild_dask.rundir import BrokenRun, Staged
@@ -95,18 +96,23 @@ class GuildHome:
                 if not self._directory.is_unchanged(run):
                     continue
                 try:
-                    # In this order a crash at any point leaves a run that is staged, or claimed by a dead owner.
-                    claims.write(self.claims_folder, claim)
-                    os.rename(rundir.marker(run.dir, "STAGED"), rundir.marker(run.dir, "PENDING"))
+                    self._claim(run, claim)
                 except FileNotFoundError:
-                    claims.remove(self.claims_folder, run.id)
+                    continue  # somebody took it or deleted it
                 except OSError as e:
-                    claims.remove(self.claims_folder, run.id)
                     return Claimed(tuple(taken), f"cannot claim run {run.id}: {e.strerror or e}")
-                else:
-                    self._directory.forget(run.id)
-                    taken.append(run)
+                taken.append(run)
         return Claimed(tuple(taken))
+
+    def _claim(self, run: Staged, claim: claims.Claim) -> None:
+        # A crash in between leaves a claim of a dead owner, and the run is staged again.
+        claims.take(self.claims_folder, rundir.marker(run.dir, "STAGED"), claim)
+        try:
+            rundir.set_marker(run.dir, "PENDING")
+        except OSError:
+            claims.give_back(self.claims_folder, run.id, rundir.marker(run.dir, "STAGED"))
+            raise
+        self._directory.forget(run.id)
 
     def exists(self, run: Staged) -> bool:
         """Tells whether the run's directory is still there."""
@@ -137,16 +143,21 @@ class GuildHome:
         if not started:
             return Result(End.COULD_NOT_START, exit_code)
         if exit_code < 0:
-            rundir.record_end(run_dir, exit_code)
+            self._record_end(run_dir, exit_code)
         return _result(run_dir, exit_code)
+
+    def _record_end(self, run_dir: str, exit_status: int) -> None:
+        """Records the end of a run that started and whose Guild process died, unless that one has done so itself."""
+        if rundir.last_ended(run_dir) <= claims.written(self.claims_folder, os.path.basename(run_dir)):
+            rundir.record_end(run_dir, exit_status)
 
     def _stage_again(self, run_dir: str) -> None:
         """Stages a run that was claimed and never started. Is called inside the lock."""
         run_id = os.path.basename(run_dir)
         with _translated("cannot stage run %s again", run_id):
             snapshot.restore(run_dir, claims.path(self.claims_folder, run_id).with_suffix(claims.SAVED))
-            rundir.move_marker(run_dir, "PENDING", "STAGED")
-            claims.remove(self.claims_folder, run_id)
+            rundir.clear_marker(run_dir, "PENDING")
+            claims.give_back(self.claims_folder, run_id, rundir.marker(run_dir, "STAGED"))
         self._directory.forget(run_id)
 
     def recover(self) -> Recovered:
@@ -159,7 +170,8 @@ class GuildHome:
             elif not self._presence.is_alive(claim.scheduler_id, claim.scheduler):
                 # None is another host, where nobody but the starter itself knows whether a run that started goes on.
                 lives = processes.is_alive(claim.owner)
-                if lives or (lives is False and _is_operation_alive(self._run_dir(found.run_id))):
+                started = lives is False and found.is_started
+                if lives or (started and _is_operation_alive(self._run_dir(found.run_id))):
                     orphans.append(claim)
                 elif lives is False or not found.is_started:
                     abandoned.append(found)
@@ -179,8 +191,17 @@ class GuildHome:
                     self._stage_again(run_dir)
                     staged_again.append(found.run_id)
                 else:
-                    claims.remove(self.claims_folder, found.run_id)
+                    self._close(found, run_dir)
         return staged_again
+
+    def _close(self, found: claims.Found, run_dir: str) -> None:
+        """Closes the claim of a run that started and is over, or that somebody else has taken care of."""
+        with _translated("cannot close the claim on run %s", found.run_id):
+            if found.is_started and os.path.isdir(run_dir):
+                self._record_end(run_dir, -signal.SIGKILL)
+            claims.remove(self.claims_folder, found.run_id)
+            if found.claim:
+                scheduler_run.remove_output(self._run_dir(found.claim.scheduler_id), found.run_id)
 
     def _run_dir(self, run_id: str) -> str:
         return os.path.join(self.runs_dir, run_id)
@@ -219,8 +240,12 @@ def _has_never_started(run_dir: str, found: claims.Found) -> bool:
 
 def _is_operation_alive(run_dir: str) -> bool:
     """Tells whether the operation's own process lives on without the one that started it."""
+    run_id = os.path.basename(run_dir)
     pid = rundir.locked_by(run_dir)
-    return pid is not None and processes.variable_of(pid, "RUN_ID") == os.path.basename(run_dir)
+    if pid is not None:
+        return processes.variable_of(pid, "RUN_ID") == run_id
+    # Guild notes the process just after it has started it; in between, only the process itself says whose it is.
+    return processes.exists_with("RUN_ID", run_id)
 
 
 def _result(run_dir: str, exit_code: int) -> Result:

@@ -17,7 +17,7 @@ def save(run_dir: str, file: pathlib.Path) -> None:
     for path in _record_paths(run_dir):
         with contextlib.suppress(FileNotFoundError, IsADirectoryError):
             records[os.path.relpath(path, run_dir)] = pathlib.Path(path).read_bytes().decode("latin-1")
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft = file.with_name(f".{file.stem}.draft")
     try:
         draft.write_text(json.dumps(records), encoding="ascii")
         os.replace(draft, file)

@@ -138,6 +138,8 @@ def popen_for(operation: Operation) -> type:
                 self.is_operation = True
             with operation.spawning(self):
                 super().__init__(*args, **kwargs)
+            if self.is_operation and operation.is_stopping:
+                operation.stop_soon()  # the signal came when there was nothing to end yet
 
         def wait(self, timeout: float | None = None) -> int:
             return self._noted(super().wait(timeout))

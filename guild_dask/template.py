@@ -56,15 +56,16 @@ def serve(requests: socket.socket) -> None:
     # The starters' exit codes come through their pipes. Here it is only noted that they are dead, and what they left.
     processes.adopt_orphans()
     signal.signal(signal.SIGCHLD, lambda _number, _frame: processes.reap_adopted(()))
-    while received := _receive(requests):
-        request, descriptors = received
-        pid = os.fork()
-        if pid == 0:
-            requests.close()
-            _become_starter(request, descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        requests.sendall(pid.to_bytes(_LENGTH, "big"))
+    with contextlib.suppress(ConnectionError, BrokenPipeError):  # the other end died
+        while received := _receive(requests):
+            request, descriptors = received
+            pid = os.fork()
+            if pid == 0:
+                requests.close()
+                _become_starter(request, descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            requests.sendall(pid.to_bytes(_LENGTH, "big"))
 
 
 def _receive(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -100,9 +101,11 @@ def _become_starter(request: dict[str, Any], descriptors: list[int]) -> None:
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else 1
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.write(result, str(code).encode())
+        # Whoever waits for the code may be dead.
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os.write(result, str(code).encode())
         os._exit(code & 0xFF)
 
 

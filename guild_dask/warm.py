@@ -95,7 +95,10 @@ class Template:
         body = request.encoded()
         socket.send_fds(connection, [len(body).to_bytes(8, "big")], descriptors)
         connection.sendall(body)
-        return int.from_bytes(connection.recv(8), "big")
+        answer = connection.recv(8)
+        if len(answer) < 8:
+            raise ConnectionResetError("the template died")
+        return int.from_bytes(answer, "big")
 
     def _connection(self, environ: Mapping[str, str]) -> socket.socket:
         if self._socket is None or self._environ != environ:

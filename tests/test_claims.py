@@ -101,7 +101,7 @@ def test_removing_takes_a_started_claim_too(folder: pathlib.Path) -> None:
 def test_new_claim_replaces_what_is_left_of_an_earlier_one(folder: pathlib.Path) -> None:
     # A run that was started long ago and staged anew has not started under its new claim.
     claims.mark_started(claims.write(folder, claim_on("aaa")))
-    claims.write(folder, claim_on("aaa", attempt=2))
+    claims.take(folder, str(a_marker(folder)), claim_on("aaa", attempt=2))
     assert found_in(folder) == [("aaa", claim_on("aaa", attempt=2), False)]
 
 
@@ -211,3 +211,43 @@ def test_claim_can_be_started_and_removed_when_the_disk_is_full(folder: pathlib.
         claims.write(folder, claim_on(run_id))
     run_without_disk(folder, 'assert claims.mark_started(folder / "aaa.claimed"); claims.remove(folder, "bbb")')
     assert found_in(folder) == [("aaa", claim_on("aaa"), True)]
+
+
+def a_marker(folder: pathlib.Path) -> pathlib.Path:
+    marker = folder.parent / "STAGED"
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    marker.touch()
+    return marker
+
+
+def test_run_is_staged_or_claimed_and_never_both(folder: pathlib.Path) -> None:
+    marker = a_marker(folder)
+    claims.take(folder, str(marker), claim_on("aaa"))
+    assert found_in(folder) == [("aaa", claim_on("aaa"), False)]
+    assert not marker.exists()
+    claims.give_back(folder, "aaa", str(marker))
+    assert found_in(folder) == []
+    assert marker.exists()
+
+
+def test_run_that_is_not_staged_cannot_be_claimed(folder: pathlib.Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        claims.take(folder, str(folder.parent / "STAGED"), claim_on("aaa"))
+    assert found_in(folder) == []
+
+
+def test_claim_that_cannot_be_written_leaves_the_run_staged(folder: pathlib.Path) -> None:
+    marker = a_marker(folder)
+    folder.mkdir(parents=True)
+    (folder / ".aaa.draft").mkdir()  # what is to be written goes here first
+    with pytest.raises(OSError, match=r"\.aaa\.draft"):
+        claims.take(folder, str(marker), claim_on("aaa"))
+    assert marker.exists()
+
+
+def test_removed_claim_leaves_nothing_behind(folder: pathlib.Path) -> None:
+    written = claims.write(folder, claim_on("aaa"))
+    written.with_suffix(claims.SAVED).touch()
+    (folder / ".aaa.draft").touch()
+    claims.remove(folder, "aaa")
+    assert not list(folder.iterdir())

@@ -95,13 +95,6 @@ def test_run_that_is_still_being_staged_is_not_staged(run_dir: pathlib.Path) -> 
     assert not rundir.is_staged(str(run_dir))
 
 
-@pytest.mark.parametrize("old", ["STAGED", "LOCK"])
-def test_moved_marker_is_there_whether_or_not_the_old_one_was(run_dir: pathlib.Path, old: str) -> None:
-    rundir.move_marker(str(run_dir), old, "PENDING")
-    assert rundir.has(str(run_dir), "PENDING")
-    assert not rundir.has(str(run_dir), old)
-
-
 def test_recorded_end_is_what_guild_would_have_written(run_dir: pathlib.Path) -> None:
     rundir.set_marker(str(run_dir), "LOCK")
     rundir.record_end(str(run_dir), -9)
