@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.homes import Home, Template
 from benchmarks.measuring import Command
+from benchmarks.sizes import EMPTY, MANY, VERY_MANY
 
 WORKERS = 2
 
@@ -30,7 +31,7 @@ class Contender:
     name: str
     environment: str  # the name of the one that it is used in
     commands_for: CommandsFor
-    sizes: frozenset[int]  # numbers of finished runs in a home, with which it is measured
+    homes: frozenset[str]  # which homes it is measured in
 
 
 def floor(home: Home, template: Template, run_dirs: Sequence[pathlib.Path], workers: int = WORKERS) -> list[Command]:
@@ -40,9 +41,11 @@ def floor(home: Home, template: Template, run_dirs: Sequence[pathlib.Path], work
     return [Command(command, _lines(run_dirs))]
 
 
-def a_scheduler(home: Home, _template: Template, _run_dirs: Sequence[pathlib.Path]) -> list[Command]:
+def a_scheduler(
+    home: Home, _template: Template, _run_dirs: Sequence[pathlib.Path], workers: int = WORKERS
+) -> list[Command]:
     """Returns the scheduler that the environment has: ours, or Guild's own."""
-    flags = (f"workers={WORKERS}", "run-once=yes", "dashboard-address=no")
+    flags = (f"workers={workers}", "run-once=yes", "dashboard-address=no")
     return [Command([home.environment.guild, "run", "dask:scheduler", *flags, "-y"])]
 
 
@@ -72,8 +75,6 @@ def hyperqueue(home: Home, _template: Template, run_dirs: Sequence[pathlib.Path]
 def _lines(run_dirs: Sequence[pathlib.Path]) -> str:
     return "".join(f"{path}\n" for path in run_dirs)
 
-
-EMPTY, MANY, VERY_MANY = 0, 3_000, 30_000
 
 CONTENDERS = (
     Contender(FLOOR, "plugin", floor, frozenset((EMPTY, MANY, VERY_MANY))),

@@ -13,6 +13,7 @@ import statistics
 import tempfile
 import time
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import click
 
@@ -52,24 +53,32 @@ class Endurance:
         return {**asdict(self), "slope": self.slope}
 
 
+@dataclass(frozen=True)
+class Length:
+    """How many runs, how often the memory is noted, and how long the scheduler waits."""
+
+    runs: int
+    every: int
+    idle_minutes: float
+
+
+QUICK = Length(100, 20, 0.5)
+
+
 @click.command()
 @click.option("--results", required=True, type=click.Path(file_okay=False, path_type=pathlib.Path))
 @click.option("--runs", default=10_000, show_default=True, help="How many runs the scheduler starts.")
 @click.option("--every", default=500, show_default=True, help="After how many runs its memory is noted.")
 @click.option("--idle-minutes", default=60.0, show_default=True, help="How long it waits after them.")
-@click.option("--quick", is_flag=True, help="100 runs, noted after every 20, and half a minute.")
+@click.option("--quick", is_flag=True, help="100 runs and half a minute.")
 @click.option("--environments", type=click.Path(file_okay=False, path_type=pathlib.Path))
-def main(
-    results: pathlib.Path, runs: int, every: int, idle_minutes: float, quick: bool, environments: pathlib.Path | None
-) -> None:
+def main(results: pathlib.Path, quick: bool, environments: pathlib.Path | None, **length: Any) -> None:
     """Let one scheduler start very many runs, then wait; note its memory and CPU."""
-    if quick:
-        runs, every, idle_minutes = 100, 20, 0.5
     with tempfile.TemporaryDirectory(prefix="endurance-") as scratch:
         folder = pathlib.Path(scratch)
         environment = plugin_environment(environments or folder / "environments")
         home = make_home(environment, folder / "home", make_project(folder / "project"), 0)
-        measured = measure(home, make_template(home, "noop"), runs, every, idle_minutes)
+        measured = measure(home, make_template(home, "noop"), QUICK if quick else Length(**length))
     results.mkdir(parents=True, exist_ok=True)
     (results / "endurance.json").write_text(json.dumps(measured.as_data(), indent=2) + "\n", encoding="utf-8")
     text = markdown_for(measured)
@@ -77,19 +86,19 @@ def main(
     click.echo(text)
 
 
-def measure(home: Home, template: Template, runs: int, every: int, idle_minutes: float) -> Endurance:
+def measure(home: Home, template: Template, length: Length) -> Endurance:
     """Returns what one scheduler takes for so many runs, and then while it waits."""
     with scheduler(home, f"workers={WORKERS}") as ours:
         wait_until(lambda: ours.has_said(WAITING), WAITING)
         notes = [_note(ours, 0)]
-        for done in range(every, runs + 1, every):
-            _let_run(home, template, every)
+        for done in range(length.every, length.runs + 1, length.every):
+            _let_run(home, template, length.every)
             notes.append(_note(ours, done))
             click.echo(f"{done} runs: {notes[-1].memory:.1f} MB", err=True)
         time.sleep(5)
-        before, since = _note(ours, runs), time.monotonic()
-        time.sleep(60 * idle_minutes)
-        after, taken = _note(ours, runs), time.monotonic() - since
+        before, since = _note(ours, length.runs), time.monotonic()
+        time.sleep(60 * length.idle_minutes)
+        after, taken = _note(ours, length.runs), time.monotonic() - since
     return Endurance(notes, taken / 60, 100 * (after.cpu - before.cpu) / taken, after.memory - before.memory)
 
 
@@ -112,11 +121,11 @@ def markdown_for(measured: Endurance) -> str:
     """Returns a table for people."""
     lines = ["| runs | memory (MB) | CPU so far (s) |", "| ---: | ---: | ---: |"]
     lines += [f"| {note.runs} | {note.memory:.1f} | {note.cpu:.1f} |" for note in measured.notes]
+    idle = f"{measured.idle_percent:.2f} % of a CPU, {measured.idle_growth:+.1f} MB"
     lines += [
         "",
         f"Growth over the second half: {measured.slope:.2f} kB a run.",
-        f"Idle for {measured.idle_minutes:.0f} minutes: {measured.idle_percent:.2f} % of a CPU, "
-        f"{measured.idle_growth:+.1f} MB.",
+        f"Idle for {measured.idle_minutes:.1f} minutes: {idle}.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -54,8 +54,8 @@ class Template:
 
     @property
     def command(self) -> list[str]:
-        """Returns the command of the operation's own process."""
-        lines = self.files[".guild/attrs/cmd"].decode().splitlines()
+        """Returns the command of the operation's own process, in a clone that does not sleep."""
+        lines = self.files[".guild/attrs/cmd"].decode().replace(SECONDS, "0").splitlines()
         return [line.removeprefix("- ").strip("'\"") for line in lines]
 
 

@@ -4,7 +4,7 @@ import pathlib
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import click
@@ -12,6 +12,10 @@ import click
 from benchmarks import contenders
 from benchmarks.homes import Home, Template
 from benchmarks.measuring import WAITING, Command, cost_of, scheduler, wait_until
+from benchmarks.sizes import Sizes
+
+# How many runs one worker starts one after the other before it is xargs' turn.
+IN_A_ROW = 6
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,11 @@ class Latencies:
         return {**asdict(self), "beyond": self.beyond, "next_beyond": self.next_beyond}
 
 
-def measure(ours: Home, built_in: Home, templates: dict[str, Template], samples: int, few: int) -> Latencies:
+def measure(ours: Home, built_in: Home, templates: Mapping[str, Template], sizes: Sizes) -> Latencies:
     """Returns the latencies. What is compared is measured in turns, while the scheduler waits."""
-    own, start, staged = _after_staging(ours, templates["plugin"], samples)
-    slow = _built_in(built_in, templates["dask"], few)
-    next_own, following = _after_another(ours, templates["plugin"], samples)
+    own, start, staged = _after_staging(ours, templates["plugin"], sizes.latencies)
+    slow = _built_in(built_in, templates["dask"], sizes.built_in_latencies)
+    next_own, following = _after_another(ours, templates["plugin"], sizes.latencies)
     return Latencies(own, start, staged, slow, next_own, following)
 
 
@@ -95,17 +99,19 @@ def _built_in(home: Home, template: Template, samples: int) -> list[float]:
     return taken
 
 
-def _after_another(home: Home, template: Template, count: int) -> tuple[list[float], list[float]]:
-    """Returns the gaps between runs that are started one after the other: by xargs, and by our scheduler."""
-    run_dirs = home.staged(template, count + 1)
-    cost_of(contenders.floor(home, template, run_dirs, workers=1), home)
-    own = _gaps(run_dirs)
-    home.clear()
-    run_dirs = home.staged(template, count + 1)
-    command = [home.environment.guild, "run", "dask:scheduler", "workers=1", "run-once=yes", "dashboard-address=no"]
-    cost_of([Command([*command, "-y"])], home)
-    following = _gaps(run_dirs)
-    home.clear()
+def _after_another(home: Home, template: Template, samples: int) -> tuple[list[float], list[float]]:
+    """Returns the gaps between runs that are started one after the other: by xargs, and in turns by our scheduler."""
+    own: list[float] = []
+    following: list[float] = []
+    while len(own) < samples:
+        run_dirs = home.staged(template, IN_A_ROW)
+        cost_of(contenders.floor(home, template, run_dirs, workers=1), home)
+        own += _gaps(run_dirs)
+        home.clear()
+        run_dirs = home.staged(template, IN_A_ROW)
+        cost_of(contenders.a_scheduler(home, template, run_dirs, workers=1), home)
+        following += _gaps(run_dirs)
+        home.clear()
     return own, following
 
 

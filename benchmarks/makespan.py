@@ -15,6 +15,7 @@ import click
 from benchmarks.contenders import BUILT_IN, OURS
 from benchmarks.homes import Home, Template, make_template
 from benchmarks.measuring import Command, cost_of
+from benchmarks.sizes import Sizes
 
 PLAIN_DASK = "plain Dask resources"
 PLAIN_DASK_SCRIPT = pathlib.Path(__file__).parent / "scripts" / "dask_runs.py"
@@ -70,14 +71,15 @@ def lower_bound(items: Sequence[Item]) -> float:
     return max(bounds)
 
 
-def measure(ours: Home, others: Home, items: list[Item], rounds: int) -> Makespans:
+def measure(ours: Home, others: Home, sizes: Sizes) -> Makespans:
     """Returns what each took. They take turns."""
+    items = workload(sizes.mixed, sizes.mixed_longest)
     contenders = ((OURS, ours), (PLAIN_DASK, others), (BUILT_IN, others))
-    templates = {home: _templates(home) for home in (ours, others)}
+    templates = {home.folder: _templates(home) for home in (ours, others)}
     taken: dict[str, list[float]] = {name: [] for name, _ in contenders}
-    for number in range(rounds):
+    for number in range(sizes.mixed_rounds):
         for name, home in contenders:
-            seconds = _once(name, home, templates[home], items)
+            seconds = _once(name, home, templates[home.folder], items)
             taken[name].append(seconds)
             click.echo(f"round {number + 1}: {name}, {len(items)} mixed runs, {seconds:.1f} s", err=True)
     return Makespans(items, lower_bound(items), taken)
@@ -93,7 +95,7 @@ def _text(amounts: Mapping[str, float]) -> str:
 
 def _once(name: str, home: Home, templates: Sequence[Template], items: Sequence[Item]) -> float:
     run_dirs = [home.stage(templates[item.kind], item.seconds) for item in items]
-    cost_of([_plain_dask(home, items, run_dirs, templates) if name == PLAIN_DASK else _scheduler(home)], home)
+    cost_of([_plain_dask(home, items, run_dirs) if name == PLAIN_DASK else _scheduler(home)], home)
     begun = min(float((path / "begun").read_text()) for path in run_dirs)
     ended = max(float((path / "ended").read_text()) for path in run_dirs)
     home.clear()
@@ -105,9 +107,7 @@ def _scheduler(home: Home) -> Command:
     return Command([home.environment.guild, "run", "dask:scheduler", *flags, "-y"])
 
 
-def _plain_dask(
-    home: Home, items: Sequence[Item], run_dirs: Sequence[pathlib.Path], templates: Sequence[Template]
-) -> Command:
+def _plain_dask(home: Home, items: Sequence[Item], run_dirs: Sequence[pathlib.Path]) -> Command:
     """Returns the script, which reads a line for each run: what it asks for, its directory and its command."""
     lines = []
     for item, path in zip(items, run_dirs, strict=True):

@@ -12,6 +12,7 @@ import click
 from benchmarks.contenders import WORKERS
 from benchmarks.homes import Home, Template
 from benchmarks.measuring import WAITING, Scheduler, scheduler, wait_until
+from benchmarks.sizes import Sizes
 
 
 @dataclass(frozen=True)
@@ -41,15 +42,14 @@ class Scale:
         return {**asdict(self), "until_first": self.until_first}
 
 
-def measure(home: Home, full: Home, template: Template, staged: int, further: int, idle: float, rounds: int) -> Scale:
-    """Returns what a scheduler takes with so many staged runs in one home, and idle in the full one."""
-    ready, imports, bare = _ready(home, template, rounds)
+def measure(home: Home, full: Home, template: Template, sizes: Sizes) -> Scale:
+    """Returns what a scheduler takes with very many staged runs in one home, and idle in the full one."""
+    ready, imports, bare = _ready(home, sizes.ready)
     memory_idle = _idle_memory(home)
-    ones = [_first_of(home, [home.stage(template)]) for _ in range(rounds)]
-    many, log_first, cpu_each, memory = _work_off(home, template, staged, further)
-    percent = _idle_percent(full, idle)
+    ones = [_first_of(home, [home.stage(template)]) for _ in range(sizes.ready)]
+    many, log_first, cpu_each, memory = _work_off(home, template, sizes.staged, sizes.further)
     return Scale(
-        staged=staged,
+        staged=sizes.staged,
         first_of_one=statistics.median(ones),
         first_of_many=many,
         log_first=log_first,
@@ -57,8 +57,8 @@ def measure(home: Home, full: Home, template: Template, staged: int, further: in
         memory_idle=memory_idle,
         memory=memory,
         idle_finished=full.finished,
-        idle_percent=percent,
-        idle_seconds=idle,
+        idle_percent=_idle_percent(full, sizes.idle),
+        idle_seconds=sizes.idle,
         ready=ready,
         import_distributed=imports,
         bare_guild=bare,
@@ -127,7 +127,7 @@ def _idle_percent(home: Home, seconds: float) -> float:
     return percent
 
 
-def _ready(home: Home, template: Template, rounds: int) -> tuple[list[float], list[float], list[float]]:
+def _ready(home: Home, rounds: int) -> tuple[list[float], list[float], list[float]]:
     """Returns the seconds until a scheduler is ready, and, in turns with it, those of what it is made of."""
     ready, imports, bare = [], [], []
     for _ in range(rounds):

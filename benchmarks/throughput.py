@@ -10,8 +10,7 @@ import click
 from benchmarks.contenders import FLOOR, Contender
 from benchmarks.homes import Home, Template
 from benchmarks.measuring import Cost, cost_of
-
-FEW, MORE = 20, 80
+from benchmarks.sizes import Sizes
 
 
 @dataclass(frozen=True)
@@ -20,15 +19,19 @@ class Throughput:
 
     contender: str
     finished: int
+    counts: tuple[int, int]  # of runs: few, and more
     few: list[Cost]
     more: list[Cost]
 
     @property
     def one_more(self) -> Cost:
         """Returns what one more run costs: what the contender takes to start and to end drops out."""
-        wall = [(more.wall - few.wall) / (MORE - FEW) for few, more in zip(self.few, self.more, strict=True)]
-        cpu = [(more.cpu - few.cpu) / (MORE - FEW) for few, more in zip(self.few, self.more, strict=True)]
-        return Cost(statistics.median(wall), statistics.median(cpu))
+        count = self.counts[1] - self.counts[0]
+        pairs = list(zip(self.few, self.more, strict=True))
+        return Cost(
+            statistics.median((more.wall - few.wall) / count for few, more in pairs),
+            statistics.median((more.cpu - few.cpu) / count for few, more in pairs),
+        )
 
     @property
     def all_of_it(self) -> Cost:
@@ -41,22 +44,21 @@ class Throughput:
 
 def measure(
     contenders: Sequence[Contender],
-    homes: Mapping[tuple[str, int], Home],
+    homes: Mapping[tuple[str, str], Home],
     templates: Mapping[str, Template],
-    rounds: int,
+    sizes: Sizes,
 ) -> list[Throughput]:
-    """Returns what each contender took in homes of each size. The contenders take turns."""
+    """Returns what each contender took in each home that it is measured in. The contenders take turns."""
     measured = [
-        (contender, homes[contender.environment, size], Throughput(contender.name, size, [], []))
-        for size in sorted({size for _, size in homes})
+        (contender, home, Throughput(contender.name, home.finished, (sizes.few, sizes.more), [], []))
+        for (environment, size), home in homes.items()
         for contender in contenders
-        if size in contender.sizes
+        if environment == contender.environment and size in contender.homes
     ]
-    for number in range(rounds):
+    for number in range(sizes.rounds):
         for contender, home, result in measured:
-            template = templates[contender.environment]
-            for count, into in ((FEW, result.few), (MORE, result.more)):
-                cost = _once(contender, home, template, count)
+            for count, into in zip(result.counts, (result.few, result.more), strict=True):
+                cost = _once(contender, home, templates[contender.environment], count)
                 into.append(cost)
                 text = f"{count} runs, wall {cost.wall:.2f} s, CPU {cost.cpu:.2f} s"
                 click.echo(f"round {number + 1}: {contender.name}, {home.finished} finished, {text}", err=True)

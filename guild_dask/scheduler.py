@@ -10,7 +10,7 @@ import traceback
 
 import click
 
-from guild_dask import command, log
+from guild_dask import command, log, scheduler_run
 from guild_dask.events import Event, RunStaged, StopAsked
 from guild_dask.settings import BadSetting, Settings, section_of, settings_for
 
@@ -27,6 +27,7 @@ def main(**flags: str | None) -> None:
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     # Before the heavy imports, so that a stop in the first second is an orderly one, too.
     _report_signals(events)
+    scheduler_run.this_run().look_like_a_batch()
     from guild_dask import cluster
 
     section, unknown = section_of(cluster.configuration())
@@ -40,7 +41,7 @@ def main(**flags: str | None) -> None:
 
 
 def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]") -> int:
-    from guild_dask import environment, processes, runs, scheduler_run
+    from guild_dask import environment, processes, runs
     from guild_dask.flights import Flights, Identity
     from guild_dask.ledger import Ledger
     from guild_dask.loop import Loop
@@ -56,7 +57,6 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         _log.warning("Ignoring unknown key %r in section 'guild-dask' of Dask's configuration", key)
     for part in settings.resources.unreadable:
         _log.warning("%s", part)
-    this_run.look_like_a_batch()
     process = processes.identity(os.getpid())
     assert process is not None  # we are alive
     processes.adopt_orphans()

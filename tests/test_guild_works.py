@@ -16,6 +16,7 @@ from scheduling import NO_DASHBOARD
 from support import Finished, Guild, wait_until
 
 from guild_dask import command
+from guild_dask.runs import guild_home
 
 pytestmark = pytest.mark.every_python
 
@@ -160,9 +161,8 @@ def test_stop_ends_a_run_and_then_the_scheduler(guild: Guild, project: pathlib.P
     clean(guild(f"run dask:scheduler {NO_DASHBOARD} --background -y"))
     clean(guild("run op sleep=3600 --stage -y"))
     wait_for_status(guild, "op", "running")
-    # A run is running before its script has printed anything.
-    output = "cat --output -Fo op"
-    wait_until(lambda: "Waiting 3600 second(s)" in clean(guild(output)), describe=lambda: guild(output))
+    # A run is running before its script has printed anything, and before there is a file for that.
+    wait_until(lambda: "Waiting 3600 second(s)" in clean(guild("cat --output -Fo op", exit_code=None)))
     clean(guild("stop -Fo op -y"))
     wait_for_status(guild, "op", "terminated")
     assert statuses(guild)["dask:scheduler"] == "running"
@@ -177,3 +177,18 @@ def test_stop_ends_a_run_and_then_the_scheduler(guild: Guild, project: pathlib.P
 def wait_for_status(guild: Guild, operation: str, status: str) -> None:
     """Waits for it, because Guild notes how a run ended a moment after its process has."""
     wait_until(lambda: statuses(guild).get(operation) == status, describe=lambda: guild("runs"))
+
+
+def test_compare_leaves_out_a_scheduler_that_was_refused(guild: Guild, project: pathlib.Path) -> None:
+    guild("run op sleep=0 --run-id aaa -y")
+    guild("run dask:scheduler workers=0 -y", exit_code=2)
+    assert [row["run"] for row in compared(guild, "")] == ["aaa"]
+
+
+def test_scalars_of_runs_are_not_the_schedulers(guild: Guild, project: pathlib.Path) -> None:
+    (project / "metric.py").write_text("x = 1\nprint('loss: 14')\n")
+    guild("run metric.py --run-id aaa --stage -y")
+    guild(ONCE)
+    guild("runs info aaa")
+    scheduler = next(path for path in (pathlib.Path(guild_home()) / "runs").iterdir() if path.name != "aaa")
+    assert not list((scheduler / ".guild").glob("events.out*"))

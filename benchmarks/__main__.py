@@ -1,0 +1,146 @@
+"""All that guild-dask is measured by, in one go.
+
+    python -m benchmarks --results RESULTS
+
+makes virtual environments and Guild homes in a temporary folder, measures part by part, and writes results.json,
+results.md and pictures. Whatever is compared is measured in turns. A part that is measured anew replaces its older
+figures in results.json, so that `--only PART` can follow a longer run.
+"""
+
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import click
+
+from benchmarks import contenders, endurance, latency, makespan, report, scale, throughput
+from benchmarks.environments import Environment, dask_environment, plugin_environment
+from benchmarks.homes import Home, make_home, make_project, make_template
+from benchmarks.sizes import EMPTY, FULL, QUICK, VERY_MANY, Sizes
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What the parts are measured on."""
+
+    folder: pathlib.Path
+    project: pathlib.Path
+    plugin: Environment
+    dask: Environment
+    has_hyperqueue: bool
+    sizes: Sizes
+    length: endurance.Length
+
+    def home(self, environment: Environment, size: str = EMPTY) -> Home:
+        """Returns a new home with as many finished runs as that size means."""
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder)) / environment.name
+        return make_home(environment, folder, self.project, self.sizes.finished[size])
+
+
+def measure_throughput(bench: Bench) -> object:
+    """Returns what it takes each contender to start many runs."""
+    homes = {(e.name, size): bench.home(e, size) for size in bench.sizes.finished for e in (bench.plugin, bench.dask)}
+    templates = {name: make_template(homes[name, EMPTY], "noop") for name in (bench.plugin.name, bench.dask.name)}
+    measured = throughput.measure(contenders.available(bench.has_hyperqueue), homes, templates, bench.sizes)
+    return [entry.as_data() for entry in measured]
+
+
+def measure_latency(bench: Bench) -> object:
+    """Returns how long runs wait for a scheduler."""
+    ours, built_in = bench.home(bench.plugin), bench.home(bench.dask)
+    templates = {home.environment.name: make_template(home, "stamped") for home in (ours, built_in)}
+    return latency.measure(ours, built_in, templates, bench.sizes).as_data()
+
+
+def measure_scale(bench: Bench) -> object:
+    """Returns what a scheduler takes beside very many runs."""
+    home = bench.home(bench.plugin)
+    full = bench.home(bench.plugin, VERY_MANY)
+    return scale.measure(home, full, make_template(home, "stamped"), bench.sizes).as_data()
+
+
+def measure_makespan(bench: Bench) -> object:
+    """Returns how long a mixed set of runs takes."""
+    return makespan.measure(bench.home(bench.plugin), bench.home(bench.dask), bench.sizes).as_data()
+
+
+def measure_endurance(bench: Bench) -> object:
+    """Returns whether a scheduler grows."""
+    home = bench.home(bench.plugin)
+    return endurance.measure(home, make_template(home, "noop"), bench.length).as_data()
+
+
+PARTS: dict[str, Callable[[Bench], object]] = {
+    "latency": measure_latency,
+    "scale": measure_scale,
+    "makespan": measure_makespan,
+    "throughput": measure_throughput,
+    "endurance": measure_endurance,
+}
+
+FOLDER = click.Path(file_okay=False, path_type=pathlib.Path)
+
+
+@click.command()
+@click.option("--results", required=True, type=FOLDER, help="Where the results are written.")
+@click.option("--quick", is_flag=True, help="Small numbers, to see that all of it works.")
+@click.option("--only", multiple=True, type=click.Choice(list(PARTS)), help="Measure this part only; may be repeated.")
+@click.option("--environments", type=FOLDER, help="Where the virtual environments are, or will be made.")
+def main(results: pathlib.Path, quick: bool, only: tuple[str, ...], environments: pathlib.Path | None) -> None:
+    """Measure guild-dask against other ways to start staged runs."""
+    results.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="benchmarks-") as scratch:
+        bench = _bench(pathlib.Path(scratch), environments, quick)
+        for name in only or PARTS:
+            click.echo(f"measuring {name}", err=True)
+            _add(results, name, PARTS[name](bench))
+    click.echo((results / "results.md").read_text(encoding="utf-8"))
+
+
+def _bench(scratch: pathlib.Path, environments: pathlib.Path | None, quick: bool) -> Bench:
+    folder = environments or scratch / "environments"
+    plugin = plugin_environment(folder)
+    dask = dask_environment(folder, plugin)
+    return Bench(
+        folder=scratch,
+        project=make_project(scratch / "project"),
+        plugin=plugin,
+        dask=dask,
+        has_hyperqueue=_has_hyperqueue(dask),
+        sizes=QUICK if quick else FULL,
+        length=endurance.QUICK if quick else endurance.Length(2_000, 100, 5),
+    )
+
+
+def _has_hyperqueue(environment: Environment) -> bool:
+    try:
+        environment.pip("install", "--quiet", "hyperqueue")
+    except subprocess.CalledProcessError:
+        click.echo("HyperQueue cannot be installed, and is left out", err=True)
+        return False
+    return True
+
+
+def _add(results: pathlib.Path, name: str, measured: object) -> None:
+    """Writes what was measured into the results, and the tables and pictures of all that is there."""
+    path = results / "results.json"
+    data = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"machine": _machine()}
+    data[name] = measured
+    path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+    (results / "results.md").write_text(report.markdown_for(data), encoding="utf-8")
+    report.write_charts(data, results)
+
+
+def _machine() -> dict[str, object]:
+    load = f"{os.getloadavg()[0]:.1f}"
+    system = f"{platform.system()} {platform.machine()}"
+    return {"cpus": os.cpu_count(), "system": system, "python": platform.python_version(), "load": load}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""How much is measured."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# The homes, by the number of finished runs in them.
+EMPTY, MANY, VERY_MANY = "empty", "many", "very many"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers of runs, of rounds, and seconds."""
+
+    finished: Mapping[str, int]  # runs in each home
+    few: int  # runs that a contender starts
+    more: int
+    rounds: int  # of all contenders
+    latencies: int  # samples
+    built_in_latencies: int  # the same of guildai's built-in scheduler, which takes ten seconds for one
+    staged: int  # runs in the home of a scheduler that has very much to do
+    further: int  # how many of them it starts while it is looked at
+    idle: float  # seconds for which a scheduler with nothing to do is looked at
+    ready: int  # how often a scheduler is started, to see how long that takes
+    mixed: int  # runs that ask for resources
+    mixed_longest: float  # seconds
+    mixed_rounds: int
+
+
+FULL = Sizes(
+    finished={EMPTY: 0, MANY: 3_000, VERY_MANY: 30_000},
+    few=20,
+    more=80,
+    rounds=3,
+    latencies=40,
+    built_in_latencies=8,
+    staged=10_000,
+    further=200,
+    idle=60,
+    ready=7,
+    mixed=40,
+    mixed_longest=6,
+    mixed_rounds=3,
+)
+
+QUICK = Sizes(
+    finished={EMPTY: 0, MANY: 300, VERY_MANY: 1_000},
+    few=4,
+    more=12,
+    rounds=1,
+    latencies=6,
+    built_in_latencies=1,
+    staged=300,
+    further=20,
+    idle=10,
+    ready=2,
+    mixed=10,
+    mixed_longest=2,
+    mixed_rounds=1,
+)

@@ -1,0 +1,95 @@
+"""What was measured, against what was aimed at. All targets are ratios or differences within one measurement."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from benchmarks.contenders import BUILT_IN, FLOOR, HYPERQUEUE, OURS, PARALLEL
+
+Results = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure, and the limit that it should keep."""
+
+    what: str
+    figure: float
+    unit: str
+    limit: float
+    at_least: bool = False
+
+    @property
+    def is_met(self) -> bool:
+        return self.figure >= self.limit if self.at_least else self.figure <= self.limit
+
+    def __str__(self) -> str:
+        target = f"{'at least' if self.at_least else 'at most'} {self.limit:g}{self.unit}"
+        cells = (self.what, f"{self.figure:.3g}{self.unit}", target, "met" if self.is_met else "**missed**")
+        return f"| {' | '.join(cells)} |"
+
+
+def rows_for(results: Results) -> list[Row]:
+    """Returns a row for each target that the results have something to say on."""
+    parts: dict[str, Callable[[Any], Iterable[Row]]] = {
+        "throughput": _throughput,
+        "latency": _latency,
+        "scale": _scale,
+        "endurance": _endurance,
+    }
+    return [row for name, rows in parts.items() if name in results for row in rows(results[name])]
+
+
+def _throughput(data: list[Results]) -> Iterable[Row]:
+    by = {(entry["contender"], entry["finished"]): entry for entry in data}
+    ours, floor = by[OURS, 0], by[FLOOR, 0]
+    for kind, text in (("wall", "wall time"), ("cpu", "CPU")):
+        ratio = ours["one_more"][kind] / floor["one_more"][kind]
+        yield Row(f"one more no-op run, {text} over the floor's", ratio, " times", 1.3)
+    for size in sorted(finished for name, finished in by if name == OURS and finished):
+        for kind, text in (("wall", "wall time"), ("cpu", "CPU")):
+            ratio = by[OURS, size]["one_more"][kind] / ours["one_more"][kind]
+            yield Row(f"the same, {size:,} finished runs against an empty home, {text}", ratio, " times", 1.1)
+    count = ours["counts"][1]
+    for name, size, limit in _rivals(by):
+        ratio = by[name, size]["all_of_it"]["wall"] / by[OURS, size]["all_of_it"]["wall"]
+        home = f"{size:,} finished runs" if size else "empty home"
+        yield Row(f"{count} runs from command to end, faster than {name}, {home}", ratio, " times", limit, True)
+
+
+def _rivals(by: Mapping[tuple[str, int], Results]) -> Iterable[tuple[str, int, float]]:
+    """Returns with whom our whole time is compared, in which home, and how many times faster it should be."""
+    for name, size in by:
+        if name == BUILT_IN:
+            yield name, size, 7.0 if size else 3.0
+        elif name in (HYPERQUEUE, PARALLEL):
+            yield name, size, 2.0
+
+
+def _latency(data: Results) -> Iterable[Row]:
+    yield Row("staging to first instruction, beyond the run's own start-up", data["beyond"], " s", 0.5)
+    yield Row("end of a run to start of the next, beyond the same by xargs", 1000 * data["next_beyond"], " ms", 50)
+
+
+def _scale(data: Results) -> Iterable[Row]:
+    many = f"{data['staged']:,} staged runs"
+    yield Row(
+        f"{many}: command to first instruction, Guild's and Dask's start-up included", data["first_of_many"], " s", 2
+    )
+    yield Row(f"{many}: the same, beyond that with one staged run", data["until_first"], " s", 2)
+    yield Row(f"{many}: the scheduler's CPU for each further run", 1000 * data["cpu_each"], " ms", 3)
+    yield Row(f"{many}: memory above an idle scheduler", data["memory"] - data["memory_idle"], " MB", 150)
+    yield Row(f"idle beside {data['idle_finished']:,} runs", data["idle_percent"], " % of a CPU", 0.5)
+    ratio = median(data["ready"]) / median(data["import_distributed"])
+    parts = median(data["import_distributed"]) + median(data["bare_guild"])
+    yield Row("command to `Waiting for staged runs`, over `import distributed` alone", ratio, " times", 2)
+    yield Row(
+        "the same, over `import distributed` and a no-op `guild run`", median(data["ready"]) / parts, " times", 1.3
+    )
+
+
+def _endurance(data: Results) -> Iterable[Row]:
+    runs = data["notes"][-1]["runs"]
+    yield Row(f"growth of the scheduler with each of {runs:,} runs, second half", data["slope"], " kB", 0.5)
+    yield Row(f"idle for {data['idle_minutes']:.0f} minutes", data["idle_percent"], " % of a CPU", 0.5)
