@@ -14,7 +14,7 @@ import platform
 import subprocess
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
@@ -44,9 +44,15 @@ class Bench:
 
 def measure_throughput(bench: Bench) -> object:
     """Returns what it takes each contender to start many runs."""
-    homes = {(e.name, size): bench.home(e, size) for size in bench.sizes.finished for e in (bench.plugin, bench.dask)}
+    available = contenders.available(bench.has_hyperqueue)
+    homes = {
+        (environment.name, size): bench.home(environment, size)
+        for size in bench.sizes.finished
+        for environment in (bench.plugin, bench.dask)
+        if any(c.environment == environment.name and size in c.homes for c in available)
+    }
     templates = {name: make_template(homes[name, EMPTY], "noop") for name in (bench.plugin.name, bench.dask.name)}
-    measured = throughput.measure(contenders.available(bench.has_hyperqueue), homes, templates, bench.sizes)
+    measured = throughput.measure(available, homes, templates, bench.sizes)
     return [entry.as_data() for entry in measured]
 
 
@@ -89,13 +95,18 @@ FOLDER = click.Path(file_okay=False, path_type=pathlib.Path)
 @click.command()
 @click.option("--results", required=True, type=FOLDER, help="Where the results are written.")
 @click.option("--quick", is_flag=True, help="Small numbers, to see that all of it works.")
+@click.option("--rounds", type=click.IntRange(1), help="How often all contenders take turns.")
 @click.option("--only", multiple=True, type=click.Choice(list(PARTS)), help="Measure this part only; may be repeated.")
 @click.option("--environments", type=FOLDER, help="Where the virtual environments are, or will be made.")
-def main(results: pathlib.Path, quick: bool, only: tuple[str, ...], environments: pathlib.Path | None) -> None:
+def main(
+    results: pathlib.Path, quick: bool, rounds: int | None, only: tuple[str, ...], environments: pathlib.Path | None
+) -> None:
     """Measure guild-dask against other ways to start staged runs."""
     results.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as scratch:
         bench = _bench(pathlib.Path(scratch), environments, quick)
+        if rounds:
+            bench = replace(bench, sizes=replace(bench.sizes, rounds=rounds, mixed_rounds=rounds))
         for name in only or PARTS:
             click.echo(f"measuring {name}", err=True)
             _add(results, name, PARTS[name](bench))
@@ -113,7 +124,7 @@ def _bench(scratch: pathlib.Path, environments: pathlib.Path | None, quick: bool
         dask=dask,
         has_hyperqueue=_has_hyperqueue(dask),
         sizes=QUICK if quick else FULL,
-        length=endurance.QUICK if quick else endurance.Length(2_000, 100, 5),
+        length=endurance.QUICK if quick else endurance.Length(1_000, 100, 2),
     )
 
 

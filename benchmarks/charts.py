@@ -2,15 +2,25 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from xml.sax.saxutils import escape
 
 WIDTH = 820
 LEFT, RIGHT, TOP, ROW = 270, 90, 56, 44
-COLOURS = ("#0b6e99", "#c8553d", "#7a9e3a", "#8a5a9e", "#d9a441", "#5b6770", "#3aa6a0")
+COLOURS = ("#5b6770", "#7a9e3a", "#c8553d", "#8a5a9e", "#d9a441", "#3aa6a0")
+ACCENT = "#0b6e99"
 INK, FAINT = "#24292f", "#d5dae0"
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What stands above and below a picture, and the name in it that matters most."""
+
+    title: str
+    note: str
+    accent: str
 
 
 @dataclass
@@ -65,21 +75,28 @@ class LogScale:
         return [10.0**power for power in range(self.low, self.high + 1)]
 
 
+def colours_for(names: Iterable[str], accent: str) -> dict[str, str]:
+    """Returns a colour for each name; the one with the accent has the same in every picture."""
+    others = iter(COLOURS)
+    return {name: ACCENT if name == accent else next(others) for name in names}
+
+
 def log_scale(values: Sequence[float], start: float, end: float) -> LogScale:
     """Returns a scale on which all the values, which are above zero, have a place."""
     low = math.floor(math.log10(min(values)))
     return LogScale(low, max(low + 1, math.ceil(math.log10(max(values)))), start, end)
 
 
-def bars(title: str, note: str, values: Mapping[str, float], limit: tuple[str, float]) -> str:
+def bars(texts: Texts, values: Mapping[str, float], limit: tuple[str, float]) -> str:
     """Returns a horizontal bar for each value, and a line across them at the limit."""
     bottom = TOP + ROW * len(values) + 16
-    drawing = Drawing(title, note, bottom + 52)
+    colours = colours_for(values, texts.accent)
+    drawing = Drawing(texts.title, texts.note, bottom + 52)
     scale = (WIDTH - LEFT - RIGHT) / max(*values.values(), limit[1])
     for number, (name, value) in enumerate(values.items()):
         y = TOP + ROW * number
         drawing.text((LEFT - 12, y + 24), name, "end")
-        drawing.bar((LEFT, y + 6), (value * scale, ROW - 16), COLOURS[number])
+        drawing.bar((LEFT, y + 6), (value * scale, ROW - 16), colours[name])
         drawing.text((LEFT + value * scale + 8, y + 24), f"{value:.1f} s")
     x = LEFT + limit[1] * scale
     drawing.line((x, TOP - 6), (x, bottom - 6), INK, 1.5)
@@ -87,10 +104,11 @@ def bars(title: str, note: str, values: Mapping[str, float], limit: tuple[str, f
     return drawing.svg()
 
 
-def strips(title: str, note: str, samples: Mapping[str, Sequence[float]]) -> str:
+def strips(texts: Texts, samples: Mapping[str, Sequence[float]]) -> str:
     """Returns a row of dots for each set of samples in seconds, with their median, on a logarithmic axis."""
     bottom = TOP + ROW * len(samples)
-    drawing = Drawing(title, note, bottom + 58)
+    colours = colours_for(samples, texts.accent)
+    drawing = Drawing(texts.title, texts.note, bottom + 58)
     scale = log_scale([value for row in samples.values() for value in row], LEFT, WIDTH - RIGHT)
     for tick in scale.ticks():
         drawing.line((scale.place(tick), TOP), (scale.place(tick), bottom))
@@ -99,17 +117,18 @@ def strips(title: str, note: str, samples: Mapping[str, Sequence[float]]) -> str
         y = TOP + ROW * number + ROW / 2
         drawing.text((LEFT - 12, y + 5), name, "end")
         for position, value in enumerate(row):
-            drawing.dot((scale.place(value), y + 4 * (position % 3 - 1)), COLOURS[number])
+            drawing.dot((scale.place(value), y + 4 * (position % 3 - 1)), colours[name])
         middle = scale.place(median(row))
         drawing.line((middle, y - 14), (middle, y + 14), INK, 2)
         drawing.text((WIDTH - RIGHT + 12, y + 5), f"{median(row):.3g} s")
     return drawing.svg()
 
 
-def lines(title: str, note: str, steps: Sequence[str], series: Mapping[str, Sequence[float | None]]) -> str:
+def lines(texts: Texts, steps: Sequence[str], series: Mapping[str, Sequence[float | None]]) -> str:
     """Returns a line for each series over the named steps, on a logarithmic axis; None is where there is no value."""
     bottom, left, right = 380.0, 70, WIDTH - 280
-    drawing = Drawing(title, note, bottom + 62)
+    colours = colours_for(series, texts.accent)
+    drawing = Drawing(texts.title, texts.note, bottom + 62)
     scale = log_scale([value for row in series.values() for value in row if value], bottom, TOP)
     places = [left + 20 + number * (right - left - 40) / max(1, len(steps) - 1) for number in range(len(steps))]
     for tick in scale.ticks():
@@ -117,13 +136,13 @@ def lines(title: str, note: str, steps: Sequence[str], series: Mapping[str, Sequ
         drawing.text((left - 8, scale.place(tick) + 4), f"{tick:g} s", "end")
     for x, step in zip(places, steps, strict=True):
         drawing.text((x, bottom + 20), step, "middle")
-    for number, row in enumerate(series.values()):
+    for name, row in series.items():
         points = [(x, scale.place(value)) for x, value in zip(places, row, strict=True) if value]
         for start, end in itertools.pairwise(points):
-            drawing.line(start, end, COLOURS[number], 2)
+            drawing.line(start, end, colours[name], 2)
         for point in points:
-            drawing.dot(point, COLOURS[number], 5, 1)
+            drawing.dot(point, colours[name], 5, 1)
     for number, name in enumerate(series):
-        drawing.dot((right + 20, TOP + 10 + 24 * number), COLOURS[number], 5, 1)
+        drawing.dot((right + 20, TOP + 10 + 24 * number), colours[name], 5, 1)
         drawing.text((right + 32, TOP + 14 + 24 * number), name)
     return drawing.svg()

@@ -2,6 +2,7 @@
 
 import pathlib
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 from benchmarks import charts
@@ -40,36 +41,41 @@ def _contenders(data: list[dict[str, Any]]) -> list[str]:
 def write_charts(results: Results, folder: pathlib.Path) -> None:
     """Writes a picture for each part of the results that has one."""
     folder.mkdir(parents=True, exist_ok=True)
-    pictures: dict[str, Callable[[Any], str]] = {
-        "throughput": _cost_chart,
-        "latency": _latency_chart,
-        "makespan": _makespan_chart,
-    }
-    for name, picture in pictures.items():
-        if name in results:
-            (folder / f"{name}.svg").write_text(picture(results[name]), encoding="utf-8")
+    pictures: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+        ("throughput", "cost-cpu", lambda data: _cost_chart(data, "cpu", "CPU")),
+        ("throughput", "cost-wall", lambda data: _cost_chart(data, "wall", "wall time")),
+        ("latency", "latency", _latency_chart),
+        ("makespan", "makespan", _makespan_chart),
+    )
+    for part, name, picture in pictures:
+        if part in results:
+            (folder / f"{name}.svg").write_text(picture(results[part]), encoding="utf-8")
 
 
-def _cost_chart(data: list[dict[str, Any]]) -> str:
+def _cost_chart(data: list[dict[str, Any]], kind: str, kind_text: str) -> str:
     sizes = sorted({entry["finished"] for entry in data})
-    each = {(entry["contender"], entry["finished"]): entry["one_more"]["wall"] for entry in data}
+    each = {(entry["contender"], entry["finished"]): entry["one_more"][kind] for entry in data}
     series = {name: [each.get((name, size)) for size in sizes] for name in (FLOOR, OURS, XARGS, BUILT_IN)}
     few, more = data[0]["counts"]
-    note = f"Finished runs in the Guild home. Medians of (time for {more} runs - time for {few} runs) / {more - few}."
-    return charts.lines("One more no-op run, two at a time", note, [f"{size:,}" for size in sizes], series)
+    note = f"Finished runs in the Guild home. Medians of ({more} runs - {few} runs) / {more - few}."
+    texts = charts.Texts(f"One more no-op run, two at a time: {kind_text}", note, OURS)
+    return charts.lines(texts, [f"{size:,}" for size in sizes], series)
 
 
 def _latency_chart(data: Results) -> str:
+    ours = "staged, guild-dask waits"
     samples = {
         "the run's own process": data["own"],
         "`guild run --start`": data["start"],
-        "staged, guild-dask waits": data["staged"],
+        ours: data["staged"],
         "staged, built-in scheduler waits": data["staged_built_in"],
     }
-    return charts.strips("Until a run's first instruction", "One dot a run; the line is the median.", samples)
+    texts = charts.Texts("Until a run's first instruction", "One dot a run; the line is the median.", ours)
+    return charts.strips(texts, samples)
 
 
 def _makespan_chart(data: Results) -> str:
-    taken = {name: sorted(values)[len(values) // 2] for name, values in data["taken"].items()}
+    taken = {name: median(values) for name, values in data["taken"].items()}
     note = f"{len(data['items'])} runs of random length that ask for GPUs and memory; from first start to last end."
-    return charts.bars("A mixed set of runs that share resources", note, taken, ("lower bound", data["lower_bound"]))
+    texts = charts.Texts("A mixed set of runs that share resources", note, OURS)
+    return charts.bars(texts, taken, ("lower bound", data["lower_bound"]))

@@ -17,7 +17,7 @@ import json
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from guild_dask.processes import ProcessIdentity, identity_for_data
@@ -116,8 +116,21 @@ def _draft(folder: pathlib.Path, run_id: str) -> pathlib.Path:
     return folder / f".{run_id}.draft"
 
 
-def mark_started(claimed: pathlib.Path) -> bool:
-    """Turns a claim into a started one; False if there is no such claim any more."""
+def hand_over(folder: pathlib.Path, claim: Claim, owner: ProcessIdentity) -> bool:
+    """Makes a process the owner of a claim; False if the claim is not there any more, or is another scheduler's."""
+    present = _read(path(folder, claim.run_id))
+    if present is None or (present.scheduler_id, present.attempt) != (claim.scheduler_id, claim.attempt):
+        return False
+    write(folder, replace(claim, owner=owner))
+    return True
+
+
+def mark_started(claimed: pathlib.Path, owner_pid: int | None = None) -> bool:
+    """Turns a claim into a started one; False if there is no such claim any more, or it is not that owner's."""
+    if owner_pid is not None:
+        claim = _read(claimed)
+        if claim is None or claim.owner.pid != owner_pid:
+            return False
     try:
         os.rename(claimed, claimed.with_suffix(STARTED))
     except FileNotFoundError:

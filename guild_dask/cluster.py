@@ -5,6 +5,7 @@ No exception of Dask's leaves this module; what goes wrong with a job comes up a
 
 import contextlib
 import errno
+import itertools
 import socket
 import warnings
 from collections.abc import Callable, Mapping
@@ -30,7 +31,7 @@ _DASK_SETTINGS = {
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.allowed-failures": 1_000_000,
     "distributed.scheduler.active-memory-manager.start": False,
-    "distributed.scheduler.worker-ttl": "15 minutes",
+    "distributed.scheduler.worker-ttl": None,
     "distributed.scheduler.default-task-durations": {"guild-run": "1 hour"},
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
@@ -105,6 +106,7 @@ class LocalCluster:
         self._capacity = WorkerCapacity(self.WORKER, slots, resources)
         self._report = report
         self._futures: dict[str, Future] = {}
+        self._count = itertools.count()  # no two submissions have the same key
         self._dashboard_host = dashboard.host if dashboard else None
         with contextlib.ExitStack() as opened:
             opened.enter_context(dask.config.set(_DASK_SETTINGS))
@@ -121,7 +123,7 @@ class LocalCluster:
             return None
         port = self._cluster.scheduler.http_server.port
         host = socket.gethostname() if self._dashboard_host in ("0.0.0.0", "::") else self._dashboard_host
-        return str(format_dashboard_link(f"[{host}]" if ":" in host else host, port))
+        return str(format_dashboard_link(host, port))
 
     def workers(self) -> list[WorkerCapacity]:
         """Returns the workers there are now."""
@@ -133,7 +135,7 @@ class LocalCluster:
             future = self._client.submit(
                 job.run,
                 work,
-                key=f"guild-run-{work.run_id}-{work.claim.attempt}",
+                key=f"guild-run-{work.run_id}-{work.claim.attempt}-{next(self._count)}",
                 workers=[worker],
                 # Dask never runs a task that asks for nothing of something that the worker does not define.
                 resources={name: float(amount) for name, amount in asks.items() if amount > 0},
@@ -152,8 +154,8 @@ class LocalCluster:
         if future.status == "finished":
             self._report(JobEnded(run_id, future.result().exit_code))
         else:
-            problem = future.exception() if future.status == "error" else future.status
-            self._report(JobLost(run_id, str(problem)))
+            problem = future.exception() if future.status == "error" else f"its Dask task is {future.status}"
+            self._report(JobLost(run_id, f"its worker says: {problem}"))
         future.release()
 
     def tidy(self) -> None:
@@ -213,9 +215,10 @@ def free_port(wanted: DashboardAddress) -> DashboardAddress:
         try:
             if _is_free(wanted.host, port):
                 return DashboardAddress(wanted.host, port)
-        except OSError as e:
+        except (OSError, UnicodeError) as e:
+            problem = e.strerror if isinstance(e, OSError) and e.strerror else "that is no address"
             raise ClusterError(
-                f"invalid value dashboard-address={wanted.host}:{wanted.port}: {e.strerror or e}; "
+                f"invalid value dashboard-address={wanted.host}:{wanted.port}: {problem}; "
                 "use a port (8787), an address of this machine (0.0.0.0:8787), 0 for any free port, or no for none"
             ) from e
     return wanted

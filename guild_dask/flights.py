@@ -8,8 +8,8 @@ from guild_dask import job, messages
 from guild_dask.claims import Claim
 from guild_dask.cluster import LocalCluster
 from guild_dask.ledger import Flight, Ledger
-from guild_dask.listing import HomeUnavailable
 from guild_dask.output import OutputFollower
+from guild_dask.problems import HomeUnavailable, RunUnusable
 from guild_dask.processes import ProcessIdentity
 from guild_dask.rundir import Staged, working_directory
 from guild_dask.runs import End, GuildHome, Result
@@ -48,10 +48,14 @@ class Flights:
 
     def open_outputs(self, run_ids: Iterable[str]) -> dict[str, str]:
         """Returns a file for the output of each run, before any is claimed: without one, none could start."""
+        opened: dict[str, str] = {}
         try:
-            return {run_id: self.follower.follow(run_id) for run_id in run_ids}
+            for run_id in run_ids:
+                opened[run_id] = self.follower.follow(run_id)
         except OSError as e:
+            self.close_outputs(opened)
             raise HomeUnavailable(f"cannot write to the scheduler's run directory: {e.strerror or e}") from e
+        return opened
 
     def close_outputs(self, run_ids: Iterable[str]) -> None:
         """Gives back what open_outputs() made for runs that were not claimed."""
@@ -83,12 +87,18 @@ class Flights:
         except HomeUnavailable as e:
             self.ledger.unsettled[run_id] = exit_code
             log.warning("%s; it will be tried again", e)
-            return None
+        except RunUnusable as e:
+            log.warning("%s; it is left to the next scheduler", e)
+        return None
 
     def settle_rest(self) -> None:
         """Settles what could not be settled when it landed; raises HomeUnavailable if it still cannot."""
         for run_id, exit_code in list(self.ledger.unsettled.items()):
-            self._settle(run_id, exit_code)
+            try:
+                self._settle(run_id, exit_code)
+            except RunUnusable as e:
+                del self.ledger.unsettled[run_id]
+                log.warning("%s; it is left to the next scheduler", e)
 
     def _settle(self, run_id: str, exit_code: int, last_line: str = "") -> Result:
         was_cut_short = exit_code == NOT_STARTED or exit_code < 0

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from guild_dask import claims, processes, starter, warm
@@ -95,8 +95,7 @@ def _let_through(job: Job, output: int, begin: Callable[[Job, int, int], Starter
                 may_start = owner is not None and job.run_id not in _refused
                 if owner:
                     _starters[job.run_id] = owner
-        if owner and may_start:
-            claims.write(pathlib.Path(job.claims_folder), replace(job.claim, owner=owner))
+        if owner and may_start and claims.hand_over(pathlib.Path(job.claims_folder), job.claim, owner):
             os.write(opener, b"!")
         return starting
     finally:
@@ -167,7 +166,7 @@ def _signal(run_id: str, number: signal.Signals) -> None:
     with _lock:
         _refused.add(run_id)
         starting = _starters.get(run_id)
-    if starting and processes.is_alive(starting):
+    if starting and processes.is_still_there(starting):
         with contextlib.suppress(ProcessLookupError):
             os.kill(starting.pid, number)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from guild_dask.claims import Claim
-from guild_dask.plan import Worker
+from guild_dask.plan import Reason, Worker
 from guild_dask.resources import remaining
 from guild_dask.rundir import Staged
 from guild_dask.runs import End
@@ -30,6 +30,7 @@ class Ledger:
     in_flight: dict[str, Flight] = field(default_factory=dict)
     told: dict[str, object] = field(default_factory=dict)  # run id -> the last thing said about it
     passed: Mapping[str, int] = field(default_factory=dict)  # run id -> how often a later run started before it
+    held: Mapping[str, Reason] = field(default_factory=dict)  # run id -> why it waited at the last plan
     attempts: dict[str, int] = field(default_factory=dict)  # run id -> how often it was claimed
     ends: Counter[End] = field(default_factory=Counter)
     unsettled: dict[str, int] = field(default_factory=dict)  # run id -> exit code, where the home could not be written
@@ -48,10 +49,10 @@ class Ledger:
         self.told = {run_id: fact for run_id, fact in self.told.items() if run_id in kept or run_id == WAITING}
         self.attempts = {run_id: count for run_id, count in self.attempts.items() if run_id in kept}
 
-    def free(self, name: str, slots: int, total: Mapping[str, float], counts_orphans: bool) -> Worker:
+    def free(self, name: str, slots: int, total: Mapping[str, float]) -> Worker:
         """Returns a worker with what the runs in flight on it have left."""
         asks = [flight.asks for flight in self.in_flight.values() if flight.worker == name]
-        asks += [claim.asks for claim in self.orphans] if counts_orphans else []
+        asks += [claim.asks for claim in self.orphans]
         free = dict(total)
         for taken in asks:
             free = remaining(free, taken)

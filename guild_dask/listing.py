@@ -11,16 +11,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from guild_dask import rundir
+from guild_dask.problems import HomeUnavailable
 from guild_dask.rundir import BrokenRun, Staged
 
 # How many runs that were not staged when last seen are looked at again in one look.
 _TURN = 10_000
 
 Signature = tuple[int, ...]
-
-
-class HomeUnavailable(Exception):
-    """The Guild home cannot be used at the moment; the text says why."""
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,7 @@ def set_up(loglevel: str, stream: OutputStream, dask_log: str) -> None:
     handler = own if shown else logging.FileHandler(dask_log, delay=True)
     handler.setFormatter(logging.Formatter(FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
     logging.captureWarnings(True)
+    logging.raiseExceptions = False  # a log that cannot be written is not worth a traceback
     for name in _DASK_LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [handler]

@@ -8,14 +8,16 @@ directory again).
 import logging
 import queue
 import time
+from collections.abc import Mapping
 
 from guild_dask import messages
 from guild_dask.events import Event, JobEnded, JobLost, RunStaged, StopAsked
 from guild_dask.flights import Flights, was_staged_again
 from guild_dask.ledger import WAITING
-from guild_dask.listing import HomeUnavailable, Listing
-from guild_dask.plan import IMPOSSIBLE, Worker, plan
+from guild_dask.listing import Listing
+from guild_dask.plan import IMPOSSIBLE, Reason, Reserved, Worker, plan
 from guild_dask.presence import BEAT, Presence
+from guild_dask.problems import HomeUnavailable
 from guild_dask.rundir import Staged
 from guild_dask.settings import Settings
 from guild_dask.starter import NOT_STARTED
@@ -59,7 +61,8 @@ class Loop:
     def run(self) -> None:
         """Works until it is told to stop or, with run-once, until there is nothing left to do."""
         started = time.monotonic()
-        if self._settings.run_once:
+        self._wait_until(started)  # a stop may have come while the cluster was opened
+        if self._settings.run_once and not self._stop:
             log.info("Processing staged runs")
         while not self._stop:
             self._beat()
@@ -70,8 +73,9 @@ class Loop:
             self._wait_until(min(self._next_look, self._next_beat))
         if self._stop:
             self._end_runs()
+            self._settle_rest()
         elif self._settings.run_once:
-            log.info("%s", messages.summary(self._ledger.ends, len(self._waiting), time.monotonic() - started))
+            log.info("%s", messages.summary(self._ledger.ends, self._waiting.left, time.monotonic() - started))
 
     def _is_done(self) -> bool:
         """Tells whether run-once has nothing left to do: no run is on its way, and no waiting one could ever start."""
@@ -132,10 +136,7 @@ class Loop:
     # Start
 
     def _workers(self) -> list[Worker]:
-        return [
-            self._ledger.free(worker.name, worker.slots, worker.resources, counts_orphans=True)
-            for worker in self._cluster.workers()
-        ]
+        return [self._ledger.free(worker.name, worker.slots, worker.resources) for worker in self._cluster.workers()]
 
     def _start_what_fits(self) -> None:
         """Claims and sends off what fits now. Where a run was not to be had any more, it looks and plans again."""
@@ -148,26 +149,39 @@ class Loop:
                 self._waiting.take(run.id)
                 self._flights.send(run, wanted[run.id], claims[run.id], outputs.pop(run.id))
             self._flights.close_outputs(outputs)
+            for run_id, problem in claimed.refused.items():
+                self._set_aside(run_id, problem)
             if claimed.problem:
                 raise HomeUnavailable(claimed.problem)
+            missing = [run_id for run_id in outputs if run_id not in claimed.refused]
             if not outputs:
                 return
-            self._explain_missing([self._waiting[run_id][0] for run_id in outputs])
-            self._look()
+            if missing:
+                self._explain_missing([self._waiting[run_id][0] for run_id in missing])
+                self._look()
 
     def _plan(self) -> dict[str, str]:
         """Returns the runs to start now, each with its worker."""
         workers = self._workers()
         slots = sum(max(0, worker.free_slots) for worker in workers)
         # One more than can start of each kind: it tells whether some could start later.
-        waiting = [run for run in self._waiting.first(slots + 1) if self._may_try(run.id)]
-        decided = plan(waiting, workers, self._ledger.passed)
+        decided = plan(self._waiting.first(slots + 1), workers, self._ledger.passed)
         self._ledger.passed = decided.passed
+        self._tell_held(decided.held)
         self._may_start_later = any(not isinstance(reason, IMPOSSIBLE) for reason in decided.held.values())
         return {run.id: worker for run, worker in decided.starts}
 
-    def _may_try(self, run_id: str) -> bool:
-        return self._ledger.attempts.get(run_id, 0) < MOST_STARTS
+    def _tell_held(self, held: Mapping[str, Reason]) -> None:
+        """Says why runs wait, to those who want all the detail; that one is kept back for another, to everybody."""
+        for run_id, reason in held.items():
+            if self._ledger.held.get(run_id) != reason:
+                log.log(logging.INFO if isinstance(reason, Reserved) else logging.DEBUG, "Run %s %s", run_id, reason)
+        self._ledger.held = dict(held)
+
+    def _set_aside(self, run_id: str, problem: str) -> None:
+        """Leaves a run staged that cannot be started here, and goes on with the others."""
+        self._waiting.set_aside(run_id)
+        log.warning("Leaving run %s staged (%s)", run_id, problem)
 
     def _explain_missing(self, runs: list[Staged]) -> None:
         """Says which runs are gone. A run that another scheduler or queue took is that one's to speak of."""
@@ -211,8 +225,8 @@ class Loop:
         result = self._flights.land(run_id, exit_code)
         if was_staged_again(result) and not self._stop:
             self._next_look = self._pause_until
-            if not self._may_try(run_id):
-                log.warning("Leaving run %s staged (its process died %d times before it started)", run_id, MOST_STARTS)
+            if self._ledger.attempts.get(run_id, 0) >= MOST_STARTS:
+                self._set_aside(run_id, f"{MOST_STARTS} attempts to start it failed")
 
     def _lose(self, event: JobLost) -> None:
         """Settles a job that its worker could not do. Nothing starts until the next look, lest it go round."""
@@ -235,13 +249,20 @@ class Loop:
         """Ends what is running; what has not started is staged again. Each step is for those that outlived the last."""
         asked = time.monotonic()
         if self._ledger.in_flight:
-            log.info("Ending %d run(s); asking again ends them at once", len(self._ledger.in_flight))
+            log.info("Ending %d run(s); Ctrl-C or 'guild stop' once more kills them", len(self._ledger.in_flight))
         self._flights.each(self._cluster.stop)
         self._wait_for_flights(asked + LAST_RESORT)
         self._flights.each(self._cluster.kill)
         self._wait_for_flights(asked + GIVE_UP)
         self._flights.each(self._cluster.destroy)
         self._wait_for_flights(asked + GIVE_UP + 1)
+
+    def _settle_rest(self) -> None:
+        """Tries once more what could not be settled; what is left is the next scheduler's to stage again."""
+        try:
+            self._flights.settle_rest()
+        except HomeUnavailable as e:
+            log.warning("%s; the next scheduler will stage %d run(s) again", e, len(self._ledger.unsettled))
 
     def _wait_for_flights(self, deadline: float) -> None:
         while self._ledger.in_flight and time.monotonic() < deadline:

@@ -5,7 +5,7 @@ the Guild process that reads its output, is killed, and so the run goes on undis
 of all running runs and forwards whole lines.
 """
 
-import os
+import contextlib
 import pathlib
 import threading
 from collections.abc import Callable
@@ -59,10 +59,13 @@ class OutputFollower:
             followed = self._files.pop(run_id, None)
             if not followed:
                 return ""
-            self._forward(followed, is_last=True)
             self._watcher.remove(followed.number)
-            followed.file.close()
-            followed.path.unlink(missing_ok=True)
+            # A file that cannot be read or removed now must not keep a run from being settled.
+            with contextlib.suppress(OSError):
+                self._forward(followed, is_last=True)
+            with contextlib.suppress(OSError):
+                followed.file.close()
+                followed.path.unlink(missing_ok=True)
             return followed.last_line
 
     def close(self) -> None:
@@ -73,7 +76,7 @@ class OutputFollower:
         for run_id in list(self._files):
             self.finish(run_id)
         self._watcher.close()
-        if self._folder.is_dir() and not os.listdir(self._folder):
+        with contextlib.suppress(OSError):
             self._folder.rmdir()
 
     def _follow(self) -> None:
@@ -81,7 +84,8 @@ class OutputFollower:
             self._watcher.wait(self._timeout())
             with self._lock:
                 for followed in self._files.values():
-                    self._forward(followed)
+                    with contextlib.suppress(OSError):
+                        self._forward(followed)
 
     def _timeout(self) -> float | None:
         if not self._files:

@@ -51,11 +51,17 @@ def is_alive(process: ProcessIdentity) -> bool | None:
     return process.boot == boot_id() and _start_time(process.pid) == process.started
 
 
+def is_still_there(process: ProcessIdentity) -> bool:
+    """Tells whether a process of this host lives, whatever the host is called by now."""
+    return _start_time(process.pid) == process.started
+
+
 @functools.cache
 def boot_id() -> str:
-    """Returns a text that is another after each boot of this machine."""
+    """Returns a text that is another after each boot of this machine, and in a container with pids of its own."""
     try:
-        return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
     except OSError:
         return str(int(psutil.boot_time()))
 

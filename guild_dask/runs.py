@@ -16,8 +16,9 @@ import psutil
 from guild import config, lock
 
 from guild_dask import claims, processes, rundir, scheduler_run, snapshot
-from guild_dask.listing import HomeUnavailable, Listing, RunsDirectory
+from guild_dask.listing import Listing, RunsDirectory
 from guild_dask.presence import Presence
+from guild_dask.problems import HomeUnavailable, RunUnusable, problem_for
 from guild_dask.rundir import BrokenRun, Staged
 
 LOCK_TIMEOUT = 5.0
@@ -44,9 +45,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Claimed:
-    """The runs that were claimed, and why it stopped before the end, if it did."""
+    """The runs that were claimed, those that cannot be, and why it stopped before the end, if it did."""
 
     runs: tuple[Staged, ...]
+    refused: dict[str, str]  # those whose own directory does not allow it, with why
     problem: str | None = None
 
 
@@ -88,9 +90,10 @@ class GuildHome:
         All of them take the lock once.
         """
         taken: list[Staged] = []
+        refused: dict[str, str] = {}
         wanted = list(wanted)
         if not wanted:
-            return Claimed(())
+            return Claimed((), {})
         with self._lock():
             for run, claim in wanted:
                 if not self._directory.is_unchanged(run):
@@ -100,9 +103,13 @@ class GuildHome:
                 except FileNotFoundError:
                     continue  # somebody took it or deleted it
                 except OSError as e:
-                    return Claimed(tuple(taken), f"cannot claim run {run.id}: {e.strerror or e}")
-                taken.append(run)
-        return Claimed(tuple(taken))
+                    problem = problem_for(e, f"cannot claim run {run.id}")
+                    if isinstance(problem, HomeUnavailable):
+                        return Claimed(tuple(taken), refused, str(problem))
+                    refused[run.id] = str(problem)
+                else:
+                    taken.append(run)
+        return Claimed(tuple(taken), refused)
 
     def _claim(self, run: Staged, claim: claims.Claim) -> None:
         # A crash in between leaves a claim of a dead owner, and the run is staged again.
@@ -141,6 +148,7 @@ class GuildHome:
             return Result(End.COMPLETED if exit_code == 0 else End.GONE, exit_code)
         rundir.clear_marker(run_dir, "PENDING")
         if not started:
+            snapshot.restore(run_dir, self._saved(run_dir))
             return Result(End.COULD_NOT_START, exit_code)
         if exit_code < 0:
             self._record_end(run_dir, exit_code)
@@ -148,14 +156,14 @@ class GuildHome:
 
     def _record_end(self, run_dir: str, exit_status: int) -> None:
         """Records the end of a run that started and whose Guild process died, unless that one has done so itself."""
-        if rundir.last_ended(run_dir) <= claims.written(self.claims_folder, os.path.basename(run_dir)):
+        if rundir.last_ended(run_dir) < claims.written(self.claims_folder, os.path.basename(run_dir)):
             rundir.record_end(run_dir, exit_status)
 
     def _stage_again(self, run_dir: str) -> None:
         """Stages a run that was claimed and never started. Is called inside the lock."""
         run_id = os.path.basename(run_dir)
         with _translated("cannot stage run %s again", run_id):
-            snapshot.restore(run_dir, claims.path(self.claims_folder, run_id).with_suffix(claims.SAVED))
+            snapshot.restore(run_dir, self._saved(run_dir))
             rundir.clear_marker(run_dir, "PENDING")
             claims.give_back(self.claims_folder, run_id, rundir.marker(run_dir, "STAGED"))
         self._directory.forget(run_id)
@@ -187,11 +195,12 @@ class GuildHome:
                 run_dir = self._run_dir(found.run_id)
                 if found not in still_there:
                     continue
-                if _has_never_started(run_dir, found):
-                    self._stage_again(run_dir)
-                    staged_again.append(found.run_id)
-                else:
-                    self._close(found, run_dir)
+                with contextlib.suppress(RunUnusable):  # it stays as it is, and does not hold up the others
+                    if _has_never_started(run_dir, found):
+                        self._stage_again(run_dir)
+                        staged_again.append(found.run_id)
+                    else:
+                        self._close(found, run_dir)
         return staged_again
 
     def _close(self, found: claims.Found, run_dir: str) -> None:
@@ -203,14 +212,16 @@ class GuildHome:
             if found.claim:
                 scheduler_run.remove_output(self._run_dir(found.claim.scheduler_id), found.run_id)
 
+    def _saved(self, run_dir: str) -> pathlib.Path:
+        return claims.path(self.claims_folder, os.path.basename(run_dir)).with_suffix(claims.SAVED)
+
     def _run_dir(self, run_id: str) -> str:
         return os.path.join(self.runs_dir, run_id)
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
-        with _translated("cannot use the lock in %s", self._home):
-            run_status = lock.Lock(lock.RUN_STATUS, timeout=LOCK_TIMEOUT, guild_home=self._home)
         try:
+            run_status = lock.Lock(lock.RUN_STATUS, timeout=LOCK_TIMEOUT, guild_home=self._home)
             run_status.acquire()
         except lock.Timeout as e:
             raise HomeUnavailable(f"another process has held {e.lock_file} for {LOCK_TIMEOUT:g} seconds") from e
@@ -265,7 +276,7 @@ def _translated(message: str, *args: object) -> Iterator[None]:
     try:
         yield
     except OSError as e:
-        raise HomeUnavailable(f"{message % args}: {e.strerror or e}") from e
+        raise problem_for(e, message % args) from e
 
 
 def guild_home() -> str:

@@ -28,8 +28,11 @@ def main(**flags: str | None) -> None:
     # Before the heavy imports, so that a stop in the first second is an orderly one, too.
     _report_signals(events)
     scheduler_run.this_run().look_like_a_batch()
-    from guild_dask import cluster
-
+    try:
+        from guild_dask import cluster
+    except ValueError as e:  # Dask reads its configuration when it is imported
+        click.echo(f"dask:scheduler: {e}", err=True)
+        sys.exit(BAD_SETTING)
     section, unknown = section_of(cluster.configuration())
     try:
         settings = settings_for({name.replace("_", "-"): text for name, text in flags.items()}, section)

@@ -152,11 +152,11 @@ def _address(text: str) -> DashboardAddress | None:
     if not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535 or not _is_host(host, ":" in text):
         raise ValueError("use a port (8787), an address (0.0.0.0:8787), 0 for any free port, or no for none")
     # As in Dask, ':8787' is that port on all interfaces; a port alone is on this machine only.
-    return DashboardAddress(host.strip("[]") or ("0.0.0.0" if ":" in text else _LOCAL), int(port))
+    return DashboardAddress(host or ("0.0.0.0" if ":" in text else _LOCAL), int(port))
 
 
 def _is_host(host: str, is_address: bool) -> bool:
-    return not host if not is_address else bool(re.fullmatch(r"[\w.-]*|\[[0-9a-fA-F:.%]+\]", host, re.ASCII))
+    return not host if not is_address else bool(re.fullmatch(r"[\w.-]*", host, re.ASCII))
 
 
 def _loglevel(text: str) -> str:

@@ -14,7 +14,8 @@ import sys
 
 if __name__ == "__main__":
     # A file that is run has its own folder first on the path, where our module names would hide the user's.
-    sys.path.pop(0)
+    if sys.path[0] == __file__.rpartition("/")[0]:
+        sys.path.pop(0)
 
 import contextlib
 import os
@@ -76,7 +77,7 @@ class Operation:
 
         # A signal from here on finds a process to end, and does not break into the middle of starting it.
         self.is_starting = True
-        if not claims.mark_started(self.claim):
+        if not claims.mark_started(self.claim, os.getpid()):
             self.is_starting = False
             raise SystemExit(NOT_STARTED)
 
@@ -187,7 +188,14 @@ def run(gate: int, claim: pathlib.Path, run_dir: str, grace: float) -> int:
     processes.adopt_orphans()
     signal.signal(signal.SIGCHLD, operation.on_child)
     subprocess.Popen = popen_for(operation)  # type: ignore[assignment, misc]
-    code = start_guild(run_dir)
+    try:
+        code = start_guild(run_dir)
+    except OSError as e:
+        sys.stderr.write(f"Guild could not write or read something: {e}\n")
+        code = 1 if operation.is_starting else NOT_STARTED
+    except Exception as e:  # noqa: BLE001  # whatever it is, it is one line, and the run's end
+        sys.stderr.write(f"Guild failed: {type(e).__name__}: {e}\n")
+        code = 1
     if operation.is_stopping or (operation.exit_status or 0) < 0:
         operation.stop()
     return code

@@ -10,7 +10,8 @@ import sys
 
 if __name__ == "__main__":
     # A file that is run has its own folder first on the path, where our module names would hide the user's.
-    sys.path.pop(0)
+    if sys.path[0] == __file__.rpartition("/")[0]:
+        sys.path.pop(0)
 
 import contextlib
 import importlib
@@ -47,7 +48,7 @@ _DESCRIPTORS = 3
 def load() -> None:
     """Imports what starts need. A module that cannot be imported here will say so when a run needs it."""
     for name in _LOADED_BEFOREHAND:
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(Exception):
             importlib.import_module(name)
 
 

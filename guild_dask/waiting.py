@@ -23,12 +23,17 @@ class WaitingRuns:
         self._ledger = ledger
         self._runs: dict[str, tuple[Staged, Request]] = {}
         self._lines: dict[Kind, list[tuple[int, str]]] = {}
+        self._set_aside: dict[str, Staged] = {}  # cannot be started as they are
+        self._to_set_aside: set[str] = set()
+        self._broken = 0
+
+    @property
+    def left(self) -> int:
+        """Returns how many runs are staged, those that cannot be started or read included."""
+        return len(self._runs) + len(self._set_aside) + self._broken
 
     def __len__(self) -> int:
         return len(self._runs)
-
-    def __contains__(self, run_id: str) -> bool:
-        return run_id in self._runs
 
     def __getitem__(self, run_id: str) -> tuple[Staged, Request]:
         return self._runs[run_id]
@@ -47,12 +52,28 @@ class WaitingRuns:
         if not line:
             del self._lines[kind]
 
+    def set_aside(self, run_id: str) -> None:
+        """Takes out a run that cannot be started as it is; it comes back when it is staged or tagged anew."""
+        if run_id in self._runs:
+            self._set_aside[run_id] = self._runs[run_id][0]
+            self.take(run_id)
+        else:
+            self._to_set_aside.add(run_id)  # it has just been staged again
+
     def update(self, listing: Listing) -> None:
         """Takes in what was found in the runs directory, and says which directories cannot be read."""
         found = {run.id for run in listing.staged}
         for run_id in [run_id for run_id in self._runs if run_id not in found]:
             self.take(run_id)
+        self._broken = len(listing.broken)
+        self._set_aside = {run_id: run for run_id, run in self._set_aside.items() if run_id in found}
         for run in listing.staged:
+            if run.id in self._to_set_aside:
+                self._to_set_aside.discard(run.id)
+                self._set_aside[run.id] = run
+            if self._set_aside.get(run.id) == run:
+                continue
+            self._set_aside.pop(run.id, None)
             known = self._runs.get(run.id)
             if known and known[0] == run:
                 continue
@@ -61,7 +82,7 @@ class WaitingRuns:
             request = request_for_specs(run.specs)
             self._runs[run.id] = (run, request)
             bisect.insort(self._lines.setdefault(kind_of(request.amounts), []), (run.since, run.id))
-        self._ledger.forget_all_but(itertools.chain(self._runs, listing.broken))
+        self._ledger.forget_all_but(itertools.chain(self._runs, self._set_aside, listing.broken))
         for run_id, problem in listing.broken.items():
             if self._ledger.is_news(run_id, problem):
                 log.warning("Ignoring staged run %s: %s", run_id, problem)

@@ -23,6 +23,13 @@ from guild_dask import template
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
+# Seconds for the template to load Guild and answer, and to end when its socket is closed. After so many failures in a
+# row, starters are started without it.
+_PATIENCE = 60.0
+_LAST_MOMENT = 2.0
+_MOST_FAILURES = 3
+
+
 @dataclass(frozen=True)
 class Request:
     """What a starter needs to know."""
@@ -66,6 +73,7 @@ class Template:
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._environ: Mapping[str, str] = {}
+        self._failures = 0
 
     @property
     def pid(self) -> int:
@@ -74,15 +82,18 @@ class Template:
 
     def start(self, request: Request, gate: int, output: int) -> WarmStarter | None:
         """Forks a starter, or returns None if there is no template to fork it from."""
-        if sys.platform != "linux":
+        if sys.platform != "linux" or self._failures >= _MOST_FAILURES:
             return None
         result, told = os.pipe()
         try:
             with self._lock:
                 pid = self._ask(request, [gate, output, told])
         except OSError:
+            self._failures += 1
             self.close()
             pid = 0
+        else:
+            self._failures = 0
         finally:
             os.close(told)
         if not pid:
@@ -120,6 +131,7 @@ class Template:
                 pass_fds=(its.fileno(),),
                 start_new_session=True,
             )
+        ours.settimeout(_PATIENCE)
         self._socket, self._environ = ours, environ
 
     def close(self) -> None:
@@ -131,5 +143,9 @@ class Template:
         if self._socket:
             self._socket.close()
         if self._process:
-            self._process.wait()
+            try:
+                self._process.wait(_LAST_MOMENT)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
         self._socket = self._process = None

@@ -9,8 +9,12 @@ from collections.abc import Iterator
 import pytest
 from guild import lock
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
-from support import Guild, Sandbox, Started, wait_until
+from support import Guild, Sandbox, Started, run_command, wait_until
 
+HOLD = """
+hold:
+  exec: sh -c 'echo holding; until [ -e ../../../folder/go-$RUN_ID ]; do sleep 0.1; done'
+"""
 QUICK = """
 quick:
   exec: echo quick
@@ -94,6 +98,56 @@ def _fill(path: pathlib.Path) -> None:
     with path.open("wb", buffering=0) as f, contextlib.suppress(OSError):
         while f.write(b"\0" * 4096):
             pass
+
+
+@contextlib.contextmanager
+def _read_only(folder: pathlib.Path) -> Iterator[None]:
+    """Makes a folder read-only; files that are open already, such as Guild's log, stay writable."""
+    _mount("--bind", str(folder), str(folder))
+    _mount("-o", "remount,bind,ro", str(folder))
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_home_that_becomes_read_only_does_not_disturb_what_is_running(
+    user: Sandbox, guild: Guild, small_disk: pathlib.Path
+) -> None:
+    a_project(user, HOLD + QUICK)
+    stage(guild, "hold", "aaa", "bbb")
+    with guild.started(f"run dask:scheduler workers=2 poll-interval=0.3 {NO_DASHBOARD} -y") as scheduler:
+        wait_until(lambda: scheduler.output.count("holding") == 2, describe=scheduler.so_far)
+        with _read_only(small_disk):
+            (user.folder / "go-aaa").touch()
+            scheduler.wait_for_output("trying again")
+            assert scheduler.is_running
+        (user.folder / "go-bbb").touch()
+        wait_until(lambda: statuses(user)["bbb"] == "completed", describe=scheduler.so_far)
+        stage(guild, "quick", "ccc")
+        wait_until(lambda: statuses(user)["ccc"] == "completed", describe=scheduler.so_far)
+    assert "Traceback" not in scheduler.output
+    assert "error in guild-dask itself" not in scheduler.output
+
+
+@pytest.mark.parametrize("mode", ["readable", "attributes"])
+def test_run_that_cannot_be_written_does_not_hold_up_the_others(user: Sandbox, guild: Guild, mode: str) -> None:
+    # Permissions mean nothing to root, but a directory of its own that is read-only does.
+    a_project(user, QUICK)
+    stage(guild, "quick", "aaa", "bbb")
+    run = user.guild_home / "runs" / "aaa" / ".guild"
+    if os.environ.get("USER") != "root" and os.getuid() != 0:
+        pytest.skip("needs a command that drops capabilities")
+    run.chmod(0o555) if mode == "readable" else (run / "attrs" / "flags").chmod(0)
+    command = f"guild run dask:scheduler workers=1 run-once=yes poll-interval=0.3 {NO_DASHBOARD} -y"
+    dropped = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"]
+    finished = run_command([*dropped, *command.split()], os.environ, os.getcwd())
+    run.chmod(0o755)
+    (run / "attrs" / "flags").chmod(0o644)
+    assert finished.exit_code == 0, finished
+    assert statuses(user) == {"aaa": "staged", "bbb": "completed"}, finished
+    assert finished.output.count("Leaving run aaa staged") == 1, finished
+    assert "1 run(s) completed, 0 failed, 1 left staged" in finished.output
 
 
 def test_lock_that_somebody_holds_is_told_once_and_work_goes_on_when_it_is_free(user: Sandbox, guild: Guild) -> None:

@@ -6,7 +6,8 @@ import pathlib
 import pytest
 
 from guild_dask import listing
-from guild_dask.listing import HomeUnavailable, RunsDirectory
+from guild_dask.listing import RunsDirectory
+from guild_dask.problems import HomeUnavailable
 
 
 def _staged(runs: pathlib.Path, name: str, since: int, *tags: str) -> pathlib.Path:

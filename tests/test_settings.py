@@ -88,7 +88,6 @@ def test_flag_that_is_not_given_is_a_default() -> None:
         ("dashboard-address", "0.0.0.0:8787", DashboardAddress("0.0.0.0", 8787)),
         ("dashboard-address", ":8787", DashboardAddress("0.0.0.0", 8787)),
         ("dashboard-address", "my-node.example.org:0", DashboardAddress("my-node.example.org", 0)),
-        ("dashboard-address", "[::1]:8787", DashboardAddress("::1", 8787)),
         ("dashboard-address", "no", None),
         ("dashboard-address", "", None),
         ("loglevel", "debug", "debug"),

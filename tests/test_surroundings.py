@@ -90,3 +90,19 @@ def test_debug_tells_all(user: Sandbox, guild: Guild) -> None:
     finished = guild(f"run dask:scheduler run-once=yes loglevel=debug {NO_DASHBOARD} -y")
     assert "DEBUG: [guild]" in finished.output
     assert "[distributed.scheduler]" in finished.output
+
+
+@pytest.mark.parametrize("address", ["a..b:8787", f"{'a' * 70}.b:8787", "[::1]:8787"])
+def test_address_that_is_none_is_answered_in_one_line(user: Sandbox, guild: Guild, address: str) -> None:
+    finished = guild(f"run dask:scheduler dashboard-address={address} run-once=yes -y", exit_code=2)
+    assert "invalid value dashboard-address=" in finished.output
+    assert "Traceback" not in finished.output
+
+
+def test_malformed_configuration_is_answered_in_one_line(user: Sandbox, guild: Guild) -> None:
+    folder = user.home / ".config" / "dask"
+    folder.mkdir(parents=True)
+    (folder / "broken.yaml").write_text("guild-dask: [")
+    finished = guild("run dask:scheduler run-once=yes -y", exit_code=2)
+    assert "broken.yaml" in finished.output
+    assert "Traceback" not in finished.output
