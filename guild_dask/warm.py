@@ -136,8 +136,16 @@ class Template:
 
     def close(self) -> None:
         """Ends the template; starters that it forked go on."""
-        with self._lock:
+        process = self._process
+        if not self._lock.acquire(timeout=_LAST_MOMENT):
+            # Somebody waits for an answer that does not come.
+            if process:
+                process.kill()
+            self._lock.acquire()
+        try:
             self._close()
+        finally:
+            self._lock.release()
 
     def _close(self) -> None:
         if self._socket:
