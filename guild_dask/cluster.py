@@ -26,6 +26,9 @@ from guild_dask.settings import DashboardAddress
 # this much slack, a share and an amount, keeps a rounding error of Dask's from holding back what the plan has started.
 _SLACK = (1e-9, 1e-6)
 
+# Milliseconds between the wake-ups of each of Dask's periodic duties in our process.
+_LEAST_PERIOD = 5000.0
+
 # What long-running processes need of Dask; see docs/architecture.md for the reason of each.
 _DASK_SETTINGS = {
     "distributed.scheduler.work-stealing": False,
@@ -44,6 +47,8 @@ _DASK_SETTINGS = {
     "distributed.comm.timeouts.tcp": "60s",
     "distributed.comm.retry.count": 3,
     "distributed.admin.system-monitor.interval": "5s",
+    "distributed.client.heartbeat": "60s",
+    "distributed.client.scheduler-info-interval": "60s",
 }
 
 
@@ -71,7 +76,15 @@ def default_workers() -> int:
 
 
 class _Quiet:
-    """A Dask server that opens no HTTP port unless it is to show a dashboard."""
+    """A Dask server that opens no HTTP port unless it is to show a dashboard, and wakes up seldom."""
+
+    periodic_callbacks: dict[str, Any]
+
+    def start_periodic_callbacks(self) -> None:
+        # As Dask has it, they wake the process up about a hundred times a second.
+        for callback in self.periodic_callbacks.values():
+            callback.callback_time = max(callback.callback_time, _LEAST_PERIOD)
+        super().start_periodic_callbacks()  # type: ignore[misc]
 
     def start_http_server(self, routes: Any, dashboard_address: Any, **kwargs: Any) -> None:
         if dashboard_address is not None:
@@ -89,6 +102,11 @@ class _QuietScheduler(_Quiet, Scheduler):  # type: ignore[misc]  # Dask is not t
 
 class _QuietWorker(_Quiet, Worker):  # type: ignore[misc]
     """Dask's worker, with no port at all."""
+
+    async def heartbeat(self) -> None:
+        await super().heartbeat()
+        # The scheduler's answer has asked for another one soon; it need not look after a worker in its own process.
+        self.periodic_callbacks["heartbeat"].callback_time = _LEAST_PERIOD
 
 
 class LocalCluster:
@@ -205,7 +223,8 @@ def _spec_cluster(capacity: WorkerCapacity, dashboard: DashboardAddress | None) 
     with warnings.catch_warnings():
         # Dask warns when the port is in use; we have looked for a free one, and say so ourselves.
         warnings.simplefilter("ignore")
-        return SpecCluster(scheduler=scheduler, workers={capacity.name: worker}, silence_logs=False)
+        workers = {capacity.name: worker}
+        return SpecCluster(scheduler=scheduler, workers=workers, silence_logs=False, scheduler_sync_interval=60)
 
 
 def free_port(wanted: DashboardAddress) -> DashboardAddress:
