@@ -176,6 +176,10 @@ class LocalCluster:
             self._report(JobLost(run_id, f"its worker says: {problem}"))
         future.release()
 
+    def prepare(self, environ: Mapping[str, str]) -> None:
+        """Lets the worker get ready to start runs with this environment."""
+        job.prepare(environ)
+
     def tidy(self) -> None:
         """Lets go of dead processes that runs left to this one."""
         job.reap()

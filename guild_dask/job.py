@@ -127,6 +127,12 @@ def _directory(job: Job) -> str:
     return job.directory if os.path.isdir(job.directory) else job.run_dir
 
 
+def prepare(environ: Mapping[str, str]) -> None:
+    """Gets ready to start runs with this environment."""
+    with _spawning:
+        _template.prepare(environ)
+
+
 def reap() -> None:
     """Lets go of processes that this one adopted from starters, and that have died."""
     # A child that is being started is not on record yet.

@@ -6,6 +6,7 @@ for a few thousand of them.
 
 import os
 import pathlib
+import re
 import shlex
 import time
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ TAG_PREFIX = "dask:"
 
 # No attribute that we read comes near this, and what is nested deeper than memory allows would end the process.
 _LONGEST = 20_000
+
+_PLAIN_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 
 _QUEUES = ("queue", "dask:scheduler")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -75,7 +78,9 @@ def attribute(run_dir: str, name: str) -> Any:
             text = f.read(_LONGEST + 1)
         if len(text) > _LONGEST:
             raise BrokenRun(f"attribute {name!r} is far too long")
-        return yaml.load(text, _Loader)
+        # Times and exit codes, which most attributes that we read are, need no parser; 0 begins an octal number.
+        plain = text.strip()
+        return int(plain) if _PLAIN_NUMBER.fullmatch(plain) else yaml.load(text, _Loader)
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as e:

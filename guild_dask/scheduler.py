@@ -70,6 +70,7 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         opened = _open_cluster(settings, events)
         closing.callback(opened.close)
         closing.callback(_log.info, "Stopping Dask cluster")
+        opened.prepare(identity.environ)
         follower = OutputFollower(this_run.path(scheduler_run.RUN_OUTPUT), stream.write_bytes)
         closing.callback(_log.info, "Stopping Dask scheduler")
         closing.callback(follower.close)

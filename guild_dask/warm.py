@@ -4,6 +4,7 @@ Where there is none (macOS, where a fork of a loaded process is not safe) or it 
 caller starts a starter of its own.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -79,6 +80,12 @@ class Template:
     def pid(self) -> int:
         """Returns its process id, or 0 if there is none."""
         return self._process.pid if self._process else 0
+
+    def prepare(self, environ: Mapping[str, str]) -> None:
+        """Has the template load Guild now, so that the first run need not wait for it."""
+        if sys.platform == "linux":
+            with self._lock, contextlib.suppress(OSError):
+                self._connection(environ)
 
     def start(self, request: Request, gate: int, output: int) -> WarmStarter | None:
         """Forks a starter, or returns None if there is no template to fork it from."""
