@@ -88,9 +88,12 @@ def take(folder: pathlib.Path, staged: str, claim: Claim) -> None:
 
 
 def give_back(folder: pathlib.Path, run_id: str, staged: str) -> None:
-    """Makes a claim a STAGED marker again."""
+    """Makes a claim a STAGED marker again. What was kept of the run has been put back by now, and goes first."""
+    claimed = path(folder, run_id)
+    claimed.with_suffix(SAVED).unlink(missing_ok=True)
+    _draft(folder, run_id).unlink(missing_ok=True)
     try:
-        os.rename(path(folder, run_id), staged)
+        os.rename(claimed, staged)
     except OSError as e:
         if e.errno not in (errno.EXDEV, errno.ENOENT):
             raise
