@@ -7,12 +7,17 @@ import queue
 import signal
 import sys
 import traceback
+from typing import TYPE_CHECKING
 
 import click
 
 from guild_dask import command, log, scheduler_run
 from guild_dask.events import Event, RunStaged, StopAsked
 from guild_dask.settings import BadSetting, Settings, section_of, settings_for
+
+if TYPE_CHECKING:
+    from guild_dask.cluster import LocalCluster
+    from guild_dask.flights import Identity
 
 _log = logging.getLogger("guild")
 
@@ -44,8 +49,8 @@ def main(**flags: str | None) -> None:
 
 
 def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]") -> int:
-    from guild_dask import environment, processes, runs
-    from guild_dask.flights import Flights, Identity
+    from guild_dask import processes, runs
+    from guild_dask.flights import Flights
     from guild_dask.ledger import Ledger
     from guild_dask.loop import Loop
     from guild_dask.output import OutputFollower
@@ -60,12 +65,8 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         _log.warning("Ignoring unknown key %r in section 'guild-dask' of Dask's configuration", key)
     for part in settings.resources.unreadable:
         _log.warning("%s", part)
-    process = processes.identity(os.getpid())
-    assert process is not None  # we are alive
     processes.adopt_orphans()
-    identity = Identity(
-        this_run.id, process, environment.user_environment(os.environ), os.environ.get("CMD_DIR") or os.getcwd()
-    )
+    identity = _identity(this_run)
     with contextlib.ExitStack() as closing:
         opened = _open_cluster(settings, events)
         closing.callback(opened.close)
@@ -74,7 +75,7 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         follower = OutputFollower(this_run.path(scheduler_run.RUN_OUTPUT), stream.write_bytes)
         closing.callback(_log.info, "Stopping Dask scheduler")
         closing.callback(follower.close)
-        presence = Presence(runs.guild_home(), this_run.id, process)
+        presence = Presence(runs.guild_home(), this_run.id, identity.process)
         closing.callback(presence.leave)
         home = runs.GuildHome(runs.guild_home(), presence)
         watcher = RunsWatcher(home.runs_dir, lambda run_id: events.put(RunStaged(run_id)))
@@ -89,13 +90,23 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
     return 0
 
 
+def _identity(this_run: scheduler_run.SchedulerRun) -> "Identity":
+    from guild_dask import environment, processes
+    from guild_dask.flights import Identity
+
+    process = processes.identity(os.getpid())
+    assert process is not None  # we are alive
+    directory = os.environ.get("CMD_DIR") or os.getcwd()
+    return Identity(this_run.id, process, environment.user_environment(os.environ), directory)
+
+
 def _say_unforeseen(error: Exception, path: str) -> None:
     _log.error("Stopping because of an error in guild-dask itself: %r (details are in %s)", error, path)
     with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as f:
         traceback.print_exception(error, file=f)
 
 
-def _open_cluster(settings: Settings, events: "queue.SimpleQueue[Event]"):  # type: ignore[no-untyped-def]
+def _open_cluster(settings: Settings, events: "queue.SimpleQueue[Event]") -> "LocalCluster":
     from guild_dask import cluster, resources
 
     slots = settings.workers or cluster.default_workers()
