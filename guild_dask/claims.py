@@ -170,8 +170,26 @@ def all_claims(folder: pathlib.Path) -> Iterator[Found]:
     for name in names:
         file = folder / name
         if file.suffix in (CLAIMED, STARTED) and not name.startswith("."):
-            with contextlib.suppress(FileNotFoundError):
-                yield Found(file.stem, _read(file), file.suffix == STARTED, file.stat().st_mtime_ns)
+            found = _found(file) or (_found(file.with_suffix(STARTED)) if file.suffix == CLAIMED else None)
+            if found:
+                yield found
+
+
+def _found(file: pathlib.Path) -> Found | None:
+    """Returns the claim in a file, or None if it is not there: the run may have started since the folder was listed."""
+    try:
+        return Found(file.stem, _read(file), file.suffix == STARTED, file.stat().st_mtime_ns)
+    except FileNotFoundError:
+        return None
+
+
+def scheduler_of(folder: pathlib.Path, run_id: str) -> str | None:
+    """Returns the id of the scheduler that has the claim on a run, or None if nobody has one that can be read."""
+    for file in (path(folder, run_id), path(folder, run_id).with_suffix(STARTED)):
+        claim = _read(file)
+        if claim:
+            return claim.scheduler_id
+    return None
 
 
 def _read(file: pathlib.Path) -> Claim | None:

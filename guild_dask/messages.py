@@ -26,7 +26,7 @@ def ended(run_id: str, result: Result, last_line: str = "") -> tuple[int, str]:
     if result.end is End.STAGED_AGAIN:
         return logging.INFO, f"Run {run_id} did not start and is staged again"
     if result.end is End.GONE:
-        return logging.WARNING, f"Run {run_id} was deleted while it was running"
+        return logging.WARNING, f"Run {run_id} was deleted, or taken over, while it was running"
     return logging.DEBUG, f"Run {run_id} completed"
 
 

@@ -167,6 +167,11 @@ def exists_with(name: str, value: str) -> bool:
     return any(variable_of(pid, name) == value for pid in psutil.pids())
 
 
+def exists_in_session(number: int) -> bool:
+    """Tells whether a living process belongs to that session."""
+    return any(session(pid) == number and _start_time(pid) is not None for pid in psutil.pids())
+
+
 def send(process: psutil.Process, number: signal.Signals) -> None:
     """Sends a signal to the process, if it is still that process."""
     with contextlib.suppress(psutil.Error, OSError):

@@ -131,6 +131,8 @@ class GuildHome:
         A run that never started is staged again if it may be; else it ends as `error`, as Guild shows it.
         """
         run_dir = self._run_dir(run_id)
+        if claims.scheduler_of(self.claims_folder, run_id) not in (self._presence.scheduler_id, None):
+            return Result(End.GONE, exit_code)  # another scheduler took us for dead, and the run is its own
         started = claims.is_started(self.claims_folder, run_id)
         if not started and may_stage_again and os.path.isdir(run_dir):
             with self._lock():
@@ -179,7 +181,7 @@ class GuildHome:
                 # None is another host, where nobody but the starter itself knows whether a run that started goes on.
                 lives = processes.is_alive(claim.owner)
                 started = lives is False and found.is_started
-                if lives or (started and _is_operation_alive(self._run_dir(found.run_id))):
+                if lives or (started and _is_operation_alive(self._run_dir(found.run_id), claim.owner.pid)):
                     orphans.append(claim)
                 elif lives is False or not found.is_started:
                     abandoned.append(found)
@@ -249,14 +251,15 @@ def _has_never_started(run_dir: str, found: claims.Found) -> bool:
     return rundir.last_started(run_dir) < found.written
 
 
-def _is_operation_alive(run_dir: str) -> bool:
+def _is_operation_alive(run_dir: str, starter_pid: int) -> bool:
     """Tells whether the operation's own process lives on without the one that started it."""
     run_id = os.path.basename(run_dir)
     pid = rundir.locked_by(run_dir)
     if pid is not None:
         return processes.variable_of(pid, "RUN_ID") == run_id
-    # Guild notes the process just after it has started it; in between, only the process itself says whose it is.
-    return processes.exists_with("RUN_ID", run_id)
+    # Guild notes the process just after it has started it; in between, only the process itself says whose it is: by
+    # its environment or, before even that is its own, by the starter's session.
+    return processes.exists_in_session(starter_pid) or processes.exists_with("RUN_ID", run_id)
 
 
 def _result(run_dir: str, exit_code: int) -> Result:

@@ -251,3 +251,19 @@ def test_removed_claim_leaves_nothing_behind(folder: pathlib.Path) -> None:
     (folder / ".aaa.draft").touch()
     claims.remove(folder, "aaa")
     assert not list(folder.iterdir())
+
+
+def test_claim_that_becomes_a_started_one_while_the_folder_is_read_is_not_missed(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What a run of a dead scheduler uses must be counted, whatever the moment of the look.
+    claimed = claims.write(folder, claim_on("aaa"))
+    listed = os.listdir
+
+    def list_and_then_start(path: pathlib.Path) -> list[str]:
+        names = listed(path)
+        claims.mark_started(claimed)
+        return names
+
+    monkeypatch.setattr(os, "listdir", list_and_then_start)
+    assert found_in(folder) == [("aaa", claim_on("aaa"), True)]

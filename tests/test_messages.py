@@ -29,7 +29,7 @@ def test_starting_is_short_for_a_run_that_asks_for_nothing() -> None:
             f"Run {RUN} failed with exit code 3 ('guild cat --output 12345678' shows its output)",
         ),
         (Result(End.COULD_NOT_START, 1), logging.WARNING, f"Run {RUN} could not be started (exit code 1): last words"),
-        (Result(End.GONE, 1), logging.WARNING, f"Run {RUN} was deleted while it was running"),
+        (Result(End.GONE, 1), logging.WARNING, f"Run {RUN} was deleted, or taken over, while it was running"),
         (Result(End.TERMINATED, -15), logging.INFO, f"Run {RUN} was terminated"),
         (Result(End.STAGED_AGAIN), logging.INFO, f"Run {RUN} did not start and is staged again"),
         (Result(End.COMPLETED, 0), logging.DEBUG, f"Run {RUN} completed"),
