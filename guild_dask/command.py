@@ -10,10 +10,14 @@ import yaml
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def definition() -> Any:
+    """Returns what dask.yml says: Guild's model with its operation."""
+    return yaml.safe_load(pathlib.Path(__file__).with_name("dask.yml").read_text(encoding="utf-8"))
+
+
 def flags() -> dict[str, Any]:
     """Returns the flags of the operation as dask.yml declares them."""
-    definition = yaml.safe_load(pathlib.Path(__file__).with_name("dask.yml").read_text(encoding="utf-8"))
-    declared: dict[str, Any] = definition["operations"]["scheduler"]["flags"]
+    declared: dict[str, Any] = definition()["operations"]["scheduler"]["flags"]
     return declared
 
 

@@ -5,7 +5,6 @@ process. If this module fails to import, Guild silently falls back to its built-
 """
 
 import os
-import pathlib
 from typing import Any
 
 from guild import guildfile, model, plugin
@@ -23,8 +22,11 @@ class DaskModel:
     name = "dask"
 
     def __init__(self) -> None:
-        data = _read_definition()
-        self.modeldef = guildfile.Guildfile([data], src=f"<{self.__class__.__name__}>").models[self.name]
+        from guild_dask import command
+
+        self.modeldef = guildfile.Guildfile([command.definition()], src=f"<{self.__class__.__name__}>").models[
+            self.name
+        ]
         # "builtin" is what makes Guild show the operation as `dask:scheduler` and lets a scheduler be restarted.
         self.reference = model.ModelRef("builtin", "guild-dask", __version__, self.name)
 
@@ -50,9 +52,3 @@ class DaskSchedulerPlugin(plugin.Plugin):  # type: ignore[misc]  # Guild has no 
         from guild_dask import environment
 
         cmd_env.update(environment.covered(os.environ))
-
-
-def _read_definition() -> Any:
-    import yaml
-
-    return yaml.safe_load(pathlib.Path(__file__).with_name("dask.yml").read_text(encoding="utf-8"))
