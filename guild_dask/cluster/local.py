@@ -1,24 +1,20 @@
-"""All of Dask: opens a cluster, says what its workers have, runs jobs on them, and closes it.
-
-No exception of Dask's leaves this module; what goes wrong with a job comes up as an event.
-"""
+"""A cluster in this process: Dask's scheduler and one worker, with a thread for each run that may run at a time."""
 
 import contextlib
-import errno
 import itertools
 import socket
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import dask.config
-from dask.system import CPU_COUNT
 from distributed import Client, Future, Scheduler, SpecCluster, Worker
 from distributed.utils import format_dashboard_link
 from tornado.httpserver import HTTPServer
 
 from guild_dask import job
+from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
+from guild_dask.cluster.kinds import ClusterError, WorkerCapacity
 from guild_dask.events import Event, JobEnded, JobLost
 from guild_dask.settings import DashboardAddress
 
@@ -28,51 +24,6 @@ _SLACK = (1e-9, 1e-6)
 
 # Milliseconds between the wake-ups of each of Dask's periodic duties in our process.
 _LEAST_PERIOD = 5000.0
-
-# What long-running processes need of Dask; see docs/architecture.md for the reason of each.
-_DASK_SETTINGS = {
-    "distributed.scheduler.work-stealing": False,
-    "distributed.scheduler.allowed-failures": 1_000_000,
-    "distributed.scheduler.active-memory-manager.start": False,
-    "distributed.scheduler.worker-ttl": None,
-    "distributed.scheduler.default-task-durations": {"guild-run": "1 hour"},
-    "distributed.worker.memory.target": False,
-    "distributed.worker.memory.spill": False,
-    "distributed.worker.memory.pause": False,
-    "distributed.worker.memory.terminate": False,
-    "distributed.worker.profile.enabled": False,
-    "distributed.worker.daemon": False,
-    "distributed.nanny.pre-spawn-environ": {},
-    "distributed.comm.timeouts.connect": "60s",
-    "distributed.comm.timeouts.tcp": "60s",
-    "distributed.comm.retry.count": 3,
-    "distributed.admin.system-monitor.interval": "5s",
-    "distributed.client.heartbeat": "60s",
-    "distributed.client.scheduler-info-interval": "60s",
-}
-
-
-class ClusterError(Exception):
-    """The cluster cannot be opened; the text is for the user."""
-
-
-@dataclass(frozen=True)
-class WorkerCapacity:
-    """A worker and what it has when it is idle."""
-
-    name: str
-    slots: int
-    resources: Mapping[str, float]
-
-
-def configuration() -> dict[str, Any]:
-    """Returns the whole of Dask's configuration: files and environment."""
-    return dict(dask.config.config)
-
-
-def default_workers() -> int:
-    """Returns how many CPUs this process may use; affinity and cgroups count."""
-    return int(CPU_COUNT)
 
 
 class _Quiet:
@@ -127,7 +78,7 @@ class LocalCluster:
         self._count = itertools.count()  # no two submissions have the same key
         self._dashboard_host = dashboard.host if dashboard else None
         with contextlib.ExitStack() as opened:
-            opened.enter_context(dask.config.set(_DASK_SETTINGS))
+            opened.enter_context(dask.config.set(FOR_LONG_RUNS))
             try:
                 self._cluster = opened.enter_context(_spec_cluster(self._capacity, dashboard))
                 self._client = opened.enter_context(Client(self._cluster, set_as_default=False))
@@ -229,34 +180,3 @@ def _spec_cluster(capacity: WorkerCapacity, dashboard: DashboardAddress | None) 
         warnings.simplefilter("ignore")
         workers = {capacity.name: worker}
         return SpecCluster(scheduler=scheduler, workers=workers, silence_logs=False, scheduler_sync_interval=60)
-
-
-def free_port(wanted: DashboardAddress) -> DashboardAddress:
-    """Returns the address with the next port that is free on it; raises ClusterError if it cannot be listened on."""
-    ports = [*range(wanted.port, min(wanted.port + 100, 65536)), 0] if wanted.port else [0]
-    for port in ports:
-        try:
-            if _is_free(wanted.host, port):
-                return DashboardAddress(wanted.host, port)
-        except (OSError, UnicodeError) as e:
-            problem = e.strerror if isinstance(e, OSError) and e.strerror else "that is no address"
-            raise ClusterError(
-                f"invalid value dashboard-address={wanted.host}:{wanted.port}: {problem}; "
-                "use a port (8787), an address of this machine (0.0.0.0:8787), 0 for any free port, or no for none"
-            ) from e
-    return wanted
-
-
-def _is_free(host: str, port: int) -> bool:
-    """Tells whether nobody listens there; raises OSError if nobody could."""
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(address)
-            probe.listen(1)
-        except OSError as e:
-            if e.errno == errno.EADDRINUSE:
-                return False
-            raise
-    return True

@@ -1,0 +1,38 @@
+"""Which port the dashboard can have."""
+
+import errno
+import socket
+
+from guild_dask.cluster.kinds import ClusterError
+from guild_dask.settings import DashboardAddress
+
+
+def free_port(wanted: DashboardAddress) -> DashboardAddress:
+    """Returns the address with the next port that is free on it; raises ClusterError if it cannot be listened on."""
+    ports = [*range(wanted.port, min(wanted.port + 100, 65536)), 0] if wanted.port else [0]
+    for port in ports:
+        try:
+            if _is_free(wanted.host, port):
+                return DashboardAddress(wanted.host, port)
+        except (OSError, UnicodeError) as e:
+            problem = e.strerror if isinstance(e, OSError) and e.strerror else "that is no address"
+            raise ClusterError(
+                f"invalid value dashboard-address={wanted.host}:{wanted.port}: {problem}; "
+                "use a port (8787), an address of this machine (0.0.0.0:8787), 0 for any free port, or no for none"
+            ) from e
+    return wanted
+
+
+def _is_free(host: str, port: int) -> bool:
+    """Tells whether nobody listens there; raises OSError if nobody could."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+            probe.listen(1)
+        except OSError as e:
+            if e.errno == errno.EADDRINUSE:
+                return False
+            raise
+    return True
