@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from guild import opref as guild_opref
 
-TAG_PREFIX = "dask:"
+from guild_dask.demands import PREFIX
 
 # No attribute that we read comes near this, and what is nested deeper than memory allows would end the process.
 _LONGEST = 20_000
@@ -39,7 +39,7 @@ class Staged:
     id: str
     dir: str
     since: int  # when it was staged, in microseconds: runs start in this order
-    specs: tuple[str, ...]  # its `dask:` tags, without the prefix
+    tags: tuple[str, ...]  # those that are meant for us
 
 
 def marker(run_dir: str, name: str) -> str:
@@ -102,8 +102,8 @@ def read_staged(run_dir: str) -> Staged:
     tags = attribute(run_dir, "tags") or []
     if not isinstance(tags, list):
         raise BrokenRun("attribute 'tags' is not a list")
-    specs = tuple(tag[len(TAG_PREFIX) :] for tag in tags if isinstance(tag, str) and tag.startswith(TAG_PREFIX))
-    return Staged(os.path.basename(run_dir), run_dir, since, specs)
+    ours = tuple(tag for tag in tags if isinstance(tag, str) and tag.startswith(PREFIX))
+    return Staged(os.path.basename(run_dir), run_dir, since, ours)
 
 
 def record_end(run_dir: str, exit_status: int) -> None:

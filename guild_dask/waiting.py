@@ -7,10 +7,10 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from guild_dask import messages
+from guild_dask.demands import Demands, demands_for_tags
 from guild_dask.ledger import Ledger
 from guild_dask.listing import Listing
 from guild_dask.plan import Kind, NotDefined, StagedRun, Worker, is_impossible, kind_of
-from guild_dask.resources import Request, request_for_specs
 from guild_dask.rundir import Staged
 
 log = logging.getLogger("guild")
@@ -21,7 +21,7 @@ class WaitingRuns:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._runs: dict[str, tuple[Staged, Request]] = {}
+        self._runs: dict[str, tuple[Staged, Demands]] = {}
         self._lines: dict[Kind, list[tuple[int, str]]] = {}
         self._set_aside: dict[str, Staged] = {}  # cannot be started as they are
         self._to_set_aside: set[str] = set()
@@ -35,7 +35,7 @@ class WaitingRuns:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def __getitem__(self, run_id: str) -> tuple[Staged, Request]:
+    def __getitem__(self, run_id: str) -> tuple[Staged, Demands]:
         return self._runs[run_id]
 
     def first(self, count: int) -> list[StagedRun]:
@@ -45,8 +45,8 @@ class WaitingRuns:
 
     def take(self, run_id: str) -> None:
         """Takes out a run that is waiting no more."""
-        run, request = self._runs.pop(run_id)
-        kind = kind_of(request.amounts)
+        run, demands = self._runs.pop(run_id)
+        kind = kind_of(demands.amounts)
         line = self._lines[kind]
         del line[bisect.bisect_left(line, (run.since, run.id))]
         if not line:
@@ -79,9 +79,9 @@ class WaitingRuns:
                 continue
             if known:
                 self.take(run.id)
-            request = request_for_specs(run.specs)
-            self._runs[run.id] = (run, request)
-            bisect.insort(self._lines.setdefault(kind_of(request.amounts), []), (run.since, run.id))
+            demands = demands_for_tags(run.tags)
+            self._runs[run.id] = (run, demands)
+            bisect.insort(self._lines.setdefault(kind_of(demands.amounts), []), (run.since, run.id))
         self._ledger.forget_all_but(itertools.chain(self._runs, self._set_aside, listing.broken))
         for run_id, problem in listing.broken.items():
             if self._ledger.is_news(run_id, problem):
@@ -98,14 +98,14 @@ class WaitingRuns:
         """Says once for each waiting run that it is in the plan, or why it cannot be."""
         reasons = {kind: is_impossible(StagedRun("", dict(kind)), workers) for kind in self._lines}
         for run_id in self._in_order():
-            run, request = self._runs[run_id]
-            reason = reasons[kind_of(request.amounts)]
-            if not self._ledger.is_news(run_id, (run.specs, reason)):
+            run, demands = self._runs[run_id]
+            reason = reasons[kind_of(demands.amounts)]
+            if not self._ledger.is_news(run_id, (run.tags, reason)):
                 continue
-            for part in request.unreadable:
+            for part in demands.unreadable:
                 log.warning("%s", part)
             if reason is None:
-                log.info("%s", messages.starting(run_id, request.amounts))
+                log.info("%s", messages.starting(run_id, demands.amounts))
             elif isinstance(reason, NotDefined):
                 log.info("Ignorning staged run %s (%s)", run_id, reason)
             else:

@@ -46,7 +46,7 @@ def test_new_tags_are_read_at_the_next_look(tmp_path: pathlib.Path) -> None:
     (guild / "attrs" / "tags").write_text("- dask:foo=20\n")
     assert not directory.is_unchanged(before)
     (after,) = directory.look().staged
-    assert (before.specs, after.specs) == (("foo=1",), ("foo=20",))
+    assert (before.tags, after.tags) == (("dask:foo=1",), ("dask:foo=20",))
     assert directory.is_unchanged(after)
 
 

@@ -52,7 +52,7 @@ def staged_by_guild(guild: Guild, guild_home: pathlib.Path, monkeypatch: pytest.
 def test_run_that_guild_staged_is_read(staged_by_guild: pathlib.Path) -> None:
     run_dir = str(staged_by_guild)
     found = rundir.read_staged(run_dir)
-    assert found == Staged("aaa", run_dir, found.since, ("gpu=1", "mem=8GB foo=2"))
+    assert found == Staged("aaa", run_dir, found.since, ("dask:gpu=1", "dask:mem=8GB foo=2"))
     assert rundir.is_staged(run_dir)
     assert not rundir.is_queue(run_dir)
     assert rundir.locked_by(run_dir) is None
@@ -69,7 +69,7 @@ def test_tagging_and_staging_anew_change_the_signature(staged_by_guild: pathlib.
     guild("tag --add dask:late=1 aaa -y")
     tagged = rundir.signature(run_dir)
     assert tagged != before
-    assert "late=1" in rundir.read_staged(run_dir).specs
+    assert "dask:late=1" in rundir.read_staged(run_dir).tags
     rundir.clear_marker(run_dir, "STAGED")
     rundir.set_marker(run_dir, "STAGED")
     os.utime(rundir.marker(run_dir, "STAGED"), ns=(1, 1))
@@ -112,7 +112,11 @@ def test_run_without_tags_asks_for_nothing(run_dir: pathlib.Path) -> None:
 
 def test_only_dask_tags_count(tmp_path: pathlib.Path) -> None:
     tags = "[a, 'dask:b=1', 'Dask:c=1', 'x dask:d=1', 'dask:', 3, null, [dask:e=1], dask:f=1]"
-    assert rundir.read_staged(str(make_run(tmp_path / "aaa", tags=tags))).specs == ("b=1", "", "f=1")
+    assert rundir.read_staged(str(make_run(tmp_path / "aaa", tags=tags))).tags == (
+        "dask:b=1",
+        "dask:",
+        "dask:f=1",
+    )
 
 
 def test_run_that_says_when_it_was_initialized_needs_no_more(tmp_path: pathlib.Path) -> None:
@@ -224,7 +228,7 @@ def test_whatever_is_in_the_files_a_run_is_read_or_broken(started: bytes, tags: 
         (run_dir / ".guild/attrs/tags").write_bytes(tags)
         with contextlib.suppress(BrokenRun):
             found = rundir.read_staged(str(run_dir))
-            assert all(isinstance(spec, str) for spec in found.specs)
+            assert all(isinstance(spec, str) for spec in found.tags)
         (run_dir / ".guild/opref").write_bytes(opref)
         with contextlib.suppress(BrokenRun):
             rundir.read_staged(str(run_dir))

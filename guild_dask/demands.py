@@ -1,0 +1,164 @@
+"""What the tags of a run ask of a scheduler, as values.
+
+Everything here is total: what a user typed never raises. A tag that cannot be read comes back as a value that names it
+and says what is accepted, and the other tags of the run count.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from guild_dask.resources import Unreadable, request_for_specs
+
+# All tags that are meant for us begin so.
+PREFIX = "dask"
+
+RESOURCES = "dask:"
+PRIORITY = "dask-priority:"
+TIME = "dask-time:"
+RETRIES = "dask-retries:"
+AFTER = "dask-after:"
+AFTER_ANY = "dask-after-any:"
+
+ACCEPTED_DURATIONS = "a time such as 90m, 1h30m, 2d, 45s or 1:30:00; a number alone is seconds"
+
+_LONGEST = 1e9  # seconds, some thirty years
+_HIGHEST = 1000
+
+_WHOLE = re.compile(r"[+-]?\d{1,9}", re.ASCII)
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_NAMES = ("d(?:ays?)?", "h(?:ours?)?", "m(?:in(?:ute)?s?)?", "s(?:ec(?:ond)?s?)?")
+_DURATION = re.compile("".join(rf"(?:(\d+(?:\.\d+)?)\s*{name}\s*)?" for name in _NAMES), re.ASCII | re.IGNORECASE)
+_CLOCK = re.compile(r"(\d+):([0-5]\d):([0-5]\d)", re.ASCII)
+_SECONDS = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+_UNKNOWN = re.compile(rf"{PREFIX}-[\w-]+:")
+
+
+@dataclass(frozen=True)
+class BadTag:
+    """A tag that is meant for us and says nothing we understand, and what would be accepted."""
+
+    tag: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"Ignoring tag {self.tag!r}: {self.problem}"
+
+
+@dataclass(frozen=True)
+class After:
+    """A run, by its id or the beginning of it, that must have ended before this one starts."""
+
+    run: str
+    however_it_ends: bool = False
+
+
+@dataclass(frozen=True)
+class Demands:
+    """What a run asks for, and the tags, or parts of them, that could not be read."""
+
+    amounts: Mapping[str, float] = field(default_factory=dict)
+    priority: int = 0
+    time_limit: float | None = None  # seconds
+    retries: int | None = None
+    after: tuple[After, ...] = ()
+    unreadable: tuple[Unreadable | BadTag, ...] = ()
+
+
+@functools.lru_cache(maxsize=4096)
+def demands_for_tags(tags: tuple[str, ...]) -> Demands:
+    """Returns what all tags of a run ask for together; of a value given twice, the later one counts."""
+    request = request_for_specs(tag[len(RESOURCES) :] for tag in tags if tag.startswith(RESOURCES))
+    values: dict[str, Any] = {}
+    after: list[After] = []
+    bad: list[BadTag] = []
+    for tag in tags:
+        prefix, read = _reader(tag)
+        if read is None:
+            continue
+        try:
+            value = read(tag[len(prefix) :].strip())
+        except ValueError as e:
+            bad.append(BadTag(tag, str(e)))
+            continue
+        if isinstance(value, tuple):
+            after.extend(value)
+        else:
+            values[_FIELDS[prefix]] = value
+    return Demands(request.amounts, **values, after=tuple(after), unreadable=(*request.unreadable, *bad))
+
+
+def _reader(tag: str) -> tuple[str, Callable[[str], Any] | None]:
+    for prefix, read in _READERS.items():
+        if tag.startswith(prefix):
+            return prefix, read
+    return tag, _unknown if _UNKNOWN.match(tag) else None
+
+
+def _unknown(_rest: str) -> Any:
+    raise ValueError(f"there is no such tag; use {', '.join((RESOURCES, *_READERS))}")
+
+
+def _priority(text: str) -> int:
+    if not _WHOLE.fullmatch(text) or abs(int(text)) > _HIGHEST:
+        raise ValueError(f"{text!r} is not a priority; use a whole number from {-_HIGHEST} to {_HIGHEST}")
+    return int(text)
+
+
+def _retries(text: str) -> int:
+    if not _WHOLE.fullmatch(text) or int(text) < 0:
+        raise ValueError(f"{text!r} is not a number of retries; use a whole number of at least 0")
+    return int(text)
+
+
+def _time(text: str) -> float:
+    seconds = duration_for_text(text)
+    if seconds is None:
+        raise ValueError(f"{text!r} is not a time limit; use {ACCEPTED_DURATIONS}")
+    return seconds
+
+
+def duration_for_text(text: str) -> float | None:
+    """Returns the seconds of a text such as 90m, 1h30m or 1:30:00, or None where it is no time above zero."""
+    text = text.strip()
+    clock, parts = _CLOCK.fullmatch(text), _DURATION.fullmatch(text)
+    if _SECONDS.fullmatch(text):
+        seconds = float(text)
+    elif clock:
+        hours, minutes, rest = clock.groups()
+        seconds = float(hours) * 3600 + float(minutes) * 60 + float(rest)
+    elif parts:
+        seconds = sum(float(number or 0) * unit for number, unit in zip(parts.groups(), _UNITS.values(), strict=True))
+    else:
+        return None
+    return seconds if 0 < seconds <= _LONGEST else None
+
+
+def format_duration(seconds: float) -> str:
+    """Returns the time in the form that duration_for_text() reads: 1h30m."""
+    text, rest = "", seconds
+    for unit, length in _UNITS.items():
+        if unit == "s":
+            return f"{text}{rest:g}s" if rest or not text else text
+        count, rest = divmod(rest, length)
+        text += f"{count:.0f}{unit}" if count else ""
+    return text
+
+
+def _after(text: str, however_it_ends: bool = False) -> tuple[After, ...]:
+    runs = [part.strip() for part in text.split(",")]
+    if not all(runs) or any(len(run.split()) > 1 for run in runs):
+        raise ValueError(f"{text!r} names no run; use the id of a run or the beginning of one, several with commas")
+    return tuple(After(run, however_it_ends) for run in runs)
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    PRIORITY: _priority,
+    TIME: _time,
+    RETRIES: _retries,
+    AFTER: _after,
+    AFTER_ANY: functools.partial(_after, however_it_ends=True),
+}
+_FIELDS = {PRIORITY: "priority", TIME: "time_limit", RETRIES: "retries"}

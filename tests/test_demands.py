@@ -1,0 +1,144 @@
+"""What the tags of a run ask for, as values; what cannot be read, too."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guild_dask.demands import (
+    ACCEPTED_DURATIONS,
+    After,
+    BadTag,
+    Demands,
+    demands_for_tags,
+    duration_for_text,
+    format_duration,
+)
+from guild_dask.resources import Unreadable
+
+checked = settings(deadline=None, max_examples=200)
+
+NAMES = (
+    "dask:",
+    "dask-priority:",
+    "dask-time:",
+    "dask-retries:",
+    "dask-after:",
+    "dask-after-any:",
+    "dask-",
+    "dask",
+    "",
+)
+# What a user types: mostly the characters that mean something here, so that all branches are reached.
+VALUES = st.text() | st.text("ab=0123456789.eE+-:, dhms\"'\\\t\n")
+TAGS = st.builds("{}{}".format, st.sampled_from(NAMES), VALUES)
+
+
+def test_run_without_tags_asks_for_nothing() -> None:
+    assert demands_for_tags(()) == Demands()
+
+
+def test_tags_of_all_kinds_count_together() -> None:
+    tags = (
+        "dask:gpu=1 mem=8GB",
+        "dask:foo=2",
+        "dask-priority:-3",
+        "dask-time:1h30m",
+        "dask-retries:2",
+        "dask-after:aaa,bbb",
+        "dask-after:ccc",
+        "dask-after-any:ddd",
+    )
+    after = (After("aaa"), After("bbb"), After("ccc"), After("ddd", however_it_ends=True))
+    assert demands_for_tags(tags) == Demands({"gpu": 1, "mem": 8e9, "foo": 2}, -3, 5400, 2, after)
+
+
+def test_later_one_of_two_tags_counts() -> None:
+    # As it does for amounts, so that `guild tag --add` can change what was asked for.
+    assert demands_for_tags(("dask-priority:1", "dask-priority:2", "dask-priority:x")).priority == 2
+
+
+@pytest.mark.parametrize(
+    ("tag", "accepted"),
+    [
+        ("dask-priority:high", "use a whole number from -1000 to 1000"),
+        ("dask-priority:1.5", "use a whole number from -1000 to 1000"),
+        ("dask-priority:", "use a whole number from -1000 to 1000"),
+        ("dask-priority:1001", "use a whole number from -1000 to 1000"),
+        ("dask-time:soon", ACCEPTED_DURATIONS),
+        ("dask-time:0", ACCEPTED_DURATIONS),
+        ("dask-time:-5", ACCEPTED_DURATIONS),
+        ("dask-time:", ACCEPTED_DURATIONS),
+        ("dask-time:90 months", ACCEPTED_DURATIONS),
+        ("dask-time:1e5", ACCEPTED_DURATIONS),
+        ("dask-retries:-1", "use a whole number of at least 0"),
+        ("dask-retries:many", "use a whole number of at least 0"),
+        ("dask-after:", "use the id of a run or the beginning of one"),
+        ("dask-after:aaa,,bbb", "use the id of a run or the beginning of one"),
+        ("dask-after-any:aaa bbb", "use the id of a run or the beginning of one"),
+        ("dask-prio:3", "there is no such tag; use dask:, dask-priority:, dask-time:"),
+    ],
+)
+def test_bad_tag_is_named_with_what_is_accepted_and_the_rest_counts(tag: str, accepted: str) -> None:
+    demands = demands_for_tags((tag, "dask:gpu=1", "dask-priority:7", "dask-after:zzz"))
+    (bad,) = demands.unreadable
+    assert isinstance(bad, BadTag)
+    assert repr(tag) in str(bad)
+    assert accepted in str(bad)
+    assert (demands.amounts, demands.priority, demands.after) == ({"gpu": 1}, 7, (After("zzz"),))
+
+
+@pytest.mark.parametrize("tag", ["dask", "dasks", "dask-notes", "dask2:gpu=1", "a dask:gpu=1", "other"])
+def test_tag_that_only_looks_alike_is_the_users_own(tag: str) -> None:
+    assert demands_for_tags((tag,)) == Demands()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90m", 5400),
+        ("1h30m", 5400),
+        ("1h 30m", 5400),
+        ("1.5h", 5400),
+        ("1:30:00", 5400),
+        ("2d", 172800),
+        ("45s", 45),
+        ("45", 45),
+        ("0.5", 0.5),
+        ("2 days 3 hours", 183600),
+        ("10 min", 600),
+        ("10minutes", 600),
+        ("1H", 3600),
+    ],
+)
+def test_time_is_read(text: str, seconds: float) -> None:
+    assert duration_for_text(text) == seconds
+
+
+@checked
+@given(st.integers(1, 10**8))
+def test_time_is_written_as_it_is_read(seconds: int) -> None:
+    assert duration_for_text(format_duration(seconds)) == seconds
+
+
+@checked
+@given(st.lists(TAGS | st.text(), max_size=6))
+def test_nothing_that_is_typed_raises(tags: list[str]) -> None:
+    demands = demands_for_tags(tuple(tags))
+    assert -1000 <= demands.priority <= 1000
+    assert demands.retries is None or demands.retries >= 0
+    assert demands.time_limit is None or demands.time_limit > 0
+    assert all(after.run and "," not in after.run for after in demands.after)
+    assert all(amount >= 0 for amount in demands.amounts.values())
+    assert all(isinstance(part, (BadTag, Unreadable)) and str(part) for part in demands.unreadable)
+
+
+@checked
+@given(st.lists(TAGS, max_size=6), st.lists(st.sampled_from(NAMES[1:6]).map(lambda name: f"{name}?,"), max_size=3))
+def test_bad_tags_take_nothing_away_from_the_others(good: list[str], bad: list[str]) -> None:
+    without, with_bad = demands_for_tags(tuple(good)), demands_for_tags((*good, *bad))
+    assert len(with_bad.unreadable) == len(without.unreadable) + len(bad)
+    assert (with_bad.amounts, with_bad.after, with_bad.time_limit) == (
+        without.amounts,
+        without.after,
+        without.time_limit,
+    )
