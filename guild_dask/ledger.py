@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from guild_dask.claims import Claim
-from guild_dask.plan import Reason, Worker
+from guild_dask.plan import Worker
+from guild_dask.reasons import Reason
 from guild_dask.resources import remaining
 from guild_dask.rundir import Staged
 from guild_dask.runs import End

@@ -15,9 +15,10 @@ from guild_dask.events import Event, JobEnded, JobLost, RunStaged, StopAsked
 from guild_dask.flights import Flights, was_staged_again
 from guild_dask.ledger import WAITING
 from guild_dask.listing import Listing
-from guild_dask.plan import IMPOSSIBLE, Reason, Reserved, Worker, plan
+from guild_dask.plan import Worker, plan
 from guild_dask.presence import BEAT, Presence
 from guild_dask.problems import HomeUnavailable
+from guild_dask.reasons import IMPOSSIBLE, Reason, Reserved
 from guild_dask.rundir import Staged
 from guild_dask.settings import Settings
 from guild_dask.starter import NOT_STARTED

@@ -8,11 +8,25 @@ PATIENCE times has what it needs reserved, so that it cannot wait for ever.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from guild_dask.resources import fits, format_amount
+from guild_dask.reasons import (
+    IMPOSSIBLE,
+    InUse,
+    NoFreeSlot,
+    NoSingleWorker,
+    NotDefined,
+    NoWorker,
+    Reason,
+    Reserved,
+    TooLarge,
+)
+from guild_dask.resources import fits
 
 # How many later runs may start ahead of a run that waits for something they use too. Large enough that a mixed queue
 # packs well, small enough that a big run starts within a few rounds of the small ones.
 PATIENCE = 16
+
+# How long, in microseconds, a run has to wait to be level with one of the next higher priority that comes now: a day.
+DAY = 86_400_000_000
 
 
 @dataclass(frozen=True)
@@ -34,86 +48,8 @@ class Worker:
     free: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class NotDefined:
-    """No worker defines some of the resources that the run asks for."""
-
-    names: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"requires resources not defined for cluster: {', '.join(self.names)}"
-
-
-@dataclass(frozen=True)
-class TooLarge:
-    """Workers define the resource, but none has that much of it when idle."""
-
-    name: str
-    asked: float
-    largest: float
-
-    def __str__(self) -> str:
-        asked, largest = format_amount(self.asked), format_amount(self.largest)
-        return f"asks {self.name}={asked}, largest worker has {self.name}={largest}"
-
-
-@dataclass(frozen=True)
-class NoSingleWorker:
-    """Each amount is somewhere, but no worker has all of them together."""
-
-    names: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"no single worker has all it asks for: {', '.join(self.names)}"
-
-
-@dataclass(frozen=True)
-class NoWorker:
-    """There is no worker at all at the moment, or none that has slots."""
-
-    def __str__(self) -> str:
-        return "waits for a worker"
-
-
-@dataclass(frozen=True)
-class NoFreeSlot:
-    """Every worker that could hold the run is running as many as it may."""
-
-    slots: int
-
-    def __str__(self) -> str:
-        return f"waits for one of {self.slots} worker slot(s)"
-
-
-@dataclass(frozen=True)
-class InUse:
-    """A worker with a free slot could hold the run, but other runs use what it asks for."""
-
-    name: str
-    asked: float
-    free: float
-
-    def __str__(self) -> str:
-        return f"waits for {self.name}={format_amount(self.asked)}, {format_amount(max(self.free, 0.0))} free"
-
-
-@dataclass(frozen=True)
-class Reserved:
-    """What the run asks for is free, but kept for an earlier run that has waited too long."""
-
-    for_run: str
-
-    def __str__(self) -> str:
-        return f"waits because run {self.for_run} has been passed over too often and is next"
-
-
-Reason = NotDefined | TooLarge | NoSingleWorker | NoWorker | NoFreeSlot | InUse | Reserved
-
 # What a run asks for, as a value that can be looked up. Runs of one kind fit in the same places.
 Kind = tuple[tuple[str, float], ...]
-
-# Reasons that no end of a run can remove: only other workers, or other tags.
-IMPOSSIBLE = (NotDefined, TooLarge, NoSingleWorker)
 
 
 @dataclass(frozen=True)
@@ -208,6 +144,15 @@ def plan(
                 _reserve(rooms, run, asks)
     counts = {run_id: before.get(run_id, 0) + passes.so_far(kind) - n for run_id, (kind, n) in waiting.items()}
     return Plan(tuple(starts), held, {run_id: count for run_id, count in counts.items() if count})
+
+
+def place_for(since: int, priority: int) -> int:
+    """Returns where a run stands in the line: the lowest comes first.
+
+    Higher priorities come first, and within one priority what was staged first. As a run gains a point of priority
+    for each day that it waits, none can be overtaken for ever, and no place changes while time goes by.
+    """
+    return since - priority * DAY
 
 
 def kind_of(asks: Mapping[str, float]) -> Kind:

@@ -10,7 +10,8 @@ from guild_dask import messages
 from guild_dask.demands import Demands, demands_for_tags
 from guild_dask.ledger import Ledger
 from guild_dask.listing import Listing
-from guild_dask.plan import Kind, NotDefined, StagedRun, Worker, is_impossible, kind_of
+from guild_dask.plan import Kind, StagedRun, Worker, is_impossible, kind_of, place_for
+from guild_dask.reasons import NotDefined
 from guild_dask.rundir import Staged
 
 log = logging.getLogger("guild")
@@ -48,7 +49,7 @@ class WaitingRuns:
         run, demands = self._runs.pop(run_id)
         kind = kind_of(demands.amounts)
         line = self._lines[kind]
-        del line[bisect.bisect_left(line, (run.since, run.id))]
+        del line[bisect.bisect_left(line, (place_for(run.since, demands.priority), run.id))]
         if not line:
             del self._lines[kind]
 
@@ -81,7 +82,8 @@ class WaitingRuns:
                 self.take(run.id)
             demands = demands_for_tags(run.tags)
             self._runs[run.id] = (run, demands)
-            bisect.insort(self._lines.setdefault(kind_of(demands.amounts), []), (run.since, run.id))
+            place = place_for(run.since, demands.priority)
+            bisect.insort(self._lines.setdefault(kind_of(demands.amounts), []), (place, run.id))
         self._ledger.forget_all_but(itertools.chain(self._runs, self._set_aside, listing.broken))
         for run_id, problem in listing.broken.items():
             if self._ledger.is_news(run_id, problem):

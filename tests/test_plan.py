@@ -9,9 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from guild_dask.ledger import Flight, Ledger
-from guild_dask.plan import (
+from guild_dask.plan import DAY, PATIENCE, StagedRun, Worker, is_impossible, place_for, plan
+from guild_dask.reasons import (
     IMPOSSIBLE,
-    PATIENCE,
     InUse,
     NoFreeSlot,
     NoSingleWorker,
@@ -19,11 +19,7 @@ from guild_dask.plan import (
     NoWorker,
     Reason,
     Reserved,
-    StagedRun,
     TooLarge,
-    Worker,
-    is_impossible,
-    plan,
 )
 from guild_dask.rundir import Staged
 
@@ -383,6 +379,31 @@ def test_same_situation_gives_the_same_plan(situation: Situation) -> None:
     turned = [StagedRun(run.id, dict(reversed(list(run.asks.items())))) for run in situation.staged]
     first = plan(situation.staged, situation.workers, situation.passed, situation.patience)
     assert plan(turned, situation.workers, situation.passed, situation.patience) == first
+
+
+# Priorities
+
+SECOND = 1_000_000
+PRIORITIES = st.integers(-1000, 1000)
+
+
+@checked
+@given(st.lists(st.tuples(st.integers(0, DAY // SECOND - 1), PRIORITIES), max_size=20))
+def test_of_runs_staged_within_a_day_higher_priorities_come_first_and_then_the_older(
+    runs: list[tuple[int, int]],
+) -> None:
+    in_line = sorted(runs, key=lambda run: place_for(run[0] * SECOND, run[1]))
+    assert in_line == sorted(runs, key=lambda run: (-run[1], run[0]))
+
+
+@checked
+@given(st.integers(0, 2**53), PRIORITIES, PRIORITIES, st.integers(1, DAY))
+def test_run_is_overtaken_only_by_those_that_come_within_a_day_for_each_point_of_priority(
+    since: int, low: int, high: int, later: int
+) -> None:
+    # However many come after that, they stand behind it: no run waits for ever.
+    comes = since + max(0, high - low) * DAY + later
+    assert place_for(since, low) < place_for(comes, high)
 
 
 # Over time

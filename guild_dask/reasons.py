@@ -1,0 +1,84 @@
+"""Why a run waits: values that can be compared, logged and shown. Pure."""
+
+from dataclasses import dataclass
+
+from guild_dask.resources import format_amount
+
+
+@dataclass(frozen=True)
+class NotDefined:
+    """No worker defines some of the resources that the run asks for."""
+
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"requires resources not defined for cluster: {', '.join(self.names)}"
+
+
+@dataclass(frozen=True)
+class TooLarge:
+    """Workers define the resource, but none has that much of it when idle."""
+
+    name: str
+    asked: float
+    largest: float
+
+    def __str__(self) -> str:
+        asked, largest = format_amount(self.asked), format_amount(self.largest)
+        return f"asks {self.name}={asked}, largest worker has {self.name}={largest}"
+
+
+@dataclass(frozen=True)
+class NoSingleWorker:
+    """Each amount is somewhere, but no worker has all of them together."""
+
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"no single worker has all it asks for: {', '.join(self.names)}"
+
+
+@dataclass(frozen=True)
+class NoWorker:
+    """There is no worker at all at the moment, or none that has slots."""
+
+    def __str__(self) -> str:
+        return "waits for a worker"
+
+
+@dataclass(frozen=True)
+class NoFreeSlot:
+    """Every worker that could hold the run is running as many as it may."""
+
+    slots: int
+
+    def __str__(self) -> str:
+        return f"waits for one of {self.slots} worker slot(s)"
+
+
+@dataclass(frozen=True)
+class InUse:
+    """A worker with a free slot could hold the run, but other runs use what it asks for."""
+
+    name: str
+    asked: float
+    free: float
+
+    def __str__(self) -> str:
+        return f"waits for {self.name}={format_amount(self.asked)}, {format_amount(max(self.free, 0.0))} free"
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """What the run asks for is free, but kept for an earlier run that has waited too long."""
+
+    for_run: str
+
+    def __str__(self) -> str:
+        return f"waits because run {self.for_run} has been passed over too often and is next"
+
+
+Reason = NotDefined | TooLarge | NoSingleWorker | NoWorker | NoFreeSlot | InUse | Reserved
+
+# Reasons that no end of a run can remove: only other workers, or other tags.
+IMPOSSIBLE = (NotDefined, TooLarge, NoSingleWorker)
