@@ -11,6 +11,7 @@ from guild_dask.ledger import Flight, Ledger
 from guild_dask.output import OutputFollower
 from guild_dask.problems import HomeUnavailable, RunUnusable
 from guild_dask.processes import ProcessIdentity
+from guild_dask.publisher import Publisher
 from guild_dask.rundir import Staged, working_directory
 from guild_dask.runs import End, GuildHome, Result
 from guild_dask.starter import NOT_STARTED
@@ -40,6 +41,7 @@ class Flights:
     cluster: LocalCluster
     follower: OutputFollower
     ledger: Ledger
+    publisher: Publisher
 
     def claim(self, run_id: str, asks: Mapping[str, float]) -> Claim:
         """Returns a claim of this scheduler on a run, for the next attempt at it."""
@@ -76,6 +78,7 @@ class Flights:
             grace=GRACE,
         )
         log.debug("Run %s goes to worker %s, attempt %d", run.id, worker, claim.attempt)
+        self.publisher.started(run, worker, self.identity.process.host, claim)
         self.cluster.submit(work, worker, claim.asks)
 
     def land(self, run_id: str, exit_code: int) -> Result | None:
@@ -88,7 +91,7 @@ class Flights:
             self.ledger.unsettled[run_id] = exit_code
             log.warning("%s; it will be tried again", e)
         except RunUnusable as e:
-            log.warning("%s; it is left to the next scheduler", e)
+            self._leave(run_id, e)
         return None
 
     def settle_rest(self) -> None:
@@ -98,13 +101,18 @@ class Flights:
                 self._settle(run_id, exit_code)
             except RunUnusable as e:
                 del self.ledger.unsettled[run_id]
-                log.warning("%s; it is left to the next scheduler", e)
+                self._leave(run_id, e)
+
+    def _leave(self, run_id: str, problem: RunUnusable) -> None:
+        self.publisher.left(run_id)
+        log.warning("%s; it is left to the next scheduler", problem)
 
     def _settle(self, run_id: str, exit_code: int, last_line: str = "") -> Result:
         was_cut_short = exit_code == NOT_STARTED or exit_code < 0
         result = self.home.settle(run_id, exit_code, may_stage_again=was_cut_short)
         self.ledger.unsettled.pop(run_id, None)
         self.ledger.ends[result.end] += 1
+        self.publisher.ended(run_id, result)
         level, text = messages.ended(run_id, result, last_line)
         log.log(level, "%s", text)
         return result

@@ -6,6 +6,7 @@ directory again).
 """
 
 import logging
+import math
 import queue
 import time
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from guild_dask.listing import Listing
 from guild_dask.plan import Worker, plan
 from guild_dask.presence import BEAT, Presence
 from guild_dask.problems import HomeUnavailable
+from guild_dask.publisher import View
 from guild_dask.reasons import IMPOSSIBLE, Reason, Reserved
 from guild_dask.rundir import Staged
 from guild_dask.settings import Settings
@@ -48,13 +50,14 @@ class Loop:
         self._home = flights.home
         self._cluster = flights.cluster
         self._ledger = flights.ledger
+        self._publisher = flights.publisher
         self._waiting = WaitingRuns(self._ledger)
         self._next_look = 0.0
         self._next_beat = 0.0
         self._pause_until = 0.0  # nothing starts before
         self._last_problem: str | None = None
         self._changed: set[str] = set()  # runs that were staged since the last look
-        self._is_blocked = False  # by runs of others, with wait-for-running
+        self._blocked_by: list[str] = []  # runs of others, with wait-for-running
         self._is_unavailable = False
         self._may_start_later = False
         self._stop: StopAsked | None = None
@@ -65,14 +68,17 @@ class Loop:
         self._wait_until(started)  # a stop may have come while the cluster was opened
         if self._settings.run_once and not self._stop:
             log.info("Processing staged runs")
+        self._publish()
         while not self._stop:
             self._beat()
             self._look_and_start()
             if self._is_done():
                 break
             self._say_waiting()
-            self._wait_until(min(self._next_look, self._next_beat))
+            self._publish()
+            self._wait_until(min(self._next_look, self._next_beat, self._publisher.due or math.inf))
         if self._stop:
+            self._publish(at_once=True)
             self._end_runs()
             self._settle_rest()
         elif self._settings.run_once:
@@ -81,7 +87,7 @@ class Loop:
     def _is_done(self) -> bool:
         """Tells whether run-once has nothing left to do: no run is on its way, and no waiting one could ever start."""
         idle = not self._ledger.in_flight and not self._ledger.unsettled and not self._is_unavailable
-        return self._settings.run_once and idle and not self._is_blocked and not self._may_start_later
+        return self._settings.run_once and idle and not self._blocked_by and not self._may_start_later
 
     # Look
 
@@ -128,7 +134,7 @@ class Loop:
         running = []
         if self._settings.wait_for_running and self._waiting:
             running = self._home.running_elsewhere([*self._ledger.in_flight, self._flights.identity.run_id])
-        self._is_blocked = bool(running)
+        self._blocked_by = running
         if running:
             self._waiting.tell_blocked(running)
         else:
@@ -141,7 +147,7 @@ class Loop:
 
     def _start_what_fits(self) -> None:
         """Claims and sends off what fits now. Where a run was not to be had any more, it looks and plans again."""
-        while not self._is_blocked and time.monotonic() >= self._pause_until:
+        while not self._blocked_by and time.monotonic() >= self._pause_until:
             wanted = self._plan()
             outputs = self._flights.open_outputs(wanted)
             claims = {run_id: self._flights.claim(run_id, self._waiting[run_id][1].amounts) for run_id in wanted}
@@ -181,7 +187,7 @@ class Loop:
 
     def _set_aside(self, run_id: str, problem: str) -> None:
         """Leaves a run staged that cannot be started here, and goes on with the others."""
-        self._waiting.set_aside(run_id)
+        self._waiting.set_aside(run_id, problem)
         log.warning("Leaving run %s staged (%s)", run_id, problem)
 
     def _explain_missing(self, runs: list[Staged]) -> None:
@@ -197,6 +203,12 @@ class Loop:
             return
         if self._ledger.is_news(WAITING, self._ledger.ends.total()):
             log.info("Waiting for staged runs")
+
+    def _publish(self, at_once: bool = False) -> None:
+        """Tells others what goes on, if something has changed."""
+        phase = "stopping" if self._stop else "working"
+        view = View(self._workers(), self._waiting, self._ledger.held, self._blocked_by, phase)
+        self._publisher.publish(view, at_once)
 
     def _wait_until(self, deadline: float) -> None:
         """Waits for one event, then settles all that have come."""

@@ -16,6 +16,9 @@ from guild_dask.processes import ProcessIdentity
 BEAT = 30.0
 SILENCE = 10 * BEAT
 
+# What publisher.py writes beside a heartbeat ends with this.
+STATE = ".state"
+
 
 class Presence:
     """This scheduler's own heartbeat, and those of others."""
@@ -63,6 +66,7 @@ class Presence:
                 process = _read(path)
                 if path != self._own and (process is None or not self.is_alive(path.stem, process)):
                     path.unlink(missing_ok=True)
+                    path.with_suffix(STATE).unlink(missing_ok=True)
 
 
 def _read(path: pathlib.Path) -> ProcessIdentity | None:

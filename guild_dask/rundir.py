@@ -136,12 +136,17 @@ def _opref(run_dir: str) -> Any:
         raise BrokenRun("it does not say which operation it is for") from e
 
 
+def operation(run_dir: str) -> str:
+    """Returns what the run is a run of, as Guild shows it; nothing where it does not say so."""
+    try:
+        return str(_opref(run_dir).to_opspec())
+    except BrokenRun:
+        return ""
+
+
 def is_queue(run_dir: str) -> bool:
     """Tells whether the run is a Guild queue or a scheduler."""
-    try:
-        return str(_opref(run_dir).to_opspec()) in _QUEUES
-    except BrokenRun:
-        return False
+    return operation(run_dir) in _QUEUES
 
 
 def locked_by(run_dir: str) -> int | None:

@@ -55,6 +55,7 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
     from guild_dask.loop import Loop
     from guild_dask.output import OutputFollower
     from guild_dask.presence import Presence
+    from guild_dask.publisher import Publisher, scheduler_state
     from guild_dask.watch import RunsWatcher
 
     this_run = scheduler_run.this_run()
@@ -80,7 +81,10 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         home = runs.GuildHome(runs.guild_home(), presence)
         watcher = RunsWatcher(home.runs_dir, lambda run_id: events.put(RunStaged(run_id)))
         closing.callback(watcher.close)
-        loop = Loop(settings, Flights(identity, home, opened, follower, Ledger()), presence, events)
+        about = scheduler_state(this_run.id, identity.process, settings.run_once, opened.dashboard_link())
+        publisher = Publisher(runs.guild_home(), this_run.dir, about)
+        closing.callback(publisher.close)
+        loop = Loop(settings, Flights(identity, home, opened, follower, Ledger(), publisher), presence, events)
         try:
             loop.run()
         except Exception as e:  # noqa: BLE001  # what nobody foresaw must not lose a run either

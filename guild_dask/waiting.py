@@ -26,12 +26,13 @@ class WaitingRuns:
         self._lines: dict[Kind, list[tuple[int, str]]] = {}
         self._set_aside: dict[str, Staged] = {}  # cannot be started as they are
         self._to_set_aside: set[str] = set()
-        self._broken = 0
+        self._problems: dict[str, str] = {}  # of those that are set aside, or to be
+        self._broken: dict[str, str] = {}
 
     @property
     def left(self) -> int:
         """Returns how many runs are staged, those that cannot be started or read included."""
-        return len(self._runs) + len(self._set_aside) + self._broken
+        return len(self._runs) + len(self._set_aside) + len(self._broken)
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -53,8 +54,17 @@ class WaitingRuns:
         if not line:
             del self._lines[kind]
 
-    def set_aside(self, run_id: str) -> None:
+    def kinds(self) -> dict[Kind, int]:
+        """Returns how many wait of each kind."""
+        return {kind: len(line) for kind, line in self._lines.items()}
+
+    def problems(self) -> dict[str, str]:
+        """Returns the staged runs that cannot be started as they are, with why."""
+        return {**{run_id: self._problems.get(run_id, "") for run_id in self._set_aside}, **self._broken}
+
+    def set_aside(self, run_id: str, problem: str) -> None:
         """Takes out a run that cannot be started as it is; it comes back when it is staged or tagged anew."""
+        self._problems[run_id] = problem
         if run_id in self._runs:
             self._set_aside[run_id] = self._runs[run_id][0]
             self.take(run_id)
@@ -66,7 +76,7 @@ class WaitingRuns:
         found = {run.id for run in listing.staged}
         for run_id in [run_id for run_id in self._runs if run_id not in found]:
             self.take(run_id)
-        self._broken = len(listing.broken)
+        self._broken = dict(listing.broken)
         self._set_aside = {run_id: run for run_id, run in self._set_aside.items() if run_id in found}
         for run in listing.staged:
             if run.id in self._to_set_aside:
@@ -84,6 +94,8 @@ class WaitingRuns:
             self._runs[run.id] = (run, demands)
             place = place_for(run.since, demands.priority)
             bisect.insort(self._lines.setdefault(kind_of(demands.amounts), []), (place, run.id))
+        kept = self._set_aside.keys() | self._to_set_aside
+        self._problems = {run_id: problem for run_id, problem in self._problems.items() if run_id in kept}
         self._ledger.forget_all_but(itertools.chain(self._runs, self._set_aside, listing.broken))
         for run_id, problem in listing.broken.items():
             if self._ledger.is_news(run_id, problem):

@@ -1,0 +1,217 @@
+"""Tells others what a scheduler does: its state in a file beside its heartbeat, and its events in its run directory.
+
+The state is written when it has changed, at most once a second, as a whole or not at all. What cannot be written is
+left out: nobody who only wants to look may hold up a run.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import statistics
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from guild_dask import rundir
+from guild_dask.claims import Claim
+from guild_dask.journal import NAME, Journal
+from guild_dask.plan import Worker, kind_of
+from guild_dask.presence import STATE
+from guild_dask.processes import ProcessIdentity
+from guild_dask.reasons import IMPOSSIBLE, Reason
+from guild_dask.rundir import Staged
+from guild_dask.runs import Result
+from guild_dask.state import (
+    MOST_ENDED,
+    MOST_WAITING,
+    EndedRun,
+    RunningRun,
+    State,
+    WaitingKind,
+    WaitingRun,
+    Why,
+    WorkerState,
+    as_data,
+)
+from guild_dask.waiting import WaitingRuns
+
+# Seconds from one state to the next.
+_PERIOD = 1.0
+
+# How many of an operation's last durations say how long the next one takes.
+_REMEMBERED = 50
+
+
+@dataclass(frozen=True)
+class View:
+    """What the loop knows at a moment, for others to see."""
+
+    workers: Sequence[Worker]
+    waiting: WaitingRuns
+    held: Mapping[str, Reason]
+    blocked_by: Sequence[str] = ()
+    phase: str = "working"
+
+
+def state_path(home: str, scheduler_id: str) -> pathlib.Path:
+    """Returns where a scheduler's state is."""
+    return pathlib.Path(home, "dask", "schedulers", f"{scheduler_id}{STATE}")
+
+
+class Publisher:
+    """The state and the events of this scheduler."""
+
+    def __init__(self, home: str, run_dir: str, scheduler: State) -> None:
+        self._path = state_path(home, scheduler.scheduler)
+        self._journal = Journal(os.path.join(run_dir, NAME))
+        self._state = scheduler
+        self._running: dict[str, RunningRun] = {}
+        self._ended: deque[EndedRun] = deque(maxlen=MOST_ENDED)
+        self._ends: dict[str, int] = {}
+        self._durations: dict[str, deque[float]] = {}
+        self._workers: tuple[WorkerState, ...] = ()
+        self._published: State | None = None
+        self._next = 0.0
+        self.due: float | None = None  # when to be called again, by the monotonic clock, though nothing may happen
+
+    # What happens to runs
+
+    def started(self, run: Staged, worker: str, host: str, claim: Claim) -> None:
+        """Notes that a run went to a worker."""
+        now = time.time()
+        waited = max(0.0, now - run.since / 1e6)
+        running = RunningRun(run.id, _operation(run.dir), worker, host, now, waited, claim.attempt, claim.asks)
+        self._running[run.id] = running
+        self._note("started", now, running)
+
+    def ended(self, run_id: str, result: Result, used: Mapping[str, float] | None = None) -> None:
+        """Notes how a run, or the attempt to start it, ended."""
+        running = self._running.pop(run_id, None)
+        end = result.end.value
+        self._ends[end] = self._ends.get(end, 0) + 1
+        if running is None:
+            return
+        now = time.time()
+        ran = max(0.0, now - running.since)
+        ended = EndedRun(
+            run_id,
+            running.operation,
+            end,
+            result.exit_code,
+            running.worker,
+            running.host,
+            now,
+            ran,
+            running.waited,
+            running.attempt,
+            running.asks,
+            used or {},
+        )
+        self._ended.append(ended)
+        if end == "completed":
+            self._durations.setdefault(running.operation, deque(maxlen=_REMEMBERED)).append(ran)
+        self._note("ended", now, ended)
+
+    def left(self, run_id: str) -> None:
+        """Notes that a run is no more this scheduler's."""
+        self._running.pop(run_id, None)
+
+    def _note(self, event: str, at: float, value: object) -> None:
+        self._journal.note(event, at, {name: fact for name, fact in as_data(value).items() if name not in ("at",)})
+
+    # The state
+
+    def publish(self, view: View, at_once: bool = False) -> None:
+        """Writes the state if it has changed and the last one is a second old; else `due` says when to come again."""
+        now = time.monotonic()
+        if now < self._next and not at_once:
+            self.due = self._next
+            return
+        self.due = None
+        self._next = now + _PERIOD
+        state = self.state(view)
+        if state.workers != self._workers:
+            self._note_workers(state.workers)
+        if self._published is None or state != replace(self._published, updated=0.0):
+            self._published = replace(state, updated=time.time())
+            self._write(self._published)
+
+    def state(self, view: View) -> State:
+        """Returns what is to be told now."""
+        first = view.waiting.first(MOST_WAITING)[:MOST_WAITING]
+        heads = view.waiting.first(1)
+        whys = {kind_of(run.asks): _why(view.held.get(run.id)) for run in heads}
+        return replace(
+            self._state,
+            phase=view.phase,
+            workers=tuple(_worker_state(worker, self._state) for worker in view.workers),
+            running=tuple(self._running.values()),
+            waiting=len(view.waiting),
+            first=tuple(
+                _waiting_run(
+                    view.waiting[run.id][0], run.asks, _why(view.held.get(run.id)) or whys.get(kind_of(run.asks))
+                )
+                for run in first
+            ),
+            kinds=tuple(WaitingKind(count, dict(kind), whys.get(kind)) for kind, count in view.waiting.kinds().items()),
+            aside=view.waiting.problems(),
+            blocked_by=tuple(view.blocked_by),
+            ends=dict(self._ends),
+            ended=tuple(self._ended),
+            durations={name: statistics.median(seconds) for name, seconds in self._durations.items()},
+        )
+
+    def _note_workers(self, workers: Iterable[WorkerState]) -> None:
+        """Notes which workers there are, where that has changed; what is used of them follows from the runs."""
+        idle = tuple(replace(worker, used_slots=0, used={}) for worker in workers)
+        before = tuple(replace(worker, used_slots=0, used={}) for worker in self._workers)
+        if idle != before:
+            self._journal.note("workers", time.time(), {"workers": as_data(idle)})
+        self._workers = tuple(workers)
+
+    def _write(self, state: State) -> None:
+        draft = self._path.with_suffix(".state-draft")
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_text(json.dumps(as_data(state)))
+            os.replace(draft, self._path)
+
+    def close(self) -> None:
+        """Takes the state away; the events stay."""
+        self._journal.note("stopped", time.time(), {"ends": dict(self._ends)})
+        self._journal.close()
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+
+def scheduler_state(
+    run_id: str, process: ProcessIdentity, run_once: bool = False, dashboard: str | None = None
+) -> State:
+    """Returns the state of a scheduler that has just begun."""
+    return State(run_id, process.host, process.pid, time.time(), run_once=run_once, dashboard=dashboard)
+
+
+@functools.lru_cache(maxsize=10 * MOST_WAITING)
+def _operation(run_dir: str) -> str:
+    return rundir.operation(run_dir)
+
+
+def _host(worker: Worker, scheduler: State) -> str:
+    return getattr(worker, "host", "") or scheduler.host
+
+
+def _worker_state(worker: Worker, scheduler: State) -> WorkerState:
+    used = {name: max(0.0, total - worker.free.get(name, 0.0)) for name, total in worker.total.items()}
+    slots = max(0, worker.slots - worker.free_slots)
+    return WorkerState(worker.name, _host(worker, scheduler), worker.slots, slots, worker.total, used)
+
+
+def _waiting_run(run: Staged, asks: Mapping[str, float], why: Why | None) -> WaitingRun:
+    return WaitingRun(run.id, _operation(run.dir), run.since / 1e6, asks, why)
+
+
+def _why(reason: Reason | None) -> Why | None:
+    return None if reason is None else Why(type(reason).__name__, str(reason), isinstance(reason, IMPOSSIBLE))

@@ -1,0 +1,238 @@
+"""What a scheduler tells others about itself, as a value, and that value as data for a file and back.
+
+Pure. Whoever wants to know what goes on (the command, the page, the progress line) reads this value and no more, so
+its size depends on what runs and on the kinds of what waits, and not on how many wait.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from guild_dask.resources import amount_for_text, format_amount
+
+T = TypeVar("T")
+
+VERSION = 1
+
+# How many waiting runs are named, and how many that ended.
+MOST_WAITING = 100
+MOST_ENDED = 50
+
+
+@dataclass(frozen=True)
+class Why:
+    """Why a run waits: the kind of reason, and the reason in words with numbers."""
+
+    kind: str
+    text: str
+    is_final: bool = False  # no end of a run can remove it
+
+
+@dataclass(frozen=True)
+class WorkerState:
+    """A worker, what it has, and what runs have taken of it."""
+
+    name: str
+    host: str
+    slots: int
+    used_slots: int
+    total: Mapping[str, float] = field(default_factory=dict)
+    used: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RunningRun:
+    """A run on a worker."""
+
+    run: str
+    operation: str
+    worker: str
+    host: str
+    since: float  # seconds since the epoch, as are all times here
+    waited: float
+    attempt: int
+    asks: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WaitingRun:
+    """A run that waits, one of the first."""
+
+    run: str
+    operation: str
+    since: float
+    asks: Mapping[str, float] = field(default_factory=dict)
+    why: Why | None = None
+
+
+@dataclass(frozen=True)
+class WaitingKind:
+    """The runs that ask for the same: how many wait, and why the first of them does."""
+
+    count: int
+    asks: Mapping[str, float] = field(default_factory=dict)
+    why: Why | None = None
+
+
+@dataclass(frozen=True)
+class EndedRun:
+    """A run that ended, one of the last."""
+
+    run: str
+    operation: str
+    end: str
+    exit_code: int | None
+    worker: str
+    host: str
+    at: float
+    ran: float
+    waited: float
+    attempt: int
+    asks: Mapping[str, float] = field(default_factory=dict)
+    used: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class State:
+    """All that a scheduler tells."""
+
+    scheduler: str  # its run id
+    host: str
+    pid: int
+    started: float
+    updated: float = 0.0
+    phase: str = "working"
+    run_once: bool = False
+    dashboard: str | None = None
+    workers: tuple[WorkerState, ...] = ()
+    running: tuple[RunningRun, ...] = ()
+    waiting: int = 0
+    first: tuple[WaitingRun, ...] = ()
+    kinds: tuple[WaitingKind, ...] = ()
+    aside: Mapping[str, str] = field(default_factory=dict)  # staged runs that cannot be started as they are, and why
+    blocked_by: tuple[str, ...] = ()  # runs of others, with wait-for-running
+    ends: Mapping[str, int] = field(default_factory=dict)
+    ended: tuple[EndedRun, ...] = ()
+    durations: Mapping[str, float] = field(default_factory=dict)  # of an operation's runs that completed: the median
+
+    @property
+    def completed(self) -> int:
+        return self.ends.get("completed", 0)
+
+    @property
+    def failed(self) -> int:
+        return sum(self.ends.get(end, 0) for end in ("failed", "could not start", "gone"))
+
+    @property
+    def terminated(self) -> int:
+        return self.ends.get("terminated", 0)
+
+
+# Fields that hold amounts of resources; they are written as typed ("8GB"), so that they can be shown so.
+_AMOUNTS = frozenset(("asks", "total", "used"))
+
+
+def as_data(value: Any, name: str = "") -> Any:
+    """Returns a value of this module as what JSON can hold."""
+    if name in _AMOUNTS:
+        return {key: format_amount(amount) for key, amount in value.items()}
+    if isinstance(value, tuple):
+        return [as_data(each) for each in value]
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "__dataclass_fields__"):
+        return {each.name: as_data(getattr(value, each.name), each.name) for each in fields(value)}
+    return value
+
+
+def state_for_data(data: Any) -> State | None:
+    """Returns the state that as_data() wrote, or None where the data is something else."""
+    try:
+        return State(
+            scheduler=str(data["scheduler"]),
+            host=str(data["host"]),
+            pid=int(data["pid"]),
+            started=float(data["started"]),
+            updated=float(data["updated"]),
+            phase=str(data["phase"]),
+            run_once=bool(data["run_once"]),
+            dashboard=None if data["dashboard"] is None else str(data["dashboard"]),
+            workers=_each(data["workers"], worker_for_data),
+            running=_each(data["running"], _running),
+            waiting=int(data["waiting"]),
+            first=_each(data["first"], _waiting),
+            kinds=_each(data["kinds"], _kind),
+            aside={str(run): str(why) for run, why in data["aside"].items()},
+            blocked_by=tuple(map(str, data["blocked_by"])),
+            ends={str(end): int(count) for end, count in data["ends"].items()},
+            ended=_each(data["ended"], ended_for_data),
+            durations={str(name): float(seconds) for name, seconds in data["durations"].items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+
+
+def _each(data: Sequence[Any], read: Callable[[Any], T]) -> tuple[T, ...]:
+    return tuple(read(each) for each in data)
+
+
+def amounts_for_data(data: Mapping[str, Any]) -> dict[str, float]:
+    """Returns amounts as they were before as_data(); what is none is left out."""
+    read = {str(name): amount_for_text(str(text)) for name, text in data.items()}
+    return {name: amount for name, amount in read.items() if amount is not None}
+
+
+def worker_for_data(data: Any) -> WorkerState:
+    """Returns a worker that as_data() wrote; raises KeyError, TypeError or ValueError for anything else."""
+    return WorkerState(
+        str(data["name"]),
+        str(data["host"]),
+        int(data["slots"]),
+        int(data["used_slots"]),
+        amounts_for_data(data["total"]),
+        amounts_for_data(data["used"]),
+    )
+
+
+def _running(data: Any) -> RunningRun:
+    return RunningRun(
+        run=str(data["run"]),
+        operation=str(data["operation"]),
+        worker=str(data["worker"]),
+        host=str(data["host"]),
+        since=float(data["since"]),
+        waited=float(data["waited"]),
+        attempt=int(data["attempt"]),
+        asks=amounts_for_data(data["asks"]),
+    )
+
+
+def _waiting(data: Any) -> WaitingRun:
+    asks = amounts_for_data(data["asks"])
+    return WaitingRun(str(data["run"]), str(data["operation"]), float(data["since"]), asks, _why(data["why"]))
+
+
+def _kind(data: Any) -> WaitingKind:
+    return WaitingKind(int(data["count"]), amounts_for_data(data["asks"]), _why(data["why"]))
+
+
+def _why(data: Any) -> Why | None:
+    return None if data is None else Why(str(data["kind"]), str(data["text"]), bool(data["is_final"]))
+
+
+def ended_for_data(data: Any) -> EndedRun:
+    """Returns an ended run that as_data() wrote; raises KeyError, TypeError or ValueError for anything else."""
+    return EndedRun(
+        run=str(data["run"]),
+        operation=str(data["operation"]),
+        end=str(data["end"]),
+        exit_code=None if data["exit_code"] is None else int(data["exit_code"]),
+        worker=str(data["worker"]),
+        host=str(data["host"]),
+        at=float(data["at"]),
+        ran=float(data["ran"]),
+        waited=float(data["waited"]),
+        attempt=int(data["attempt"]),
+        asks=amounts_for_data(data["asks"]),
+        used=amounts_for_data(data["used"]),
+    )
