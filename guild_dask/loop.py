@@ -5,13 +5,14 @@ It has one place where it waits, on one queue. What ends the wait: Dask's callba
 directory again).
 """
 
+import functools
 import logging
 import math
 import queue
 import time
 from collections.abc import Mapping
 
-from guild_dask import messages
+from guild_dask import fates, messages
 from guild_dask.events import Event, JobEnded, JobLost, RunStaged, StopAsked
 from guild_dask.flights import Flights, was_staged_again
 from guild_dask.ledger import WAITING
@@ -51,7 +52,8 @@ class Loop:
         self._cluster = flights.cluster
         self._ledger = flights.ledger
         self._publisher = flights.publisher
-        self._waiting = WaitingRuns(self._ledger)
+        find = functools.partial(fates.found, self._home.runs_dir, self._home.claims_folder)
+        self._waiting = WaitingRuns(self._ledger, find)
         self._next_look = 0.0
         self._next_beat = 0.0
         self._pause_until = 0.0  # nothing starts before
@@ -175,7 +177,8 @@ class Loop:
         decided = plan(self._waiting.first(slots + 1), workers, self._ledger.passed)
         self._ledger.passed = decided.passed
         self._tell_held(decided.held)
-        self._may_start_later = any(not isinstance(reason, IMPOSSIBLE) for reason in decided.held.values())
+        could_start = any(not isinstance(reason, IMPOSSIBLE) for reason in decided.held.values())
+        self._may_start_later = could_start or self._waiting.has_hope
         return {run.id: worker for run, worker in decided.starts}
 
     def _tell_held(self, held: Mapping[str, Reason]) -> None:
@@ -236,6 +239,8 @@ class Loop:
 
     def _land(self, run_id: str, exit_code: int) -> None:
         result = self._flights.land(run_id, exit_code)
+        if self._waiting.are_some_behind:
+            self._changed.add(run_id)
         if was_staged_again(result) and not self._stop:
             self._next_look = self._pause_until
             if self._ledger.attempts.get(run_id, 0) >= MOST_STARTS:

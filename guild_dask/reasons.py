@@ -82,3 +82,59 @@ Reason = NotDefined | TooLarge | NoSingleWorker | NoWorker | NoFreeSlot | InUse 
 
 # Reasons that no end of a run can remove: only other workers, or other tags.
 IMPOSSIBLE = (NotDefined, TooLarge, NoSingleWorker)
+
+
+@dataclass(frozen=True)
+class AfterRuns:
+    """The run comes after others, which have not ended."""
+
+    runs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"waiting for runs to finish: {', '.join(self.runs)}"
+
+
+@dataclass(frozen=True)
+class AfterFailed:
+    """The run comes after one that has ended otherwise than it should."""
+
+    run: str
+    how: str
+
+    def __str__(self) -> str:
+        return f"run {self.run}, which it comes after, {self.how}"
+
+
+@dataclass(frozen=True)
+class AfterUnknown:
+    """The run comes after one that is not there."""
+
+    run: str
+
+    def __str__(self) -> str:
+        return f"there is no run {self.run}, which it comes after"
+
+
+@dataclass(frozen=True)
+class AfterAmbiguous:
+    """The run comes after one whose id may be that of several."""
+
+    run: str
+    candidates: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"it comes after run {self.run}, which may be any of {', '.join(self.candidates)}"
+
+
+@dataclass(frozen=True)
+class AfterCycle:
+    """The run comes, by way of others, after itself."""
+
+    runs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"runs wait for each other: {' -> '.join((*self.runs, self.runs[0]))}"
+
+
+# Why a run is not even considered for a start.
+Hold = AfterRuns | AfterFailed | AfterUnknown | AfterAmbiguous | AfterCycle

@@ -40,6 +40,7 @@ class Staged:
     dir: str
     since: int  # when it was staged, in microseconds: runs start in this order
     tags: tuple[str, ...]  # those that are meant for us
+    needs: tuple[str, ...] = ()  # the runs whose files its operation takes, as Guild noted them when it was staged
 
 
 def marker(run_dir: str, name: str) -> str:
@@ -103,7 +104,39 @@ def read_staged(run_dir: str) -> Staged:
     if not isinstance(tags, list):
         raise BrokenRun("attribute 'tags' is not a list")
     ours = tuple(tag for tag in tags if isinstance(tag, str) and tag.startswith(PREFIX))
-    return Staged(os.path.basename(run_dir), run_dir, since, ours)
+    return Staged(os.path.basename(run_dir), run_dir, since, ours, _needs(run_dir))
+
+
+def _needs(run_dir: str) -> tuple[str, ...]:
+    """Returns the runs that the operation's dependencies on other operations are bound to, as far as they say so."""
+    if not _mentions(run_dir, "op", b"operation:"):
+        return ()  # as with most runs, and reading that much YAML takes its time
+    try:
+        op = attribute(run_dir, "op")
+    except BrokenRun:
+        return ()
+    dependencies = op.get("deps") if isinstance(op, dict) else None
+    runs: list[str] = []
+    for dependency in dependencies if isinstance(dependencies, list) else ():
+        if _is_on_operation(dependency):
+            for value in dependency["config"].values():
+                runs += [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, str)]
+    return tuple(runs)
+
+
+def _is_on_operation(dependency: Any) -> bool:
+    if not isinstance(dependency, dict) or not isinstance(dependency.get("config"), dict):
+        return False
+    sources = dependency.get("sources")
+    return isinstance(sources, list) and any(isinstance(source, dict) and "operation" in source for source in sources)
+
+
+def _mentions(run_dir: str, name: str, text: bytes) -> bool:
+    try:
+        with open(_attribute_path(run_dir, name), "rb") as f:
+            return text in f.read(_LONGEST)
+    except OSError:
+        return False
 
 
 def record_end(run_dir: str, exit_status: int) -> None:

@@ -4,30 +4,46 @@ import bisect
 import heapq
 import itertools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from guild_dask import messages
+from guild_dask import dependencies, messages
 from guild_dask.demands import Demands, demands_for_tags
+from guild_dask.dependencies import Found, Links
 from guild_dask.ledger import Ledger
 from guild_dask.listing import Listing
 from guild_dask.plan import Kind, StagedRun, Worker, is_impossible, kind_of, place_for
-from guild_dask.reasons import NotDefined
+from guild_dask.reasons import AfterRuns, Hold, NotDefined, Reason
 from guild_dask.rundir import Staged
 
 log = logging.getLogger("guild")
 
+# How many of the runs that come after others are shown to those who look.
+_MOST_SHOWN = 100
+
 
 class WaitingRuns:
-    """The waiting runs, with those that ask for the same in one line, in the order in which they should start."""
+    """The waiting runs, with those that ask for the same in one line, in the order in which they should start.
 
-    def __init__(self, ledger: Ledger) -> None:
+    A run that comes after others is in no line until they have ended; `find` tells what has become of those.
+    """
+
+    def __init__(self, ledger: Ledger, find: Callable[[Iterable[str]], Mapping[str, Found]]) -> None:
         self._ledger = ledger
+        self._find = find
         self._runs: dict[str, tuple[Staged, Demands]] = {}
         self._lines: dict[Kind, list[tuple[int, str]]] = {}
+        self._links: dict[str, Links] = {}  # of those that come after others
+        self._holds: dict[str, Hold] = {}  # of those of them that are in no line
         self._set_aside: dict[str, Staged] = {}  # cannot be started as they are
         self._to_set_aside: set[str] = set()
         self._problems: dict[str, str] = {}  # of those that are set aside, or to be
         self._broken: dict[str, str] = {}
+        self.has_hope = False  # a run waits for one that goes on, here or elsewhere
+
+    @property
+    def are_some_behind(self) -> bool:
+        """Tells whether the end of a run may be what another one waits for."""
+        return bool(self._links)
 
     @property
     def left(self) -> int:
@@ -47,12 +63,26 @@ class WaitingRuns:
 
     def take(self, run_id: str) -> None:
         """Takes out a run that is waiting no more."""
-        run, demands = self._runs.pop(run_id)
-        kind = kind_of(demands.amounts)
+        if run_id not in self._holds:
+            self._leave_line(run_id)
+        self._holds.pop(run_id, None)
+        self._links.pop(run_id, None)
+        del self._runs[run_id]
+
+    def _join_line(self, run_id: str) -> None:
+        kind, place = self._place(run_id)
+        bisect.insort(self._lines.setdefault(kind, []), place)
+
+    def _leave_line(self, run_id: str) -> None:
+        kind, place = self._place(run_id)
         line = self._lines[kind]
-        del line[bisect.bisect_left(line, (place_for(run.since, demands.priority), run.id))]
+        del line[bisect.bisect_left(line, place)]
         if not line:
             del self._lines[kind]
+
+    def _place(self, run_id: str) -> tuple[Kind, tuple[int, str]]:
+        run, demands = self._runs[run_id]
+        return kind_of(demands.amounts), (place_for(run.since, demands.priority), run_id)
 
     def kinds(self) -> dict[Kind, int]:
         """Returns how many wait of each kind."""
@@ -60,7 +90,8 @@ class WaitingRuns:
 
     def problems(self) -> dict[str, str]:
         """Returns the staged runs that cannot be started as they are, with why."""
-        return {**{run_id: self._problems.get(run_id, "") for run_id in self._set_aside}, **self._broken}
+        held = {run_id: str(hold) for run_id, hold in itertools.islice(self._holds.items(), _MOST_SHOWN)}
+        return {**{run_id: self._problems.get(run_id, "") for run_id in self._set_aside}, **held, **self._broken}
 
     def set_aside(self, run_id: str, problem: str) -> None:
         """Takes out a run that cannot be started as it is; it comes back when it is staged or tagged anew."""
@@ -90,16 +121,30 @@ class WaitingRuns:
                 continue
             if known:
                 self.take(run.id)
-            demands = demands_for_tags(run.tags)
-            self._runs[run.id] = (run, demands)
-            place = place_for(run.since, demands.priority)
-            bisect.insort(self._lines.setdefault(kind_of(demands.amounts), []), (place, run.id))
+            self._take_in(run)
+        self._hold_back()
         kept = self._set_aside.keys() | self._to_set_aside
         self._problems = {run_id: problem for run_id, problem in self._problems.items() if run_id in kept}
         self._ledger.forget_all_but(itertools.chain(self._runs, self._set_aside, listing.broken))
         for run_id, problem in listing.broken.items():
             if self._ledger.is_news(run_id, problem):
                 log.warning("Ignoring staged run %s: %s", run_id, problem)
+
+    def _take_in(self, run: Staged) -> None:
+        demands = demands_for_tags(run.tags)
+        self._runs[run.id] = (run, demands)
+        self._join_line(run.id)
+        if demands.after or run.needs:
+            self._links[run.id] = Links(demands.after, run.needs)
+
+    def _hold_back(self) -> None:
+        """Keeps runs out of their lines as long as they come after others that have not ended as they should."""
+        decided = dependencies.decide(self._links, self._find(_references(self._links.values())))
+        for run_id in self._holds.keys() - decided.holds.keys():
+            self._join_line(run_id)
+        for run_id in decided.holds.keys() - self._holds.keys():
+            self._leave_line(run_id)
+        self._holds, self.has_hope = dict(decided.holds), decided.has_hope
 
     def tell_blocked(self, running: Iterable[str]) -> None:
         """Says once for each waiting run that runs of others hold it back."""
@@ -111,19 +156,32 @@ class WaitingRuns:
     def tell_places(self, workers: Sequence[Worker]) -> None:
         """Says once for each waiting run that it is in the plan, or why it cannot be."""
         reasons = {kind: is_impossible(StagedRun("", dict(kind)), workers) for kind in self._lines}
+        for run_id, hold in self._holds.items():
+            self._tell(run_id, hold)
         for run_id in self._in_order():
-            run, demands = self._runs[run_id]
-            reason = reasons[kind_of(demands.amounts)]
-            if not self._ledger.is_news(run_id, (run.tags, reason)):
-                continue
+            self._tell(run_id, reasons[kind_of(self._runs[run_id][1].amounts)])
+
+    def _tell(self, run_id: str, reason: Reason | Hold | None) -> None:
+        run, demands = self._runs[run_id]
+        before = self._ledger.told.get(run_id)
+        # That a run waits for others is told once, however many of them are left.
+        if not self._ledger.is_news(run_id, (run.tags, AfterRuns if isinstance(reason, AfterRuns) else reason)):
+            return
+        if not isinstance(before, tuple) or before[0] != run.tags:
             for part in demands.unreadable:
                 log.warning("%s", part)
-            if reason is None:
-                log.info("%s", messages.starting(run_id, demands.amounts))
-            elif isinstance(reason, NotDefined):
-                log.info("Ignorning staged run %s (%s)", run_id, reason)
-            else:
-                log.warning("Leaving run %s staged (%s)", run_id, reason)
+        if reason is None:
+            log.info("%s", messages.starting(run_id, demands.amounts))
+        elif isinstance(reason, NotDefined):
+            log.info("Ignorning staged run %s (%s)", run_id, reason)
+        elif isinstance(reason, AfterRuns):
+            log.info("Found staged run %s (%s)", run_id, reason)
+        else:
+            log.warning("Leaving run %s staged (%s)", run_id, reason)
 
     def _in_order(self) -> list[str]:
         return [run_id for _, run_id in heapq.merge(*self._lines.values())]
+
+
+def _references(links: Iterable[Links]) -> Iterable[str]:
+    return itertools.chain.from_iterable(link.references for link in links)

@@ -31,7 +31,7 @@ IMPORTS_BY_NAME = frozenset(("template",))
 # The starter, or the template that it is forked from, is a process of its own.
 LIGHT = frozenset(("command", "environment", "guild_compatibility", "plugin", "starter", "template"))
 
-PURE = frozenset(("demands", "plan", "reasons", "resources", "state"))
+PURE = frozenset(("demands", "dependencies", "plan", "reasons", "resources", "state"))
 PURE_LIBRARY = frozenset(
     (
         "abc",

@@ -30,7 +30,7 @@ bad: {exec: 'false'}
 
 
 def waiting(count: int) -> WaitingRuns:
-    runs = WaitingRuns(Ledger())
+    runs = WaitingRuns(Ledger(), lambda _references: {})
     staged = [Staged(f"run-{number:05}", "/nowhere", number, (_asking(number),)) for number in range(count)]
     runs.update(Listing(tuple(staged), {"bbb": "it is broken"}))
     return runs

@@ -1,0 +1,65 @@
+"""What has become of runs that other runs come after: looked up in the runs directory, as Guild would tell it."""
+
+import itertools
+import os
+import pathlib
+from collections.abc import Iterable, Sequence
+
+import psutil
+
+from guild_dask import claims, rundir
+from guild_dask.dependencies import Fate, Found
+from guild_dask.rundir import BrokenRun
+
+# How many of the runs that an ambiguous id may mean are named.
+_NAMED = 3
+
+
+def found(runs_dir: str, claims_folder: pathlib.Path, references: Iterable[str]) -> dict[str, Found]:
+    """Returns, for each id of a run or beginning of one, the run that it means and what has become of it."""
+    names: list[str] | None = None
+    known = {}
+    for reference in set(references):
+        if _is_run(runs_dir, reference):
+            run_ids: Sequence[str] = (reference,)
+        else:
+            names = _names(runs_dir) if names is None else names
+            matching = (name for name in names if name.startswith(reference) and _is_run(runs_dir, name))
+            run_ids = tuple(itertools.islice(matching, _NAMED))
+        known[reference] = _found(runs_dir, claims_folder, run_ids)
+    return known
+
+
+def _is_run(runs_dir: str, name: str) -> bool:
+    return os.path.basename(name) == name and os.path.isdir(os.path.join(runs_dir, name, ".guild"))
+
+
+def _names(runs_dir: str) -> list[str]:
+    try:
+        return sorted(os.listdir(runs_dir))
+    except OSError:
+        return []
+
+
+def _found(runs_dir: str, claims_folder: pathlib.Path, run_ids: Sequence[str]) -> Found:
+    if len(run_ids) != 1:
+        return Found(Fate.AMBIGUOUS, tuple(run_ids)) if run_ids else Found(Fate.UNKNOWN)
+    # Guild has moments in which a run that starts looks as if it had failed. A claim knows better.
+    if claims.written(claims_folder, run_ids[0]):
+        return Found(Fate.GOES_ON, tuple(run_ids))
+    return Found(_fate(os.path.join(runs_dir, run_ids[0])), tuple(run_ids))
+
+
+def _fate(run_dir: str) -> Fate:
+    if rundir.has(run_dir, "LOCK.remote") or rundir.has(run_dir, "PENDING"):
+        return Fate.GOES_ON
+    if rundir.has(run_dir, "STAGED"):
+        return Fate.STAGED
+    try:
+        status = rundir.attribute(run_dir, "exit_status")
+    except BrokenRun:
+        return Fate.FAILED
+    if isinstance(status, int):
+        return Fate.COMPLETED if status == 0 else Fate.TERMINATED if status < 0 else Fate.FAILED
+    pid = rundir.locked_by(run_dir)
+    return Fate.GOES_ON if pid is not None and psutil.pid_exists(pid) else Fate.FAILED
