@@ -44,7 +44,10 @@ setup(
         "jobqueue": JOBQUEUE,
         "test": ["pytest>=8", "hypothesis>=6.100"],
     },
-    entry_points={"guild.plugins": ["guild_dask = guild_dask.plugin:DaskSchedulerPlugin"]},
+    entry_points={
+        "guild.plugins": ["guild_dask = guild_dask.plugin:DaskSchedulerPlugin"],
+        "console_scripts": ["guild-dask = guild_dask.commands.main:main"],
+    },
     classifiers=[
         "Environment :: Console",
         "Intended Audience :: Science/Research",

@@ -94,6 +94,14 @@ def _attribute_path(run_dir: str, name: str) -> str:
     return os.path.join(run_dir, ".guild", "attrs", name)
 
 
+def write_tags(run_dir: str, tags: list[str]) -> None:
+    """Gives the run these tags and no others, as `guild tag` does; a reader sees the old ones or the new ones."""
+    path = pathlib.Path(_attribute_path(run_dir, "tags"))
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(yaml.safe_dump(tags, default_flow_style=False), encoding="utf-8")
+    os.replace(draft, path)
+
+
 def read_staged(run_dir: str) -> Staged:
     """Returns what matters of a staged run; raises BrokenRun if its directory is not a whole one."""
     _opref(run_dir)

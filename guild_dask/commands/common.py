@@ -1,0 +1,111 @@
+"""What the commands share: where the Guild home is, how a run is named, and how tables and JSON are printed."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from guild_dask import runs, runviews, shown
+from guild_dask.runviews import NoSuchRun, RunView
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Without a terminal, or with a very wide one, lines have this many letters at most.
+WIDTH = 80
+_WIDEST = 140
+
+
+def home() -> str:
+    """Returns the Guild home that the user means; ends the command where that is no folder."""
+    given = click.get_current_context().find_root().obj
+    path = str(given or runs.guild_home())
+    if not os.path.isdir(path):
+        fail(f"there is no Guild home at {path}; set GUILD_HOME, or give another with --guild-home")
+    return path
+
+
+def runs_dir() -> str:
+    """Returns where the runs are."""
+    return os.path.join(home(), "runs")
+
+
+def run_for(text: str) -> RunView:
+    """Returns the run that the user means; ends the command where there is none."""
+    try:
+        return runviews.find(runs_dir(), text)
+    except NoSuchRun as e:
+        fail(str(e))
+
+
+def fail(text: str) -> NoReturn:
+    """Ends the command with an error."""
+    raise click.ClickException(text)
+
+
+def json_option(function: F) -> F:
+    """Gives a command the option --json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(function)
+
+
+def run_argument(**options: Any) -> Callable[[F], F]:
+    """Gives a command the argument RUN, which the shell can complete."""
+    return click.argument(
+        "run", metavar="RUN" if options.get("nargs") != -1 else "RUN...", shell_complete=_ids, **options
+    )
+
+
+def _ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    path = os.path.join(str(ctx.find_root().params.get("guild_home") or runs.guild_home()), "runs")
+    names = sorted(name for name in os.listdir(path) if name.startswith(incomplete)) if os.path.isdir(path) else []
+    return [CompletionItem(name, help=_help(os.path.join(path, name))) for name in names[:100]]
+
+
+def _help(run_dir: str) -> str:
+    found = runviews.view(run_dir)
+    return f"{found.operation} {found.status}"
+
+
+def print_json(data: Any) -> None:
+    """Prints data as JSON."""
+    click.echo(json.dumps(data, indent=2))
+
+
+def width() -> int:
+    """Returns how many letters a line may have."""
+    return min(shutil.get_terminal_size((WIDTH, 24)).columns, _WIDEST) if sys.stdout.isatty() else WIDTH
+
+
+def is_coloured() -> bool:
+    """Tells whether a person sees what is printed, and wants colours."""
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+
+def heading(text: str) -> str:
+    """Returns a heading."""
+    return click.style(text, bold=True)
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], wide: int, last: str = "", most: int | None = None
+) -> list[str]:
+    """Returns the lines of a table that is no wider than `most`; the column number `wide` is cut to make it fit.
+
+    A style for the last column can be given: a colour's name.
+    """
+    cells = [list(columns), *([shown.one_line(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[number]) for row in cells) for number in range(len(columns))]
+    spare = (most or width()) - 2 * (len(columns) - 1) - sum(widths)
+    widths[wide] = max(min(8, widths[wide]), widths[wide] + min(0, spare))
+    lines = []
+    for number, row in enumerate(cells):
+        texts = [shown.cut(cell, size).ljust(size) for cell, size in zip(row, widths, strict=True)]
+        if last and number:
+            texts[-1] = click.style(texts[-1].rstrip(), fg=last)
+        line = "  ".join(texts).rstrip()
+        lines.append(click.style(line, dim=True) if not number else line)
+    return lines

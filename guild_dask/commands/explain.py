@@ -1,0 +1,112 @@
+"""`guild-dask explain`: why a run waits, and what would make it start."""
+
+import textwrap
+import time
+from typing import Any
+
+import click
+
+from guild_dask import explanation, rundir, schedulers, shown
+from guild_dask.commands import common
+from guild_dask.demands import PREFIX, Demands, demands_for_tags
+from guild_dask.explanation import Explanation
+from guild_dask.listing import RunsDirectory
+from guild_dask.plan import place_for
+from guild_dask.problems import HomeUnavailable
+from guild_dask.runviews import RunView
+from guild_dask.state import State
+
+
+@click.command("explain")
+@common.run_argument()
+@common.json_option
+def command(run: str, as_json: bool) -> None:
+    """Say why RUN waits, and what would make it start.
+
+    It works with no scheduler alive, too, and for runs that run or have ended it says where.
+    """
+    found = common.run_for(run)
+    demands = demands_for_tags(tuple(tag for tag in found.tags if tag.startswith(PREFIX)))
+    explained = _explanations(found, demands) if found.status == "staged" else []
+    if as_json:
+        common.print_json(_data(found, demands, explained))
+        return
+    name = shown.one_line(f"{found.operation} {found.label}".strip())
+    click.echo(f"Run {found.id} ({name}) is {found.status}." if name else f"Run {found.id} is {found.status}.")
+    for text in _texts(found, demands, explained):
+        click.echo(textwrap.fill(shown.one_line(text), common.width(), break_on_hyphens=False, break_long_words=False))
+
+
+def _explanations(run: RunView, demands: Demands) -> list[Explanation]:
+    states = [each.state for each in schedulers.alive(common.home()) if each.state]
+    if not states:
+        return [explanation.without_scheduler(demands.amounts)]
+    now = time.time()
+    return [explanation.with_scheduler(run.id, demands.amounts, state, _place(run, state), now) for state in states]
+
+
+def _place(run: RunView, state: State) -> int | None:
+    """Returns the run's place in the queue: as the scheduler tells it or, further back, from all staged runs."""
+    for place, waiting in enumerate(state.first, start=1):
+        if waiting.run == run.id:
+            return place
+    if state.waiting <= len(state.first):
+        return None
+    try:
+        staged = RunsDirectory(common.runs_dir()).look().staged
+    except HomeUnavailable:
+        return None
+    order = sorted((place_for(each.since, demands_for_tags(each.tags).priority), each.id) for each in staged)
+    return next((place for place, (_, run_id) in enumerate(order, start=1) if run_id == run.id), None)
+
+
+def _texts(run: RunView, demands: Demands, explained: list[Explanation]) -> list[str]:
+    texts = [str(part) for part in demands.unreadable]
+    if run.status == "staged":
+        # With several schedulers, one that can start it is what counts.
+        able = [each for each in explained if each.can_start]
+        return texts + [str(each) for each in able or explained]
+    return texts + _where(run)
+
+
+def _where(run: RunView) -> list[str]:
+    for scheduler in schedulers.alive(common.home()):
+        for running in scheduler.state.running if scheduler.state else ():
+            if running.run == run.id:
+                ago = shown.duration(time.time() - running.since)
+                return [f"Scheduler {shown.short(scheduler.id)} runs it on worker {running.worker}, for {ago}."]
+    facts = _attribute(run)
+    if isinstance(facts, dict) and facts.get("worker"):
+        return [f"It ran on worker {facts['worker']} of {facts.get('host', 'an unknown host')}."]
+    if run.status == "pending":
+        return ["Somebody is starting it, or died while doing so: a scheduler stages it again in the latter case."]
+    return ["It does not wait for a scheduler."]
+
+
+def _attribute(run: RunView) -> Any:
+    try:
+        return rundir.attribute(run.dir, "dask")
+    except rundir.BrokenRun:
+        return None
+
+
+def _data(run: RunView, demands: Demands, explained: list[Explanation]) -> dict[str, Any]:
+    return {
+        "run": run.id,
+        "status": run.status,
+        "operation": run.operation,
+        "label": run.label,
+        "asks": {name: float(amount) for name, amount in demands.amounts.items()},
+        "unreadable": [str(part) for part in demands.unreadable],
+        "explanations": [
+            {
+                "why": each.why,
+                "remedy": each.remedy,
+                "can_start": each.can_start,
+                "place": each.place,
+                "starts_in": each.starts_in,
+            }
+            for each in explained
+        ],
+        "texts": _texts(run, demands, explained),
+    }

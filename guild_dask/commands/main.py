@@ -1,0 +1,89 @@
+"""`guild-dask`, with each of its commands loaded only when it is used."""
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from guild_dask import __version__
+
+
+def _status() -> click.Command:
+    from guild_dask.commands.status import command
+
+    return command
+
+
+def _explain() -> click.Command:
+    from guild_dask.commands.explain import command
+
+    return command
+
+
+def _stop() -> click.Command:
+    from guild_dask.commands.stop import command
+
+    return command
+
+
+def _priority() -> click.Command:
+    from guild_dask.commands.priority import command
+
+    return command
+
+
+def _completion() -> click.Command:
+    from guild_dask.commands.completion import command
+
+    return command
+
+
+# Each command, and what `guild-dask --help` says of it. They are loaded only when they are used: a glance at the status
+# must not wait for what draws a report.
+_COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
+    "status": (_status, "Show schedulers, workers, and runs that run, wait or have ended."),
+    "explain": (_explain, "Say why a run waits, and what would make it start."),
+    "stop": (_stop, "Stop runs that a scheduler has started."),
+    "priority": (_priority, "Let a waiting run start before others."),
+    "completion": (_completion, "Print what makes your shell complete these commands."),
+}
+
+
+class _Commands(click.Group):
+    """The commands, by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return _COMMANDS[cmd_name][0]() if cmd_name in _COMMANDS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the commands without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, Any]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(_COMMANDS)}"
+            ctx.fail(f"there is no command {args[0]!r}; {hint}")
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="guild-dask")
+@click.option("-H", "--guild-home", metavar="PATH", help="The Guild home to look at. [default: the one of `guild`]")
+@click.pass_context
+def main(ctx: click.Context, guild_home: str | None) -> None:
+    """See what Dask schedulers for Guild runs do, and steer them.
+
+    A scheduler is started with `guild run dask:scheduler`. RUN is the id of a run, or the first letters of it.
+    """
+    ctx.obj = guild_home
+
+
+if __name__ == "__main__":
+    main()

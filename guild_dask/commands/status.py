@@ -1,0 +1,236 @@
+"""`guild-dask status`: schedulers, their workers, and runs that run, wait or have ended."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from guild_dask import estimate, runviews, schedulers, shown
+from guild_dask.commands import common
+from guild_dask.resources import format_amounts
+from guild_dask.schedulers import Scheduler
+from guild_dask.state import State, as_data
+
+# How many runs a section shows unless all are asked for.
+_SHOWN = 10
+
+# Seconds between two pictures of --watch, and without a word from a scheduler on another host until that is said.
+_PERIOD = 2.0
+_SILENT = 90.0
+
+
+@click.command("status")
+@click.option("-w", "--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
+@click.option("-a", "--all", "show_all", is_flag=True, help="Show all runs that are known, not only the first few.")
+@common.json_option
+def command(watch: bool, show_all: bool, as_json: bool) -> None:
+    """Show schedulers, workers, and runs that run, wait or have ended.
+
+    RUNS and the resources of a worker are what is used of what there is. STARTS is an estimate, from how long runs of
+    the same operation took before.
+    """
+    home = common.home()
+    if as_json:
+        common.print_json(status_data(home, time.time()))
+    elif watch:
+        _watch(home, show_all)
+    else:
+        _print("\n".join(status_lines(home, time.time(), None if show_all else _SHOWN)))
+
+
+def _print(text: str) -> None:
+    click.echo(text, color=common.is_coloured())
+
+
+def _watch(home: str, show_all: bool) -> None:
+    """Prints the status again and again; on a terminal each picture takes the place of the last."""
+    is_terminal = sys.stdout.isatty()
+    stop = threading.Event()
+    try:
+        while True:
+            lines = status_lines(home, time.time(), None if show_all else _SHOWN)
+            if is_terminal:
+                height = os.get_terminal_size().lines
+                # To the top, each line up to its end, and then what is left of the last picture.
+                text = "\n".join(f"{line}\x1b[K" for line in lines[: height - 1])
+                click.echo(f"\x1b[H{text}\x1b[J" if stop.is_set() else f"\x1b[H\x1b[?25l{text}\n\x1b[J", nl=False)
+                sys.stdout.flush()
+            else:
+                _print("\n".join([*lines, ""]))
+            stop.wait(_PERIOD)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        if is_terminal:
+            click.echo("\x1b[?25h", nl=False)
+
+
+def status_data(home: str, now: float) -> dict[str, Any]:
+    """Returns the status for scripts."""
+    alive = schedulers.alive(home)
+    data: dict[str, Any] = {"guild_home": home, "schedulers": [_scheduler_data(each, now) for each in alive]}
+    if not alive:
+        data["staged"] = len(runviews.staged(os.path.join(home, "runs")))
+    return data
+
+
+def _scheduler_data(scheduler: Scheduler, now: float) -> dict[str, Any]:
+    state = scheduler.state
+    data: dict[str, Any] = {"scheduler": scheduler.id, "host": scheduler.process.host, "pid": scheduler.process.pid}
+    if state:
+        data |= as_data(state)
+        data["seconds_left"] = estimate.seconds_left(state, now)
+        for place, seconds in enumerate(estimate.seconds_until_starts(state, now)):
+            data["first"][place] |= {"place": place + 1, "starts_in": seconds}
+    return data
+
+
+def status_lines(home: str, now: float, most: int | None) -> list[str]:
+    """Returns the lines of the status, with no more than so many runs in each section."""
+    alive = schedulers.alive(home)
+    lines: list[str] = []
+    for scheduler in alive:
+        lines += [""] if lines else []
+        lines += _scheduler_lines(scheduler, home, now, most)
+    if not alive:
+        count = len(runviews.staged(os.path.join(home, "runs")))
+        lines.append(f"No scheduler is at work on {home}.")
+        lines.append(f"{count} run(s) are staged{_start_one(count)}.")
+    return lines
+
+
+def _start_one(count: int) -> str:
+    return ", and wait for one: start it with 'guild run dask:scheduler'" if count else ""
+
+
+def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | None) -> list[str]:
+    state = scheduler.state
+    where = f"on {scheduler.process.host} (pid {scheduler.process.pid})"
+    if state is None:
+        return [common.heading(f"Scheduler {shown.short(scheduler.id)} {where}"), "It has just begun."]
+    title = f"Scheduler {shown.short(scheduler.id)} {where}, for {shown.duration(now - state.started)}"
+    lines = [common.heading(title), _counts(state, now)]
+    if scheduler.silent > _SILENT:
+        lines.append(click.style(f"It was last heard of {shown.duration(scheduler.silent)} ago.", fg="yellow"))
+    if state.phase != "working":
+        lines.append(click.style(f"It is {state.phase}.", fg="yellow"))
+    if state.dashboard:
+        lines.append(f"Dashboard: {state.dashboard}")
+    lines += ["", *_worker_lines(state)]
+    runs_dir = os.path.join(home, "runs")
+    for section in (
+        _running_lines(state, runs_dir, now, most),
+        _waiting_lines(state, runs_dir, now, most),
+        _aside_lines(state, runs_dir, most),
+        _failed_lines(state, runs_dir, now, most),
+    ):
+        lines += ["", *section] if section else []
+    return lines
+
+
+def _counts(state: State, now: float) -> str:
+    parts = [f"{len(state.running)} running", f"{state.waiting} waiting"]
+    parts.append(click.style(f"{state.completed} completed", fg="green" if state.completed else None))
+    parts.append(click.style(f"{state.failed} failed", fg="red" if state.failed else None))
+    if state.terminated:
+        parts.append(f"{state.terminated} terminated")
+    left = estimate.seconds_left(state, now)
+    return ", ".join(parts) + ("" if left is None else f"; all done {shown.about(left, 'in ')}")
+
+
+def _worker_lines(state: State) -> list[str]:
+    if not state.workers:
+        return ["There is no worker yet."]
+    several = len({worker.host for worker in state.workers}) > 1
+    rows = [
+        (
+            worker.name,
+            *((worker.host,) if several else ()),
+            f"{worker.used_slots}/{worker.slots}",
+            shown.amount_shares(worker.used, worker.total) or "-",
+        )
+        for worker in state.workers
+    ]
+    return common.table(["WORKER", *(["HOST"] if several else []), "RUNS", "RESOURCES"], rows, wide=-1)
+
+
+def _name(runs_dir: str, run_id: str) -> str:
+    return runviews.view(os.path.join(runs_dir, run_id)).name
+
+
+def _running_lines(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
+    if not state.running:
+        return []
+    rows = [
+        (
+            shown.short(run.run),
+            _name(runs_dir, run.run),
+            format_amounts(run.asks) or "-",
+            run.worker,
+            shown.duration(now - run.since),
+        )
+        for run in state.running[:most]
+    ]
+    lines = common.table(["RUNNING", "OPERATION", "ASKS", "WORKER", "FOR"], rows, wide=1, last="green")
+    return lines + _more(len(state.running), most)
+
+
+def _waiting_lines(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
+    if not state.waiting:
+        return []
+    starts = estimate.seconds_until_starts(state, now)
+    blocked = f"waits for {len(state.blocked_by)} other run(s) to end" if state.blocked_by else ""
+    rows = [
+        (
+            shown.short(run.run),
+            str(place + 1),
+            _name(runs_dir, run.run),
+            blocked or (run.why.text if run.why else "its turn comes next"),
+            "never" if run.why and run.why.is_final else shown.about(starts[place]),
+        )
+        for place, run in enumerate(state.first[:most])
+    ]
+    return _two_wide(["WAITING", "PLACE", "OPERATION", "WHY", "STARTS"], rows) + _more(state.waiting, most)
+
+
+def _two_wide(columns: list[str], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Returns a table in which the operation gives way to the reason, down to a few letters, and then the reason."""
+    reason = max(len(row[3]) for row in rows)
+    room = common.width() - 12 - sum(max(len(columns[n]), *(len(row[n]) for row in rows)) for n in (0, 1, 4))
+    name = max(12, room - reason)
+    return common.table(columns, [(*row[:2], shown.cut(row[2], name), *row[3:]) for row in rows], wide=3)
+
+
+def _aside_lines(state: State, runs_dir: str, most: int | None) -> list[str]:
+    rows = [
+        (shown.short(run), runviews.view(os.path.join(runs_dir, run)).operation or "-", why)
+        for run, why in list(state.aside.items())[:most]
+    ]
+    if not rows:
+        return []
+    return common.table(["SET ASIDE", "OPERATION", "WHY"], rows, wide=2) + _more(len(state.aside), most)
+
+
+def _failed_lines(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
+    failed = [run for run in reversed(state.ended) if run.end in ("failed", "could not start", "gone")]
+    if not failed:
+        return []
+    rows = [
+        (
+            shown.short(run.run),
+            _name(runs_dir, run.run),
+            run.worker,
+            f"{shown.duration(now - run.at)} ago",
+            run.end if run.exit_code is None else f"{run.end} (exit {run.exit_code})",
+        )
+        for run in failed[:most]
+    ]
+    return common.table(["FAILED", "OPERATION", "WORKER", "WHEN", "HOW"], rows, wide=1, last="red")
+
+
+def _more(count: int, most: int | None) -> list[str]:
+    return [f"... and {count - most} more"] if most is not None and count > most else []

@@ -1,0 +1,83 @@
+"""When a waiting run may start, and when all may be done. Pure: a state and a time in, seconds out.
+
+The work ahead of a run is how long each run before it takes, times what it asks for. Divided by what all workers have,
+this says how long that work keeps them busy. It is a guess: runs do not pack perfectly, and the next run of an
+operation may take longer than the last.
+"""
+
+import statistics
+from collections.abc import Iterable, Mapping
+
+from guild_dask.state import RunningRun, State, WorkerState
+
+# The name under which worker slots are counted beside the resources; no resource can be called so.
+_SLOT = ""
+
+# What is left of a run that has taken longer than it should, as a share of what it should have taken.
+_OVERTIME = 0.1
+
+
+def seconds_until_starts(state: State, now: float) -> list[float | None]:
+    """Returns for each of the first waiting runs when it may start; None where nothing can be said."""
+    usual = _usual(state)
+    if usual is None or state.blocked_by or state.phase != "working":
+        return [None] * len(state.first)
+    capacity = _capacity(state.workers)
+    work = _running_work(state.running, state.durations, usual, now)
+    starts: list[float | None] = []
+    for run in state.first:
+        if run.why and run.why.is_final:
+            starts.append(None)
+            continue
+        names = [_SLOT, *run.asks]
+        starts.append(max((work.get(name, 0.0) / capacity[name] for name in names if capacity.get(name)), default=None))
+        _add(work, run.asks, state.durations.get(run.operation, usual))
+    return starts
+
+
+def seconds_left(state: State, now: float) -> float | None:
+    """Returns when all that can run may be done; None where nothing can be said."""
+    usual = _usual(state)
+    if usual is None or not (state.running or state.waiting):
+        return None
+    capacity = _capacity(state.workers)
+    work = _running_work(state.running, state.durations, usual, now)
+    durations = [_remaining(run, state.durations.get(run.operation, usual), now) for run in state.running]
+    for kind in state.kinds:
+        if not (kind.why and kind.why.is_final):
+            _add(work, kind.asks, usual * kind.count)
+            durations.append(usual)
+    return max([*durations, *(work[name] / capacity[name] for name in work if capacity.get(name))], default=None)
+
+
+def _usual(state: State) -> float | None:
+    """Returns how long a run takes of which nothing is known but that it is run here."""
+    return statistics.median(state.durations.values()) if state.durations else None
+
+
+def _capacity(workers: Iterable[WorkerState]) -> dict[str, float]:
+    capacity: dict[str, float] = {}
+    for worker in workers:
+        capacity[_SLOT] = capacity.get(_SLOT, 0.0) + worker.slots
+        for name, total in worker.total.items():
+            capacity[name] = capacity.get(name, 0.0) + total
+    return capacity
+
+
+def _running_work(
+    running: Iterable[RunningRun], durations: Mapping[str, float], usual: float, now: float
+) -> dict[str, float]:
+    work: dict[str, float] = {}
+    for run in running:
+        _add(work, run.asks, _remaining(run, durations.get(run.operation, usual), now))
+    return work
+
+
+def _remaining(run: RunningRun, takes: float, now: float) -> float:
+    return max(takes - (now - run.since), takes * _OVERTIME)
+
+
+def _add(work: dict[str, float], asks: Mapping[str, float], seconds: float) -> None:
+    work[_SLOT] = work.get(_SLOT, 0.0) + seconds
+    for name, amount in asks.items():
+        work[name] = work.get(name, 0.0) + amount * seconds

@@ -1,0 +1,130 @@
+"""Why a run waits, in sentences with numbers, and what would make it start. Pure."""
+
+import itertools
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from guild_dask import estimate
+from guild_dask.plan import kind_of
+from guild_dask.resources import format_amounts
+from guild_dask.shown import about, duration, short
+from guild_dask.state import RunningRun, State, Why
+
+# How many runs a sentence names.
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Sentences about one run with one scheduler."""
+
+    why: str
+    remedy: str
+    can_start: bool  # without another scheduler, or other tags
+    place: int | None = None
+    starts_in: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.why} {self.remedy}".strip()
+
+
+def without_scheduler(asks: Mapping[str, float]) -> Explanation:
+    """Returns why a staged run waits where no scheduler is at work."""
+    return Explanation(
+        "It waits for a scheduler, and none is at work on this Guild home.",
+        f"Start one: {_scheduler_command(asks)}",
+        can_start=False,
+    )
+
+
+def with_scheduler(run: str, asks: Mapping[str, float], state: State, place: int | None, now: float) -> Explanation:
+    """Returns why a staged run waits while a scheduler is at work; the place is its place in the queue, if known."""
+    who = f"scheduler {short(state.scheduler)}"
+    if run in state.aside:
+        remedy = "The scheduler tries again when the run is staged or tagged anew."
+        return Explanation(f"The {who} has set it aside: {state.aside[run]}.", remedy, can_start=False)
+    if state.phase != "working":
+        return Explanation(f"The {who} is {state.phase}, and starts nothing.", _after(state.phase), can_start=False)
+    why = _why(run, asks, state)
+    if why and why.is_final:
+        return Explanation(f"It can never start with the {who}: it {why.text}.", _other(why, asks), can_start=False)
+    starts = dict(zip((each.run for each in state.first), estimate.seconds_until_starts(state, now), strict=True)).get(
+        run
+    )
+    ahead = _ahead(run, state, place)
+    guess = "" if starts is None else f" By how long runs took so far, that is {about(starts, 'in ')}."
+    if state.blocked_by:
+        others = _named([short(each) for each in state.blocked_by])
+        text = f"It waits, as all runs do with wait-for-running, for other runs to end: {others}."
+        return Explanation(text + ahead, "", True, place, None)
+    if why is None:
+        return Explanation(
+            f"The {who} has not looked at it yet.{ahead}", "It does so within seconds.", True, place, starts
+        )
+    return Explanation(f"It {why.text}.{ahead}", _what_ends(why, asks, state, now) + guess, True, place, starts)
+
+
+def _ahead(run: str, state: State, place: int | None) -> str:
+    if place is None:
+        return ""
+    before = itertools.takewhile(lambda each: each.run != run, state.first)
+    count = place - 1 - sum(1 for each in before if each.why and each.why.is_final)
+    return f" {count} run(s) are ahead of it." if count > 0 else " It is next."
+
+
+def _why(run: str, asks: Mapping[str, float], state: State) -> Why | None:
+    for waiting in state.first:
+        if waiting.run == run:
+            return waiting.why
+    kind = kind_of(asks)
+    return next((each.why for each in state.kinds if kind_of(each.asks) == kind), None)
+
+
+def _after(phase: str) -> str:
+    if phase == "stopping":
+        return "The run stays staged: start another scheduler with 'guild run dask:scheduler'."
+    if phase == "paused":
+        return "It goes on with 'guild-dask resume'."
+    return "The run stays staged."
+
+
+def _other(why: Why, asks: Mapping[str, float]) -> str:
+    """Returns what would have to be changed for a run that cannot start."""
+    if why.kind in ("NotDefined", "TooLarge", "NoSingleWorker"):
+        return (
+            f"Change its tags ('guild tag --help'), or start a scheduler that has what it asks for: "
+            f"{_scheduler_command(asks)}"
+        )
+    return ""
+
+
+def _scheduler_command(asks: Mapping[str, float]) -> str:
+    return f"guild run dask:scheduler {_resources(asks)}".strip()
+
+
+def _resources(asks: Mapping[str, float]) -> str:
+    amounts = {name: amount for name, amount in asks.items() if amount > 0}
+    return f"resources={shlex.quote(format_amounts(amounts))}" if amounts else ""
+
+
+def _what_ends(why: Why, asks: Mapping[str, float], state: State, now: float) -> str:
+    """Returns which ends of runs would let it start."""
+    users = [run for run in state.running if any(run.asks.get(name, 0.0) > 0 for name in asks)]
+    if why.kind == "InUse" and users:
+        return f"What it asks for is used by {_runs(users, now)}; it starts when enough of that is free."
+    if why.kind == "NoFreeSlot" and state.running:
+        return f"It starts when its turn has come and one of these has ended: {_runs(list(state.running), now)}."
+    if why.kind == "NoWorker":
+        return "It starts when a worker has joined."
+    return ""
+
+
+def _runs(runs: list[RunningRun], now: float) -> str:
+    longest = sorted(runs, key=lambda run: run.since)
+    return _named([f"{short(run.run)} (for {duration(now - run.since)})" for run in longest])
+
+
+def _named(texts: list[str]) -> str:
+    more = [f"{len(texts) - _NAMED} more"] if len(texts) > _NAMED else []
+    return ", ".join([*texts[:_NAMED], *more])

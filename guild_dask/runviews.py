@@ -1,0 +1,115 @@
+"""Runs as people are shown them, read from their directories without loading more of Guild than needed."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from guild_dask import rundir
+from guild_dask.demands import PREFIX
+from guild_dask.rundir import BrokenRun
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run: what it is of, and how it stands."""
+
+    id: str
+    dir: str
+    status: str
+    operation: str
+    label: str
+    tags: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Returns what the run is of, with its label; what the label says of tags for us is shown elsewhere."""
+        label = self.label
+        for tag in self.tags:
+            if tag.startswith(PREFIX):
+                label = label.replace(tag, "", 1)
+        return " ".join(f"{self.operation} {label}".split())
+
+
+class NoSuchRun(Exception):
+    """No run, or more than one, is meant; the text is for the user."""
+
+
+def view(run_dir: str) -> RunView:
+    """Returns a run; what cannot be read of it is empty."""
+    return RunView(
+        os.path.basename(run_dir),
+        run_dir,
+        status(run_dir),
+        rundir.operation(run_dir),
+        str(_attribute(run_dir, "label") or ""),
+        tags(run_dir),
+    )
+
+
+def tags(run_dir: str) -> tuple[str, ...]:
+    """Returns the run's tags."""
+    found = _attribute(run_dir, "tags")
+    return tuple(str(tag) for tag in found) if isinstance(found, list) else ()
+
+
+def flags(run_dir: str) -> dict[str, Any]:
+    """Returns the run's flags."""
+    found = _attribute(run_dir, "flags")
+    return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _attribute(run_dir: str, name: str) -> Any:
+    try:
+        return rundir.attribute(run_dir, name)
+    except BrokenRun:
+        return None
+
+
+def status(run_dir: str) -> str:
+    """Returns the run's status, as Guild tells it."""
+    for marker, name in (("LOCK.remote", "running"), ("PENDING", "pending"), ("STAGED", "staged")):
+        if rundir.has(run_dir, marker):
+            return name
+    code = _attribute(run_dir, "exit_status")
+    if isinstance(code, int):
+        return "completed" if code == 0 else "terminated" if code < 0 else "error"
+    pid = rundir.locked_by(run_dir)
+    return "running" if pid is not None and psutil.pid_exists(pid) else "error"
+
+
+def find(runs_dir: str, text: str) -> RunView:
+    """Returns the run that has that id or begins with it; raises NoSuchRun."""
+    if text and os.path.isdir(os.path.join(runs_dir, text)) and os.sep not in text and text not in (".", ".."):
+        return view(os.path.join(runs_dir, text))
+    names = sorted(name for name in _names(runs_dir) if text and name.startswith(text))
+    if not names:
+        raise NoSuchRun(
+            f"there is no run {text!r}; 'guild runs' shows ids of runs, and the first letters of one will do"
+        )
+    if len(names) > 1:
+        several = ", ".join(name[:8] if len({name[:8] for name in names}) == len(names) else name for name in names[:5])
+        raise NoSuchRun(f"{len(names)} runs begin with {text!r} ({several}...); give more letters of the id")
+    return view(os.path.join(runs_dir, names[0]))
+
+
+def _names(runs_dir: str) -> Iterator[str]:
+    try:
+        yield from os.listdir(runs_dir)
+    except OSError:
+        return
+
+
+def staged(runs_dir: str) -> list[str]:
+    """Returns the directories of all staged runs."""
+    folders = (os.path.join(runs_dir, name) for name in _names(runs_dir))
+    return [folder for folder in folders if _is_staged(folder)]
+
+
+def _is_staged(run_dir: str) -> bool:
+    try:
+        return rundir.is_staged(run_dir)
+    except OSError:
+        return False

@@ -1,0 +1,77 @@
+"""Times, amounts and texts as people read them. Pure."""
+
+import math
+import re
+from collections.abc import Mapping
+
+from guild_dask.resources import Amount, format_amount
+
+_UNIT = re.compile(r"[a-z]+$", re.IGNORECASE)
+_FACTORS = {letter: power for power, letter in enumerate("kmgtp", start=1)}
+
+
+def duration(seconds: float) -> str:
+    """Returns a time span in one or two units: `42 s`, `3 min`, `2 h 05 min`, `3 d 4 h`."""
+    whole = max(0, round(seconds))
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 3 * 3600:
+        hours, minutes = divmod(round(whole / 60), 60)
+        return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
+    if whole < 48 * 3600:
+        hours, minutes = divmod(round(whole / 60), 60)
+        return f"{hours} h {minutes:02} min"
+    days, hours = divmod(round(whole / 3600), 24)
+    return f"{days} d {hours} h"
+
+
+def about(seconds: float | None, before: str = "") -> str:
+    """Returns an estimate, no more exact than it can be; a dash where there is none."""
+    if seconds is None or not math.isfinite(seconds):
+        return "-"
+    return "soon" if seconds < 5 else f"{before}~{duration(seconds)}"
+
+
+def share(used: float, total: float) -> str:
+    """Returns how much of a total is used, in the unit of the total: `16/64GB`."""
+    match = _UNIT.search(total.text) if isinstance(total, Amount) else None
+    factor = _factor(match.group()) if match else 1
+    return f"{format_amount(_rounded(used / factor))}/{format_amount(total)}"
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}") if abs(value) < 1e4 else round(value)
+
+
+def _factor(unit: str) -> int:
+    power = _FACTORS.get(unit[0].lower(), 0)
+    return int((1024 if "i" in unit.lower() else 1000) ** power)
+
+
+def amount_shares(used: Mapping[str, float], total: Mapping[str, float]) -> str:
+    """Returns how much of each resource is used: `gpu 1/2  mem 16/64GB`."""
+    return "  ".join(f"{name} {share(used.get(name, 0.0), total[name])}" for name in sorted(total))
+
+
+def size(count: float) -> str:
+    """Returns a number of bytes in the unit that suits it."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.3g} {unit}" if count < 100 else f"{count:.0f} {unit}"
+
+
+def one_line(text: str) -> str:
+    """Returns text of a run without anything that a terminal takes as a command."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def cut(text: str, width: int) -> str:
+    """Returns text in no more than that many letters, with a sign where something is left out."""
+    return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
+
+
+def short(run_id: str) -> str:
+    """Returns the part of a run's id that Guild shows."""
+    return run_id[:8]

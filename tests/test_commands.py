@@ -1,0 +1,205 @@
+"""The command `guild-dask`, as a user types it, on real schedulers."""
+
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import signal
+import struct
+import subprocess
+import termios
+from typing import Any
+
+import pytest
+from scheduling import NO_DASHBOARD, a_project, stage, statuses
+from support import Finished, Guild, Sandbox, run_command, wait_until
+
+from guild_dask.publisher import state_path
+
+OPERATIONS = """
+nap: {exec: 'sleep ${seconds}', flags: {seconds: 1}}
+bad: {exec: 'false'}
+"""
+
+SCHEDULER = f"run dask:scheduler resources='gpu=1 mem=64GB' workers=2 {NO_DASHBOARD} --run-id sss -y"
+
+
+def typed(command: str, exit_code: int = 0) -> Finished:
+    finished = run_command(f"guild-dask {command}", os.environ, os.getcwd())
+    assert finished.exit_code == exit_code, finished
+    assert "Traceback" not in finished.output
+    if command == "status" and "Scheduler" in finished.output:
+        assert max(map(len, finished.output.splitlines()), default=0) <= 80, finished
+    return finished
+
+
+def told(command: str) -> Any:
+    return json.loads(typed(f"{command} --json").output)
+
+
+def scheduler_told(user: Sandbox) -> Any:
+    """Returns what the scheduler tells once there is something running."""
+
+    def with_running() -> Any:
+        found = told("status")["schedulers"]
+        return found[0] if found and found[0].get("running") else None
+
+    return wait_until(with_running, describe=lambda: typed("status"))
+
+
+def test_help_names_every_command_and_each_has_its_own(user: Sandbox) -> None:
+    text = typed("--help").output
+    names = [line.split()[0] for line in text.partition("Commands:\n")[2].splitlines()]
+    assert {"status", "explain", "stop", "priority", "completion"} <= set(names)
+    for name in names:
+        assert typed(f"{name} --help").output.startswith(f"Usage: guild-dask {name}")
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("statsu", "there is no command 'statsu'; did you mean 'status'?"),
+        ("xyz", "there is no command 'xyz'; there are status, explain"),
+        ("status --wach", "Did you mean --watch?"),
+        ("explain", "Missing argument 'RUN'"),
+        ("priority aaa", "Missing argument 'N'"),
+    ],
+)
+def test_typing_error_is_named_with_what_is_accepted(user: Sandbox, command: str, hint: str) -> None:
+    assert hint in typed(command, exit_code=2).output
+
+
+def test_home_that_is_not_there_is_named(user: Sandbox) -> None:
+    assert "there is no Guild home at /no/where" in typed("-H /no/where status", exit_code=1).output
+
+
+def test_run_is_found_by_the_first_letters_of_its_id(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap", "abc", "abd")
+    assert "Run abc (nap seconds=1) is staged." in typed("explain abc").output
+    assert "2 runs begin with 'ab' (abc, abd...)" in typed("explain ab", exit_code=1).output
+    assert "there is no run 'x'" in typed("explain x", exit_code=1).output
+    assert "there is no run '../runs/abc'" in typed("explain ../runs/abc", exit_code=1).output
+
+
+def test_without_scheduler_the_status_counts_and_names_the_command(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap", "aaa", "bbb", options="--tag dask:gpu=1")
+    assert "2 run(s) are staged" in typed("status").output
+    assert told("status")["staged"] == 2
+    assert "guild run dask:scheduler resources=gpu=1" in typed("explain aaa").output
+
+
+def test_status_shows_where_runs_are_and_why_others_wait(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "bad", "bad")
+    stage(guild, "nap seconds=60", "aaa", "bbb", options="--tag 'dask:gpu=1 mem=8GB'")
+    stage(guild, "nap seconds=60", "ccc", options="--tag dask:gpu=7")
+    with guild.started(SCHEDULER):
+        wait_until(lambda: "FAILED" in typed("status").output, describe=lambda: typed("status"))
+        lines = typed("status").output.splitlines()
+        assert lines[0].startswith("Scheduler sss on ")
+        assert lines[1].startswith("1 running, 2 waiting, 0 completed, 1 failed")
+        assert "local   1/2   gpu 1/1  mem 8/64GB" in lines
+        assert any(line.startswith("aaa      nap seconds=60  gpu=1 mem=8GB  local") for line in lines), lines
+        assert any("waits for gpu=1, 0 free" in line and line.startswith("bbb") for line in lines)
+        assert any("largest worker has gpu=1" in line and line.endswith("never") for line in lines)
+        assert any(line.startswith("bad") and line.endswith("failed (exit 1)") for line in lines)
+        assert "\x1b" not in "".join(lines), "no colour in a file or a pipe"
+        assert "It can never start with the scheduler sss: it asks gpu=7" in " ".join(
+            typed("explain ccc").output.split()
+        )
+        assert "It waits for gpu=1, 0 free. It is next." in " ".join(typed("explain bbb").output.split())
+        assert "Scheduler sss runs it on worker local" in typed("explain aaa").output
+        assert [each["can_start"] for each in told("explain bbb")["explanations"]] == [True]
+
+
+def test_stopped_run_is_terminated_and_the_next_one_starts(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap seconds=60", "aaa", "bbb", options="--tag dask:gpu=1")
+    with guild.started(SCHEDULER):
+        scheduler_told(user)
+        wait_until(lambda: statuses(user)["aaa"] == "running")
+        assert "it has not started" in typed("stop bbb", exit_code=1).output
+        assert typed("stop aaa").output == "Run aaa: asked to end\n"
+        wait_until(lambda: statuses(user) == {"aaa": "terminated", "bbb": "running", "sss": "running"})
+        assert "it is not running (terminated)" in typed("stop aaa", exit_code=1).output
+
+
+def test_priority_lets_a_run_start_first(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap seconds=0", "aaa", "bbb", options="--tag other")
+    assert typed("priority bbb 5").output == "Run bbb has priority 5\n"
+    assert typed("priority bbb -- -7").output == "Run bbb has priority -7\n"
+    assert told("priority bbb 9")["tags"] == ["dask-priority:9", "other"]
+    assert "dask-priority:9" in guild("runs info bbb").output
+    assert "whole number" in typed("priority bbb high", exit_code=1).output
+    finished = guild(f"run dask:scheduler run-once=yes workers=1 {NO_DASHBOARD} --run-id sss -y")
+    places = [finished.output.index(f"Starting staged run {run}") for run in ("bbb", "aaa")]
+    assert places == sorted(places)
+    assert "does not wait: it is completed" in typed("priority bbb 1", exit_code=1).output
+
+
+def test_watch_redraws_in_a_terminal_until_it_is_interrupted(user: Sandbox) -> None:
+    parent, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = subprocess.Popen(["guild-dask", "status", "--watch"], stdout=child, stdin=child, stderr=child)
+    os.close(child)
+    seen = b""
+    while seen.count(b"No scheduler is at work") < 2:
+        seen += os.read(parent, 1000)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 0
+    while b"\x1b[?25h" not in seen:
+        seen += os.read(parent, 1000)
+    os.close(parent)
+    assert seen.count(b"\x1b[H") >= 2
+    assert b"Traceback" not in seen
+
+
+def test_text_of_a_run_does_not_command_the_terminal(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap", "aaa")
+    attributes = user.guild_home / "runs" / "aaa" / ".guild" / "attrs"
+    (attributes / "label").write_text('"\\e[2Jboo"\n')
+    assert "\x1b" not in typed("explain aaa").output
+
+
+def test_damaged_state_is_as_good_as_none(user: Sandbox, guild: Guild) -> None:
+    with guild.started(SCHEDULER):
+        path = state_path(str(user.guild_home), "sss")
+        wait_until(path.exists)
+        path.write_text('{"scheduler": "sss"')
+        assert "It has just begun." in typed("status").output
+        assert told("status")["schedulers"][0]["scheduler"] == "sss"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shell_can_complete(user: Sandbox, shell: str) -> None:
+    assert "_GUILD_DASK_COMPLETE" in typed(f"completion {shell}").output
+
+
+def test_runs_are_completed(user: Sandbox, guild: Guild, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap", "abc", "xyz")
+    for name, value in {
+        "_GUILD_DASK_COMPLETE": "bash_complete",
+        "COMP_WORDS": "guild-dask explain a",
+        "COMP_CWORD": "2",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert typed("").output == "plain,abc\n"
+
+
+def test_large_home_is_not_read_for_a_status(user: Sandbox, guild: Guild) -> None:
+    # 10,000 runs cost nothing if nobody looks at them: a folder that cannot be listed shows that nobody does.
+    with guild.started(SCHEDULER):
+        wait_until(state_path(str(user.guild_home), "sss").exists)
+        runs = user.guild_home / "runs"
+        away = pathlib.Path(user.guild_home / "away")
+        runs.rename(away)
+        try:
+            assert "Scheduler sss" in typed("status").output
+        finally:
+            away.rename(runs)

@@ -1,0 +1,114 @@
+"""When runs start and all is done, and how that is put."""
+
+import pytest
+
+from guild_dask import shown
+from guild_dask.estimate import seconds_left, seconds_until_starts
+from guild_dask.explanation import with_scheduler, without_scheduler
+from guild_dask.resources import amount_for_text
+from guild_dask.state import RunningRun, State, WaitingKind, WaitingRun, Why, WorkerState
+
+NEVER = Why("TooLarge", "asks gpu=4, largest worker has gpu=2", is_final=True)
+SLOTS = Why("NoFreeSlot", "waits for one of 2 worker slot(s)")
+IN_USE = Why("InUse", "waits for gpu=1, 0 free")
+
+
+def running(run: str, since: float, **asks: float) -> RunningRun:
+    return RunningRun(run, "train", "local", "here", since, 0.0, 1, asks)
+
+
+def waiting(run: str, why: Why | None = SLOTS, **asks: float) -> WaitingRun:
+    return WaitingRun(run, "train", 0.0, asks, why)
+
+
+def state(runs: list[RunningRun], first: list[WaitingRun], durations: dict[str, float] | None = None) -> State:
+    return State(
+        "s" * 32,
+        "here",
+        1,
+        0.0,
+        workers=(WorkerState("local", "here", 2, len(runs), {"gpu": 1.0}),),
+        running=tuple(runs),
+        waiting=len(first),
+        first=tuple(first),
+        kinds=tuple(WaitingKind(1, run.asks, run.why) for run in first),
+        durations={"train": 100.0} if durations is None else durations,
+    )
+
+
+def test_runs_start_as_those_before_them_end() -> None:
+    now = state([running("a", 0.0), running("b", 0.0)], [waiting("c"), waiting("d"), waiting("e")])
+    assert seconds_until_starts(now, 40.0) == [60.0, 110.0, 160.0]
+    assert seconds_left(now, 40.0) == 210.0
+
+
+def test_what_is_scarce_decides() -> None:
+    # Two slots, but one GPU: the second run waits for all of the first, the third for nothing but the slot.
+    now = state([running("a", 0.0, gpu=1)], [waiting("b", IN_USE, gpu=1), waiting("c", None)])
+    assert seconds_until_starts(now, 0.0) == [100.0, 100.0]
+    assert seconds_left(now, 0.0) == 200.0
+
+
+def test_run_that_never_starts_takes_no_time() -> None:
+    now = state([running("a", 0.0)], [waiting("b", NEVER, gpu=4), waiting("c")])
+    assert seconds_until_starts(now, 0.0) == [None, 50.0]
+    assert seconds_left(now, 0.0) == 100.0
+
+
+def test_run_that_takes_longer_than_usual_is_not_done_yet() -> None:
+    now = state([running("a", 0.0)], [])
+    assert seconds_left(now, 1000.0) == 10.0
+
+
+def test_nothing_is_said_without_experience() -> None:
+    now = state([running("a", 0.0)], [waiting("b")], durations={})
+    assert seconds_until_starts(now, 5.0) == [None]
+    assert seconds_left(now, 5.0) is None
+
+
+def test_explanation_has_numbers_and_names() -> None:
+    now = state([running("aaaaaaaaaa", 0.0, gpu=1)], [waiting("b", NEVER, gpu=4), waiting("c", IN_USE, gpu=1)])
+    told = with_scheduler("c", {"gpu": 1.0}, now, 2, 40.0)
+    assert str(told) == (
+        "It waits for gpu=1, 0 free. It is next. What it asks for is used by aaaaaaaa (for 40 s); it starts when "
+        "enough of that is free. By how long runs took so far, that is in ~60 s."
+    )
+    assert told.can_start
+
+
+def test_run_behind_those_that_are_named_is_explained_by_its_kind() -> None:
+    now = state([running("a", 0.0, gpu=1)], [waiting("b", IN_USE, gpu=1)])
+    told = with_scheduler("zzz", {"gpu": 1.0}, now, 5000, 0.0)
+    assert told.why == "It waits for gpu=1, 0 free. 4999 run(s) are ahead of it."
+
+
+def test_run_that_can_never_start_says_so_and_what_to_do() -> None:
+    told = with_scheduler("b", {"gpu": 4.0}, state([], [waiting("b", NEVER, gpu=4)]), 1, 0.0)
+    assert str(told) == (
+        "It can never start with the scheduler ssssssss: it asks gpu=4, largest worker has gpu=2. Change its tags "
+        "('guild tag --help'), or start a scheduler that has what it asks for: guild run dask:scheduler resources=gpu=4"
+    )
+    assert not told.can_start
+
+
+def test_without_scheduler_the_command_to_type_is_named() -> None:
+    asks = {"gpu": 1.0, "mem": amount_for_text("8GB") or 0.0, "none": 0.0}
+    assert without_scheduler(asks).remedy == "Start one: guild run dask:scheduler resources='gpu=1 mem=8GB'"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59.6, "60 s"), (150, "2 min"), (3599, "1 h 00 min"), (3700, "1 h 02 min"), (200_000, "2 d 8 h")],
+)
+def test_time_spans_are_short(seconds: float, text: str) -> None:
+    assert shown.duration(seconds) == text
+
+
+def test_use_is_shown_in_the_unit_of_the_whole() -> None:
+    total = {"gpu": 2.0, "mem": amount_for_text("64GB") or 0.0, "disk": amount_for_text("2TiB") or 0.0}
+    used = {"gpu": 1.0, "mem": 16e9, "disk": 2.0**39}
+    assert shown.amount_shares(used, total) == "disk 0.5/2TiB  gpu 1/2  mem 16/64GB"
+
+
+def test_text_of_a_run_does_not_command_the_terminal() -> None:
+    assert shown.one_line("a\x1b[31mb\nc") == "a [31mb c"
