@@ -9,6 +9,7 @@ import pathlib
 import re
 import shlex
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -208,6 +209,11 @@ def last_started(run_dir: str) -> int:
 def last_ended(run_dir: str) -> int:
     """Returns when Guild last recorded the end of the run, in nanoseconds; 0 for never."""
     return _modified(_attribute_path(run_dir, "exit_status"))
+
+
+def attribute_times(run_dir: str, names: Iterable[str]) -> tuple[int, ...]:
+    """Returns when each of the attributes was last written, in nanoseconds; 0 for one that the run does not have."""
+    return tuple(_modified(_attribute_path(run_dir, name)) for name in names)
 
 
 def _modified(path: str) -> int:

@@ -9,7 +9,7 @@ import enum
 import os
 import pathlib
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import psutil
@@ -61,22 +61,25 @@ class Recovered:
 
 
 class GuildHome:
-    """The runs of one Guild home, for one scheduler."""
+    """The runs of one Guild home, for one scheduler, which sees what is selected of them."""
 
-    def __init__(self, home: str, presence: Presence) -> None:
+    def __init__(
+        self, home: str, presence: Presence, select: Callable[[Listing], Listing] = lambda found: found
+    ) -> None:
         self.runs_dir = os.path.join(home, "runs")
         self.claims_folder = pathlib.Path(home, "dask", "claims")
         self._home = home
         self._presence = presence
         self._directory = RunsDirectory(self.runs_dir)
+        self._select = select
 
     def staged(self) -> Listing:
         """Returns all staged runs."""
-        return self._directory.look()
+        return self._select(self._directory.look())
 
     def staged_after(self, changed: Iterable[str]) -> Listing:
         """Returns all staged runs, given that only these have changed since the last look."""
-        return self._directory.look_at(changed)
+        return self._select(self._directory.look_at(changed))
 
     def running_elsewhere(self, own: Iterable[str]) -> list[str]:
         """Returns the runs that run now and are neither among the given ones nor queues or schedulers."""

@@ -16,8 +16,11 @@ from guild_dask.events import Event, RunStaged, StopAsked
 from guild_dask.settings import BadSetting, Settings, section_of, settings_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from guild_dask.cluster import LocalCluster
     from guild_dask.flights import Identity
+    from guild_dask.listing import Listing
 
 _log = logging.getLogger("guild")
 
@@ -58,6 +61,7 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
     from guild_dask.publisher import Publisher, scheduler_state
     from guild_dask.watch import RunsWatcher
 
+    select = _select_for(settings)
     this_run = scheduler_run.this_run()
     stream = log.OutputStream()
     log.set_up(settings.loglevel, stream, this_run.path("dask.log"))
@@ -78,7 +82,7 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         closing.callback(follower.close)
         presence = Presence(runs.guild_home(), this_run.id, identity.process)
         closing.callback(presence.leave)
-        home = runs.GuildHome(runs.guild_home(), presence)
+        home = runs.GuildHome(runs.guild_home(), presence, *select)
         watcher = RunsWatcher(home.runs_dir, lambda run_id: events.put(RunStaged(run_id)))
         closing.callback(watcher.close)
         about = scheduler_state(this_run.id, identity.process, settings.run_once, opened.dashboard_link())
@@ -92,6 +96,15 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
             loop.abandon()
             return UNFORESEEN
     return 0
+
+
+def _select_for(settings: Settings) -> "tuple[Callable[[Listing], Listing], ...]":
+    """Returns what selects the runs that the scheduler sees, if not all; raises BadSetting if that cannot be read."""
+    if settings.filter is None:
+        return ()
+    from guild_dask.selection import Selection
+
+    return (Selection(settings.filter).of,)
 
 
 def _identity(this_run: scheduler_run.SchedulerRun) -> "Identity":

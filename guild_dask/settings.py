@@ -39,6 +39,7 @@ class Settings:
     workers: int | None = None  # None: one for each CPU
     workers_given: bool = False  # by a flag, not by the configuration
     resources: Request = field(default_factory=lambda: Request({}))
+    filter: str | None = None  # None: all runs
     poll_interval: float = 10.0
     run_once: bool = False
     wait_for_running: bool = False
@@ -127,6 +128,10 @@ def _resources(text: str) -> Request:
     return request_for_spec(text) if text else Request({})
 
 
+def _filter(text: str) -> str | None:
+    return text or None  # what it means is Guild's to say
+
+
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -169,6 +174,7 @@ def _loglevel(text: str) -> str:
 _READERS = {
     "workers": _workers,
     "resources": _resources,
+    "filter": _filter,
     "poll-interval": _seconds,
     "run-once": _yes_or_no,
     "wait-for-running": _yes_or_no,

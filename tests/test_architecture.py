@@ -23,7 +23,7 @@ DASK = frozenset(("bokeh", "dask", "dask_jobqueue", "distributed", "tornado"))
 # Of these, all files are meant where the module is a package.
 KNOWS_DASK = frozenset(("cluster",))
 KNOWS_GUILD = frozenset(("guild_compatibility", "plugin", "rundir", "runs"))
-KNOWS_GUILD_IN_FUNCTIONS = frozenset(("starter",))
+KNOWS_GUILD_IN_FUNCTIONS = frozenset(("selection", "starter"))
 # It loads Guild by name, without using it.
 IMPORTS_BY_NAME = frozenset(("template",))
 

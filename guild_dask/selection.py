@@ -1,0 +1,76 @@
+"""Which of the staged runs a scheduler sees: those that match a filter expression, as in `guild runs -F`.
+
+The language is Guild's, and so are its parser and the names of what it compares.
+"""
+
+import os
+from dataclasses import replace
+from typing import Any
+
+from guild_dask.listing import Listing
+from guild_dask.rundir import Staged, attribute_times
+from guild_dask.settings import BadSetting
+
+# What a user may change of a run that waits.
+_CHANGEABLE = ("tags", "label", "marked", "starred", "comments")
+
+
+class _Candidate:
+    """A staged run as Guild's filters look at it. It has no scalars yet."""
+
+    def __init__(self, run_dir: str) -> None:
+        from guild import index
+        from guild import run as guild_run
+
+        self._run = guild_run.Run(os.path.basename(run_dir), run_dir)
+        self._attributes = index.AttrReader()
+        self._flags = index.FlagReader()
+        for reader in (self._attributes, self._flags):
+            reader.refresh([self._run])
+
+    def get_attr(self, name: str) -> Any:
+        return self._attributes.read(self._run, name)
+
+    def get_flag(self, name: str) -> Any:
+        return self._flags.read(self._run, name)
+
+    def get_scalar(self, _key: str) -> Any:
+        return None
+
+
+class Selection:
+    """The staged runs that match an expression. A run is judged again when it has changed."""
+
+    def __init__(self, expression: str) -> None:
+        """Reads the expression; raises BadSetting if it is none."""
+        from guild import filter as guild_filter
+
+        try:
+            self._matches = guild_filter.parser().parse(expression)
+        except SyntaxError as e:
+            shown = expression if expression.isprintable() else repr(expression)
+            raise BadSetting(
+                f"invalid value filter={shown}: {_in_lower_case(str(e))}; "
+                "use an expression as for 'guild runs -F', such as 'op = train and lr < 0.1'"
+            ) from None
+        self._judged: dict[str, tuple[Staged, tuple[int, ...], bool]] = {}
+
+    def of(self, listing: Listing) -> Listing:
+        """Returns the listing without the runs that do not match."""
+        before, self._judged = self._judged, {}
+        for run in listing.staged:
+            times = attribute_times(run.dir, _CHANGEABLE)
+            known = before.get(run.id)
+            is_known = known is not None and known[:2] == (run, times)
+            self._judged[run.id] = known if known and is_known else (run, times, self._is_match(run.dir))
+        return replace(listing, staged=tuple(run for run in listing.staged if self._judged[run.id][2]))
+
+    def _is_match(self, run_dir: str) -> bool:
+        try:
+            return bool(self._matches(_Candidate(run_dir)))
+        except Exception:  # noqa: BLE001  # Guild lets out whatever one broken run makes of it; others are not to suffer
+            return False
+
+
+def _in_lower_case(text: str) -> str:
+    return text[:1].lower() + text[1:]
