@@ -20,7 +20,9 @@ GUILD_WORKS_WITH = [
     "tabview>=1.4.3,<1.5",  # without it the interactive `guild compare` shows no data
 ]
 
-JOBQUEUE = ["dask-jobqueue>=0.9"]
+TLS = ["cryptography>=42"]  # certificates made for one cluster
+JOBQUEUE = ["dask-jobqueue>=0.9", *TLS]
+SSH = ["asyncssh>=2.14", *TLS]
 
 setup(
     name="guild-dask",
@@ -42,7 +44,8 @@ setup(
     ],
     extras_require={
         "jobqueue": JOBQUEUE,
-        "test": ["pytest>=8", "hypothesis>=6.100"],
+        "ssh": SSH,
+        "test": ["pytest>=8", "hypothesis>=6.100", *JOBQUEUE, *SSH],
     },
     entry_points={
         "guild.plugins": ["guild_dask = guild_dask.plugin:DaskSchedulerPlugin"],

@@ -1,0 +1,73 @@
+"""Gives tests the systems. Each is started when a test first asks for it, and ends with the tests, also when they fail.
+
+A test finds a system as it was at the beginning, whatever the test before has done to it.
+"""
+
+import contextlib
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from systems.gridengine import GridEngine
+from systems.hosts import Network, network
+from systems.needs import Missing, give_up
+from systems.openssh import OpenSSH
+from systems.slurm import Node, Slurm
+
+T = TypeVar("T")
+
+# Two nodes with GPUs and one without, as on most sites.
+_NODES = (Node("n1"), Node("n2"), Node("n3", gpus=0))
+
+
+@contextlib.contextmanager
+def _running(system: Callable[[Network], T]) -> Iterator[T]:
+    # The folder has a short name, because sockets are made in it.
+    with tempfile.TemporaryDirectory(prefix="systems-", ignore_cleanup_errors=True) as folder:
+        try:
+            with network(pathlib.Path(folder).resolve()) as hosts:
+                yield system(hosts)
+        except Missing as reason:
+            give_up(reason)
+
+
+@pytest.fixture(scope="session")
+def running_slurm() -> Iterator[Slurm]:
+    with _running(lambda hosts: Slurm(hosts, _NODES)) as system:
+        yield system
+
+
+@pytest.fixture(scope="session")
+def running_gridengine() -> Iterator[GridEngine]:
+    with _running(GridEngine) as system:
+        yield system
+
+
+@pytest.fixture(scope="session")
+def running_openssh() -> Iterator[OpenSSH]:
+    with _running(lambda hosts: OpenSSH(hosts, ("h1", "h2"))) as system:
+        yield system
+
+
+@pytest.fixture
+def slurm(running_slurm: Slurm) -> Iterator[Slurm]:
+    """A Slurm with three idle nodes."""
+    yield running_slurm
+    running_slurm.reset()
+
+
+@pytest.fixture
+def gridengine(running_gridengine: GridEngine) -> Iterator[GridEngine]:
+    """A Grid Engine without jobs."""
+    yield running_gridengine
+    running_gridengine.reset()
+
+
+@pytest.fixture
+def openssh(running_openssh: OpenSSH) -> Iterator[OpenSSH]:
+    """Two hosts to log in to."""
+    yield running_openssh
+    running_openssh.reset()

@@ -1,0 +1,242 @@
+"""Hosts on one machine: each has its own name, network, processes and boot, and shares the file system.
+
+A host lives as long as its first process, which this module starts. When that one is killed, the kernel ends all others
+of the host, as a power failure would. It is killed when the process that made the network ends, in whatever way, so
+nothing is left to be stopped by hand. A host can be cut off the network and connected again, while it goes on.
+"""
+
+import contextlib
+import ipaddress
+import itertools
+import json
+import os
+import pathlib
+import shlex
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+
+import psutil
+from support import described, wait_until
+
+from systems.needs import program, root_on_linux
+
+# The networks to choose from, each with room for a machine and its hosts.
+_NETWORKS = ipaddress.ip_network("10.213.0.0/16").subnets(new_prefix=24)
+
+# A host's first process, given its name and files that are its own: it says when it is there, and reaps.
+_FIRST_PROCESS = """
+import os, signal, socket, subprocess, sys
+name, boot, names, servers = sys.argv[1:]
+socket.sethostname(name)
+mounts = {boot: "/proc/sys/kernel/random/boot_id", names: "/etc/hosts", servers: "/etc/resolv.conf"}
+for file, place in mounts.items():
+    subprocess.run(["mount", "--bind", file, place], check=True)
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+print("there", flush=True)
+while signal.sigwait([signal.SIGCHLD]):
+    try:
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+    except ChildProcessError:
+        pass
+"""
+
+
+class Host:
+    """One host, switched on."""
+
+    def __init__(self, name: str, address: str, network: "Network") -> None:
+        self.name = name
+        self.address = address
+        self._network = network
+        self._link = f"{network.bridge}-{address.rpartition('.')[2]}"
+        self._switch: subprocess.Popen[str] | None = None
+
+    def switch_on(self) -> None:
+        """Boots it: no process and no connection of an earlier life is left."""
+        boot = self._network.state / f"boot-{self.name}"
+        boot.write_text(f"{uuid.uuid4()}\n")
+        files = (boot, self._network.names, self._network.servers)
+        self._switch = subprocess.Popen(
+            [
+                *(program("setpriv"), "--pdeathsig", "KILL"),
+                *(program("unshare"), "--net", "--uts", "--ipc", "--mount", "--pid", "--fork"),
+                *("--kill-child", "--mount-proc"),
+                *(sys.executable, "-c", _FIRST_PROCESS, self.name, *map(str, files)),
+            ],
+            env=clean_environ(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C must not reach it past us
+        )
+        assert self._switch.stdout is not None
+        if self._switch.stdout.readline() != "there\n":
+            raise RuntimeError(f"{self.name} does not boot")
+        self._plug_in()
+
+    def _plug_in(self) -> None:
+        # Always with the same hardware address, as a card has it: others remember it over a boot.
+        card = "02:00:" + ":".join(f"{int(number):02x}" for number in self.address.split("."))
+        peer = ("peer", "name", "eth0", "address", card, "netns", str(self.first_process.pid))
+        _ip("link", "add", self._link, "type", "veth", *peer)
+        _ip("link", "set", self._link, "master", self._network.bridge, "up")
+        self.run(f"ip address add {self.address}/24 dev eth0 && ip link set eth0 up")
+        # It leads nowhere, but programs take the address of the default route for the host's own.
+        self.run("ip route add default dev eth0")
+
+    @property
+    def first_process(self) -> psutil.Process:
+        """Returns the process with which the host lives and dies."""
+        assert self._switch is not None
+        children: list[psutil.Process] = psutil.Process(self._switch.pid).children()
+        return children[0]
+
+    @property
+    def is_on(self) -> bool:
+        return self._switch is not None and self._switch.poll() is None
+
+    def switch_off(self) -> None:
+        """Ends it, and all that it runs, at once. The others learn nothing of it."""
+        if self._switch is not None:
+            left = self._all_processes()
+            self._switch.kill()  # and with it goes the first process
+            self._switch.communicate()
+            wait_until(lambda: not any(map(_lives, left)), describe=lambda: f"the end of\n{described(left)}")
+            self._switch = None
+
+    def cut_off(self) -> None:
+        """Takes it off the network. Its processes go on."""
+        _ip("link", "set", self._link, "down")
+
+    def connect(self) -> None:
+        """Undoes cut_off."""
+        _ip("link", "set", self._link, "up")
+
+    def command(self, *words: str) -> list[str]:
+        """Returns a command line, to be run on this machine, that runs the given one on the host."""
+        entering = (program("nsenter"), "--target", str(self.first_process.pid))
+        return [*entering, "--net", "--uts", "--ipc", "--mount", "--pid", *words]
+
+    def run(self, script: str, environ: Mapping[str, str] | None = None) -> str:
+        """Runs a shell script on the host to its end, and returns what it printed; it must succeed."""
+        done = subprocess.run(
+            self.command("sh", "-ec", script),
+            env={**clean_environ(), **(environ or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"on {self.name}: {script}\n{done.stdout}<exit {done.returncode}>")
+        return done.stdout
+
+    def processes(self, word: str = "") -> list[psutil.Process]:
+        """Returns the host's processes but the first, as this machine sees them, with a word in the command line."""
+        found = []
+        for process in self._all_processes()[1:]:
+            with contextlib.suppress(psutil.Error):
+                if word in shlex.join(process.cmdline()):
+                    found.append(process)
+        return found
+
+    def _all_processes(self) -> list[psutil.Process]:
+        """Returns all of the host, with the first process at the beginning."""
+        first = self.first_process
+        ours = _process_space(first.pid)
+        found = [process for process in psutil.process_iter() if _process_space(process.pid) == ours]
+        return sorted(found, key=lambda process: process.pid != first.pid)
+
+
+class Network:
+    """Hosts that reach each other and this machine, and nothing else."""
+
+    def __init__(self, state: pathlib.Path) -> None:
+        self.state = state
+        self.names = state / "hosts"
+        self.servers = state / "resolv.conf"  # empty: a name that is not known is not known at once
+        self.servers.touch()
+        self.hosts: list[Host] = []
+        self.bridge = f"gd{os.getpid() % 100000}{next(_COUNT)}"
+        self._subnet = _free_subnet()
+        self.address = str(self._subnet[1])  # this machine's
+        self.names.write_text(f"127.0.0.1 localhost\n{self.address} {socket.gethostname()}\n")
+        _ip("link", "add", self.bridge, "type", "bridge")
+        _ip("address", "add", f"{self.address}/24", "dev", self.bridge)
+        _ip("link", "set", self.bridge, "up")
+
+    def add(self, name: str) -> Host:
+        """Returns a new host, switched on."""
+        host = Host(name, str(self._subnet[11 + len(self.hosts)]), self)
+        self.hosts.append(host)
+        with self.names.open("a") as names:
+            names.write(f"{host.address} {name}\n")
+        host.switch_on()
+        return host
+
+    def host(self, name: str) -> Host:
+        """Returns the host of that name."""
+        return next(host for host in self.hosts if host.name == name)
+
+    def close(self) -> None:
+        """Switches all hosts off, and takes the network down."""
+        for host in self.hosts:
+            host.switch_off()
+        _ip("link", "delete", self.bridge)
+
+
+_COUNT = itertools.count()
+
+
+@contextlib.contextmanager
+def network(state: pathlib.Path) -> Iterator[Network]:
+    """Gives a network without hosts, for a block; raises Missing where that is impossible."""
+    root_on_linux()
+    for name in ("ip", "unshare", "nsenter", "setpriv", "mount"):
+        program(name)
+    made = Network(state)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _free_subnet() -> ipaddress.IPv4Network:
+    taken = [
+        ipaddress.ip_address(address["local"])
+        for link in json.loads(_ip("-json", "-4", "address"))
+        for address in link["addr_info"]
+    ]
+    return next(net for net in _NETWORKS if not any(address in net for address in taken))  # type: ignore[return-value]
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _process_space(pid: int) -> str | None:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return None  # it is gone
+
+
+def _ip(*words: str) -> str:
+    done = subprocess.run([program("ip"), *words], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"ip {shlex.join(words)}: {done.stderr}")
+    return done.stdout
+
+
+def clean_environ() -> dict[str, str]:
+    """Returns the environment of a host. That of a test would make its processes the test user's own."""
+    return {"PATH": os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin")), "LC_ALL": "C"}

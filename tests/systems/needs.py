@@ -1,0 +1,37 @@
+"""What a system needs of this machine: without it a test is skipped on a laptop, and fails in CI."""
+
+import os
+import shutil
+import sys
+
+import pytest
+
+# Debian has the daemons in /usr/sbin, which is not on the PATH of every shell.
+_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", "/usr/lib/gridengine"))
+
+_INSTALLED_BY = ".ci/install-systems installs it on Debian"
+
+
+class Missing(Exception):
+    """This machine does not have what a system needs."""
+
+
+def program(name: str) -> str:
+    """Returns the path of a program, or raises Missing."""
+    path = shutil.which(name, path=_PATH)
+    if path is None:
+        raise Missing(f"there is no {name} on this machine; {_INSTALLED_BY}")
+    return path
+
+
+def root_on_linux() -> None:
+    """Raises Missing unless this process may make namespaces, and start jobs as other users."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        raise Missing("systems for tests run on Linux, as root")
+
+
+def give_up(reason: Missing) -> None:
+    """Ends the test: skipped, or, where all systems must be there, failed."""
+    if os.environ.get("CI"):
+        pytest.fail(str(reason), pytrace=False)
+    pytest.skip(str(reason))

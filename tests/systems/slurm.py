@@ -1,0 +1,167 @@
+"""A Slurm of several nodes, each a host with a slurmd, and a head with munged and slurmctld.
+
+CPUs, memory and GPUs are as asked for, not as the machine has them. GPUs are copies of /dev/null: a job that asks for
+some finds their numbers in CUDA_VISIBLE_DEVICES.
+"""
+
+import os
+import pathlib
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import psutil
+from support import run_command, wait_until
+
+from systems.hosts import Host, Network, clean_environ
+from systems.needs import program
+
+_CONFIGURATION = """
+ClusterName=test
+SlurmctldHost=head({head})
+SlurmUser=root
+AuthType=auth/munge
+# A job that is started again waits this long, by default two minutes.
+AuthInfo=socket={state}/munge/socket,cred_expire=5
+StateSaveLocation={state}/controller
+SlurmctldPidFile={state}/slurmctld.pid
+SlurmctldLogFile={state}/slurmctld.log
+SlurmdSpoolDir={state}/spool.%n
+SlurmdPidFile={state}/slurmd.%n.pid
+SlurmdLogFile={state}/slurmd.%n.log
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+ReturnToService=1
+SlurmdTimeout=10
+KillWait=5
+SchedulerParameters=batch_sched_delay=0,bf_interval=5
+GresTypes=gpu
+{nodes}
+PartitionName=main Nodes=ALL Default=YES DefMemPerCPU=1000 MaxTime=UNLIMITED State=UP
+PartitionName=gpu Nodes=ALL MaxTime=60 State=UP
+"""
+
+_NODE = "NodeName={name} NodeAddr={address} CPUs={cpus} RealMemory={megabytes} Gres=gpu:{gpus} State=UNKNOWN"
+
+
+@dataclass(frozen=True)
+class Node:
+    """What one node has to give."""
+
+    name: str
+    cpus: int = 4
+    megabytes: int = 4000
+    gpus: int = 2
+
+
+class Slurm:
+    """A Slurm that takes jobs from this machine."""
+
+    def __init__(self, network: Network, nodes: tuple[Node, ...]) -> None:
+        for name in ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol"):
+            program(name)
+        self.network = network
+        self.nodes = nodes
+        self._state = network.state
+        self._head = network.add("head")
+        self.hosts = {node.name: network.add(node.name) for node in nodes}
+        self._write_files()
+        self._start_head()
+        for node in nodes:
+            self.start_node(node.name)
+        self.wait_for_nodes()
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Returns what a user's environment must have for the commands of Slurm."""
+        return {"SLURM_CONF": str(self._state / "slurm.conf")}
+
+    def _write_files(self) -> None:
+        for folder in ("munge", "controller", "devices", *(f"spool.{node.name}" for node in self.nodes)):
+            (self._state / folder).mkdir()
+        (self._state / "munge" / "key").write_bytes(os.urandom(1024))
+        (self._state / "munge" / "key").chmod(0o400)
+        nodes = (_NODE.format(address=self.hosts[node.name].address, **vars(node)) for node in self.nodes)
+        text = _CONFIGURATION.format(head=self._head.address, state=self._state, nodes="\n".join(nodes))
+        (self._state / "slurm.conf").write_text(text)
+        gres = (_gres(node, self._state / "devices") for node in self.nodes)
+        (self._state / "gres.conf").write_text("\n".join(gres) + "\n")
+
+    def _start_head(self) -> None:
+        munge = self._state / "munge"
+        files = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+        options = " ".join(f"--{option}={munge / file}" for option, file in files.items())
+        # Forced: the folder of the tests may be more open than munged would like.
+        self._head.run(f"{program('munged')} --force {options}")
+        self._head.run(f"{program('slurmctld')} -f {self._state}/slurm.conf")
+
+    def start_node(self, name: str) -> None:
+        """Starts the node's slurmd, on a host that is switched on."""
+        self.hosts[name].run(f"{program('slurmd')} -f {self._state}/slurm.conf -N {name}")
+
+    def kill_slurmd(self, name: str) -> None:
+        """Kills the node's slurmd, and not its jobs: for Slurm the node is dead, while the jobs go on."""
+        for process in self.slurmd(name):
+            process.kill()
+        wait_until(lambda: not self.slurmd(name), describe=f"the end of slurmd on {name}")
+
+    def slurmd(self, name: str) -> list[psutil.Process]:
+        """Returns the node's slurmd, as a list of one or none."""
+        return [process for process in self.hosts[name].processes() if process.name() == "slurmd"]
+
+    def wait_for_nodes(self) -> None:
+        """Waits until each node takes jobs, and runs none."""
+        everything = {node.name: "idle" for node in self.nodes}
+        wait_until(lambda: self.states() == everything, describe=lambda: f"{self.states()}\n{self._logs()}")
+
+    def states(self) -> dict[str, str]:
+        """Returns the state of each node; with a * the node does not answer."""
+        done = run_command(["sinfo", "-h", "-N", "-o", "%N %T"], {**clean_environ(), **self.variables}, "/")
+        return dict(line.split() for line in done.output.splitlines()) if done.exit_code == 0 else {}
+
+    def jobs(self) -> dict[str, str]:
+        """Returns the state of each job that waits or runs, by its number."""
+        return dict(line.split() for line in self.command("squeue", "-h", "-o", "%A %T").splitlines())
+
+    def command(self, *words: str) -> str:
+        """Returns what a command of Slurm prints; it must succeed."""
+        done = run_command(words, {**clean_environ(), **self.variables}, "/")
+        if done.exit_code != 0:
+            raise RuntimeError(str(done))
+        return done.output
+
+    def reset(self) -> None:
+        """Ends all jobs, and has all nodes as they were at the beginning."""
+        for name, host in self.hosts.items():
+            host.connect() if host.is_on else host.switch_on()
+            if not self.slurmd(name):
+                self.start_node(name)
+        self.command("scancel", "--user=root")
+        wait_until(lambda: not self.jobs(), describe=lambda: f"the end of {self.jobs()}")
+        for name, state in self.states().items():
+            if state.rstrip("*") in ("down", "drained", "draining"):
+                self.command("scontrol", "update", f"NodeName={name}", "State=RESUME")
+        self.wait_for_nodes()
+
+    def _logs(self) -> str:
+        return "\n".join(f"{path.name}: {path.read_text()[-500:]}" for path in sorted(self._state.glob("*.log")))
+
+
+def _gres(node: Node, devices: pathlib.Path) -> str:
+    """Returns the node's line in gres.conf. Without files for its GPUs, a job is not told which it has."""
+    if not node.gpus:
+        return ""
+    for number in range(node.gpus):
+        device = devices / f"gpu{number}"
+        if not device.exists():
+            subprocess.run(["mknod", "-m", "666", device, "c", "1", "3"], check=True)
+    return f"NodeName={node.name} Name=gpu File={devices}/gpu[0-{node.gpus - 1}]"
+
+
+def host_of_job(slurm: Slurm, job: str) -> Host:
+    """Returns the host on which a job runs."""
+    return slurm.hosts[slurm.command("squeue", "-h", "-j", job, "-o", "%N").strip()]
