@@ -27,10 +27,15 @@ class RunStaged:
 
 
 @dataclass(frozen=True)
+class ControlChanged:
+    """A user has asked for something, or taken it back; what is asked is in the Guild home."""
+
+
+@dataclass(frozen=True)
 class StopAsked:
     """A signal asked the scheduler to stop."""
 
     signal_name: str
 
 
-Event = JobEnded | JobLost | RunStaged | StopAsked
+Event = JobEnded | JobLost | RunStaged | ControlChanged | StopAsked

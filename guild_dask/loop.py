@@ -1,8 +1,8 @@
 """The loop: look, plan, claim, submit, wait for one event, settle.
 
 It has one place where it waits, on one queue. What ends the wait: Dask's callbacks (a job ended), the signal handlers
-(stop), the watcher (a run was staged), and the clock (the queue's timeout, which makes it look at the whole runs
-directory again).
+(stop), the watchers (a run was staged; a user asks for something), and the clock (the queue's timeout, which makes it
+look at the whole runs directory again).
 """
 
 import functools
@@ -10,18 +10,18 @@ import logging
 import math
 import queue
 import time
-from collections.abc import Mapping
 
 from guild_dask import fates, messages
-from guild_dask.events import Event, JobEnded, JobLost, RunStaged, StopAsked
+from guild_dask.events import ControlChanged, Event, JobEnded, JobLost, RunStaged, StopAsked
 from guild_dask.flights import Flights, was_staged_again
 from guild_dask.ledger import WAITING
 from guild_dask.listing import Listing
+from guild_dask.orders import Orders
 from guild_dask.plan import Worker, plan
 from guild_dask.presence import BEAT, Presence
 from guild_dask.problems import HomeUnavailable
 from guild_dask.publisher import View
-from guild_dask.reasons import IMPOSSIBLE, Reason, Reserved
+from guild_dask.reasons import IMPOSSIBLE
 from guild_dask.rundir import Staged
 from guild_dask.settings import Settings
 from guild_dask.starter import NOT_STARTED
@@ -42,11 +42,17 @@ class Loop:
     """One scheduler at work."""
 
     def __init__(
-        self, settings: Settings, flights: Flights, presence: Presence, events: "queue.SimpleQueue[Event]"
+        self,
+        settings: Settings,
+        flights: Flights,
+        presence: Presence,
+        orders: Orders,
+        events: "queue.SimpleQueue[Event]",
     ) -> None:
         self._settings = settings
         self._flights = flights
         self._presence = presence
+        self._orders = orders
         self._events = events
         self._home = flights.home
         self._cluster = flights.cluster
@@ -65,7 +71,7 @@ class Loop:
         self._stop: StopAsked | None = None
 
     def run(self) -> None:
-        """Works until it is told to stop or, with run-once, until there is nothing left to do."""
+        """Works until it is told to stop or drained or, with run-once, until there is nothing left to do."""
         started = time.monotonic()
         self._wait_until(started)  # a stop may have come while the cluster was opened
         if self._settings.run_once and not self._stop:
@@ -88,8 +94,10 @@ class Loop:
 
     def _is_done(self) -> bool:
         """Tells whether run-once has nothing left to do: no run is on its way, and no waiting one could ever start."""
-        idle = not self._ledger.in_flight and not self._ledger.unsettled and not self._is_unavailable
-        return self._settings.run_once and idle and not self._blocked_by and not self._may_start_later
+        if self._ledger.in_flight or self._ledger.unsettled or self._is_unavailable:
+            return False
+        is_waiting = self._blocked_by or self._may_start_later or (self._waiting and not self._orders.may_start)
+        return self._orders.is_draining or (self._settings.run_once and not is_waiting)
 
     # Look
 
@@ -121,6 +129,7 @@ class Loop:
 
     def _look(self) -> None:
         self._next_look = time.monotonic() + self._settings.poll_interval
+        self._orders.look(len(self._ledger.in_flight))
         self._flights.settle_rest()
         self._cluster.tidy()
         recovered = self._home.recover()
@@ -139,7 +148,7 @@ class Loop:
         self._blocked_by = running
         if running:
             self._waiting.tell_blocked(running)
-        else:
+        elif self._orders.may_start:
             self._waiting.tell_places(self._workers())
 
     # Start
@@ -149,7 +158,7 @@ class Loop:
 
     def _start_what_fits(self) -> None:
         """Claims and sends off what fits now. Where a run was not to be had any more, it looks and plans again."""
-        while not self._blocked_by and time.monotonic() >= self._pause_until:
+        while self._orders.may_start and not self._blocked_by and time.monotonic() >= self._pause_until:
             wanted = self._plan()
             outputs = self._flights.open_outputs(wanted)
             claims = {run_id: self._flights.claim(run_id, self._waiting[run_id][1].amounts) for run_id in wanted}
@@ -176,17 +185,10 @@ class Loop:
         # One more than can start of each kind: it tells whether some could start later.
         decided = plan(self._waiting.first(slots + 1), workers, self._ledger.passed)
         self._ledger.passed = decided.passed
-        self._tell_held(decided.held)
+        self._waiting.tell_held(decided.held)
         could_start = any(not isinstance(reason, IMPOSSIBLE) for reason in decided.held.values())
         self._may_start_later = could_start or self._waiting.has_hope
         return {run.id: worker for run, worker in decided.starts}
-
-    def _tell_held(self, held: Mapping[str, Reason]) -> None:
-        """Says why runs wait, to those who want all the detail; that one is kept back for another, to everybody."""
-        for run_id, reason in held.items():
-            if self._ledger.held.get(run_id) != reason:
-                log.log(logging.INFO if isinstance(reason, Reserved) else logging.DEBUG, "Run %s %s", run_id, reason)
-        self._ledger.held = dict(held)
 
     def _set_aside(self, run_id: str, problem: str) -> None:
         """Leaves a run staged that cannot be started here, and goes on with the others."""
@@ -209,7 +211,7 @@ class Loop:
 
     def _publish(self, at_once: bool = False) -> None:
         """Tells others what goes on, if something has changed."""
-        phase = "stopping" if self._stop else "working"
+        phase = "stopping" if self._stop else self._orders.phase
         view = View(self._workers(), self._waiting, self._ledger.held, self._blocked_by, phase)
         self._publisher.publish(view, at_once)
 
@@ -231,6 +233,8 @@ class Loop:
             self._land(event.run_id, event.exit_code)
         elif isinstance(event, JobLost):
             self._lose(event)
+        elif isinstance(event, ControlChanged):
+            self._next_look = 0.0
         else:
             if self._stop:
                 # Asked twice: somebody is in a hurry.

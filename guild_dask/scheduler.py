@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from guild_dask import command, log, scheduler_run
-from guild_dask.events import Event, RunStaged, StopAsked
+from guild_dask.events import ControlChanged, Event, RunStaged, StopAsked
 from guild_dask.settings import BadSetting, Settings, section_of, settings_for
 
 if TYPE_CHECKING:
@@ -52,14 +52,15 @@ def main(**flags: str | None) -> None:
 
 
 def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]") -> int:
-    from guild_dask import processes, runs
+    from guild_dask import control, processes, runs
     from guild_dask.flights import Flights
     from guild_dask.ledger import Ledger
     from guild_dask.loop import Loop
+    from guild_dask.orders import Orders
     from guild_dask.output import OutputFollower
     from guild_dask.presence import Presence
     from guild_dask.publisher import Publisher, scheduler_state
-    from guild_dask.watch import RunsWatcher
+    from guild_dask.watch import FolderWatcher, RunsWatcher
 
     select = _select_for(settings)
     this_run = scheduler_run.this_run()
@@ -85,10 +86,16 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         home = runs.GuildHome(runs.guild_home(), presence, *select)
         watcher = RunsWatcher(home.runs_dir, lambda run_id: events.put(RunStaged(run_id)))
         closing.callback(watcher.close)
+        orders = Orders(runs.guild_home(), this_run.id)
+        orders.forget()  # what was asked of a scheduler of that id that was killed
+        closing.callback(orders.forget)
+        folder = str(control.folder(runs.guild_home()))
+        closing.callback(FolderWatcher(folder, lambda: events.put(ControlChanged())).close)
         about = scheduler_state(this_run.id, identity.process, settings.run_once, opened.dashboard_link())
         publisher = Publisher(runs.guild_home(), this_run.dir, about)
         closing.callback(publisher.close)
-        loop = Loop(settings, Flights(identity, home, opened, follower, Ledger(), publisher), presence, events)
+        flights = Flights(identity, home, opened, follower, Ledger(), publisher)
+        loop = Loop(settings, flights, presence, orders, events)
         try:
             loop.run()
         except Exception as e:  # noqa: BLE001  # what nobody foresaw must not lose a run either

@@ -12,7 +12,7 @@ from guild_dask.dependencies import Found, Links
 from guild_dask.ledger import Ledger
 from guild_dask.listing import Listing
 from guild_dask.plan import Kind, StagedRun, Worker, is_impossible, kind_of, place_for
-from guild_dask.reasons import AfterRuns, Hold, NotDefined, Reason
+from guild_dask.reasons import AfterRuns, Hold, NotDefined, Reason, Reserved
 from guild_dask.rundir import Staged
 
 log = logging.getLogger("guild")
@@ -160,6 +160,13 @@ class WaitingRuns:
             self._tell(run_id, hold)
         for run_id in self._in_order():
             self._tell(run_id, reasons[kind_of(self._runs[run_id][1].amounts)])
+
+    def tell_held(self, held: Mapping[str, Reason]) -> None:
+        """Says why runs wait, to those who want all the detail; that one is kept back for another, to everybody."""
+        for run_id, reason in held.items():
+            if self._ledger.held.get(run_id) != reason:
+                log.log(logging.INFO if isinstance(reason, Reserved) else logging.DEBUG, "Run %s %s", run_id, reason)
+        self._ledger.held = dict(held)
 
     def _tell(self, run_id: str, reason: Reason | Hold | None) -> None:
         run, demands = self._runs[run_id]

@@ -1,4 +1,4 @@
-"""Tells the loop at once when a run is staged, where the operating system tells us.
+"""Tells the loop at once when a run is staged or a user asks for something, where the operating system tells us.
 
 A new run directory is watched until it is staged or starts; runs that were there before are left to the loop's regular
 look. On file systems that other hosts write to, the regular look finds everything.
@@ -16,6 +16,32 @@ from guild_dask.inotify import CREATED, DELETED, MOVED_TO, Watcher
 _MOST = 2_000
 
 _CHANGES = CREATED | MOVED_TO | DELETED
+
+
+class FolderWatcher:
+    """Calls `report` when something in a folder has changed, from a thread of its own."""
+
+    def __init__(self, folder: str, report: Callable[[], object]) -> None:
+        self._report = report
+        self._watcher = Watcher()
+        self._closed = False
+        with contextlib.suppress(OSError):
+            os.makedirs(folder, exist_ok=True)
+        self._watcher.add(folder, _CHANGES)
+        self._thread = threading.Thread(target=self._watch, name="folder-watcher", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stops watching."""
+        self._closed = True
+        self._watcher.wake()
+        self._thread.join()
+        self._watcher.close()
+
+    def _watch(self) -> None:
+        while not self._closed:
+            if self._watcher.wait(None):
+                self._report()
 
 
 class RunsWatcher:

@@ -1,0 +1,87 @@
+"""What users ask of schedulers while they work: pause, resume, drain. Each request is a file in the Guild home.
+
+    GUILD_HOME/dask/control/pause       no scheduler of this home starts a run, now or later, until somebody resumes
+    GUILD_HOME/dask/control/ID.pause    the scheduler ID starts none
+    GUILD_HOME/dask/control/ID.drain    the scheduler ID starts none, and ends when its runs have ended
+
+A file is there or not: it does not matter who looks when, and how often. Raises OSError where the home cannot be
+written to.
+"""
+
+import contextlib
+import os
+import pathlib
+from dataclasses import dataclass
+from typing import Literal
+
+Request = Literal["pause", "resume", "drain"]
+
+_PAUSE = "pause"
+_DRAIN = "drain"
+
+
+@dataclass(frozen=True)
+class Control:
+    """What is asked of a scheduler at the moment."""
+
+    is_paused: bool = False
+    is_draining: bool = False
+
+
+def folder(home: str) -> pathlib.Path:
+    """Returns where the requests are; whoever watches it hears of each."""
+    return pathlib.Path(home, "dask", "control")
+
+
+def ask(home: str, scheduler_id: str | None, request: Request) -> None:
+    """Asks one scheduler, or all of the home. To pause all goes for those to come, too; to drain all, not for them."""
+    folder(home).mkdir(parents=True, exist_ok=True)
+    if request == "pause":
+        _file(home, scheduler_id, _PAUSE).touch()
+    elif request == "drain":
+        for each in [scheduler_id] if scheduler_id else _schedulers(home):
+            _file(home, each, _DRAIN).touch()
+    else:
+        _resume(home, scheduler_id)
+
+
+def _resume(home: str, scheduler_id: str | None) -> None:
+    names = [f"{scheduler_id}.{_PAUSE}", f"{scheduler_id}.{_DRAIN}"] if scheduler_id else _names(folder(home))
+    for name in names:
+        if name == _PAUSE or name.endswith((f".{_PAUSE}", f".{_DRAIN}")):
+            (folder(home) / name).unlink(missing_ok=True)
+
+
+def state(home: str, scheduler_id: str) -> Control:
+    """Returns what is asked of a scheduler, of it alone or of all."""
+    is_paused = _file(home, None, _PAUSE).exists() or _file(home, scheduler_id, _PAUSE).exists()
+    return Control(is_paused, _file(home, scheduler_id, _DRAIN).exists())
+
+
+def is_paused(home: str) -> bool:
+    """Tells whether all schedulers of the home are to start nothing."""
+    return _file(home, None, _PAUSE).exists()
+
+
+def forget(home: str, scheduler_id: str) -> None:
+    """Takes away what was asked of a scheduler that ends; what was asked of all stays."""
+    with contextlib.suppress(OSError):
+        for request in (_PAUSE, _DRAIN):
+            _file(home, scheduler_id, request).unlink(missing_ok=True)
+
+
+def _file(home: str, scheduler_id: str | None, request: str) -> pathlib.Path:
+    return folder(home) / (f"{scheduler_id}.{request}" if scheduler_id else request)
+
+
+def _schedulers(home: str) -> list[str]:
+    """Returns those that have a heartbeat, or have had one not long ago."""
+    names = _names(pathlib.Path(home, "dask", "schedulers"))
+    return [name.removesuffix(".json") for name in names if name.endswith(".json")]
+
+
+def _names(path: pathlib.Path) -> list[str]:
+    try:
+        return os.listdir(path)
+    except FileNotFoundError:
+        return []
