@@ -20,6 +20,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from guild_dask.guard import BEAT
+from guild_dask.last_word import ENDED, STOP
 from guild_dask.processes import ProcessIdentity, identity_for_data
 
 CLAIMED = ".claimed"
@@ -37,8 +39,10 @@ class Claim:
     scheduler_id: str  # the scheduler's run id
     scheduler: ProcessIdentity
     owner: ProcessIdentity  # the process that may start the run: the scheduler, and then the run's starter
-    attempt: int = 1
+    attempt: int = 1  # at the run, with those of other schedulers before us
     asks: Mapping[str, float] = field(default_factory=dict)
+    serial: int = 0  # another for each claim of a scheduler
+    lease: float = 0.0  # the starter ends the run when it could not beat for so many seconds; 0: it does not beat
 
     def as_data(self) -> dict[str, Any]:
         return {
@@ -48,6 +52,8 @@ class Claim:
             "owner": self.owner.as_data(),
             "attempt": self.attempt,
             "asks": {name: float(amount) for name, amount in self.asks.items()},
+            "serial": self.serial,
+            "lease": self.lease,
         }
 
 
@@ -122,7 +128,7 @@ def _draft(folder: pathlib.Path, run_id: str) -> pathlib.Path:
 def hand_over(folder: pathlib.Path, claim: Claim, owner: ProcessIdentity) -> bool:
     """Makes a process the owner of a claim; False if the claim is not there any more, or is another scheduler's."""
     present = _read(path(folder, claim.run_id))
-    if present is None or (present.scheduler_id, present.attempt) != (claim.scheduler_id, claim.attempt):
+    if present is None or (present.scheduler_id, present.serial) != (claim.scheduler_id, claim.serial):
         return False
     write(folder, replace(claim, owner=owner))
     return True
@@ -142,10 +148,31 @@ def mark_started(claimed: pathlib.Path, owner_pid: int | None = None) -> bool:
 
 
 def remove(folder: pathlib.Path, run_id: str) -> None:
-    """Removes a run's claim, started or not."""
+    """Removes a run's claim, started or not, with all that lies beside it. The claim goes last."""
     claimed = path(folder, run_id)
-    for leftover in (_draft(folder, run_id), claimed.with_suffix(SAVED), claimed, claimed.with_suffix(STARTED)):
-        leftover.unlink(missing_ok=True)
+    _draft(folder, run_id).unlink(missing_ok=True)
+    for ending in (SAVED, BEAT, STOP, ENDED, CLAIMED, STARTED):
+        claimed.with_suffix(ending).unlink(missing_ok=True)
+
+
+def give_back_started(folder: pathlib.Path, run_id: str, staged: str) -> None:
+    """Makes the claim of a run that started, and is dead, a STAGED marker again."""
+    started = path(folder, run_id).with_suffix(STARTED)
+    try:
+        os.rename(started, staged)
+    except OSError as e:
+        if e.errno not in (errno.EXDEV, errno.ENOENT):
+            raise
+        open(staged, "w").close()
+    remove(folder, run_id)
+
+
+def last_beat(folder: pathlib.Path, run_id: str) -> float:
+    """Returns when the run's starter last showed that it lives, or else when its claim was last written, in seconds."""
+    beat = path(folder, run_id).with_suffix(BEAT)
+    with contextlib.suppress(OSError):
+        return beat.stat().st_mtime
+    return written(folder, run_id) / 1e9
 
 
 def is_started(folder: pathlib.Path, run_id: str) -> bool:
@@ -183,12 +210,12 @@ def _found(file: pathlib.Path) -> Found | None:
         return None
 
 
-def scheduler_of(folder: pathlib.Path, run_id: str) -> str | None:
-    """Returns the id of the scheduler that has the claim on a run, or None if nobody has one that can be read."""
+def present(folder: pathlib.Path, run_id: str) -> Claim | None:
+    """Returns the claim on a run, or None if there is none that can be read."""
     for file in (path(folder, run_id), path(folder, run_id).with_suffix(STARTED)):
         claim = _read(file)
         if claim:
-            return claim.scheduler_id
+            return claim
     return None
 
 
@@ -200,6 +227,15 @@ def _read(file: pathlib.Path) -> Claim | None:
         asks = {str(name): float(amount) for name, amount in data["asks"].items()}
         if owner is None or scheduler is None:
             return None
-        return Claim(str(data["run"]), str(data["scheduler_id"]), scheduler, owner, int(data["attempt"]), asks)
+        return Claim(
+            run_id=str(data["run"]),
+            scheduler_id=str(data["scheduler_id"]),
+            scheduler=scheduler,
+            owner=owner,
+            attempt=int(data["attempt"]),
+            asks=asks,
+            serial=int(data.get("serial", 0)),
+            lease=float(data.get("lease", 0.0)),
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None

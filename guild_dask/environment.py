@@ -6,6 +6,8 @@ be put back.
 """
 
 import json
+import os
+import pathlib
 from collections.abc import Mapping
 
 COVERED = "GUILD_DASK_COVERED"
@@ -29,6 +31,12 @@ _SET_BY_GUILD = frozenset(
 )
 _FLAG_PREFIX = "FLAG_"
 
+# What Dask sets for workers.
+_SET_BY_NANNY = frozenset(
+    ("MALLOC_TRIM_THRESHOLD_", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED")
+)
+_DASK_INTERNAL = "DASK_INTERNAL_"
+
 
 def covered(user: Mapping[str, str]) -> dict[str, str]:
     """Returns the variable that carries what the user has set under names that Guild sets too."""
@@ -41,6 +49,26 @@ def user_environment(scheduler: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of the shell in which the user started the scheduler."""
     own = {name: value for name, value in scheduler.items() if name != COVERED and not _is_set_by_guild(name)}
     return {**own, **_read_covered(scheduler.get(COVERED))}
+
+
+def job_environment(worker: Mapping[str, str], has_nanny: bool) -> dict[str, str]:
+    """Returns the environment of the job that the Dask worker in this process is part of.
+
+    A nanny, which is the worker's parent process, adds to the worker's environment. Its own is the job's, and the
+    kernel keeps it as it was when the process was started.
+    """
+    job = (_environment_of(os.getppid()) if has_nanny else None) or worker
+    added = _SET_BY_NANNY if has_nanny and job is worker else ()
+    return {name: value for name, value in job.items() if name not in added and not name.startswith(_DASK_INTERNAL)}
+
+
+def _environment_of(pid: int) -> dict[str, str] | None:
+    try:
+        data = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return None
+    pairs = (part.partition("=") for part in os.fsdecode(data).split("\0"))
+    return {name: value for name, equals, value in pairs if equals}
 
 
 def _read_covered(text: str | None) -> dict[str, str]:

@@ -20,6 +20,19 @@ class JobLost:
 
 
 @dataclass(frozen=True)
+class JobAdrift:
+    """The worker of a run is out of sight. The run may go on; what lies in the Guild home will tell."""
+
+    run_id: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class WorkersChanged:
+    """A worker came, or went."""
+
+
+@dataclass(frozen=True)
 class RunStaged:
     """A run was staged just now."""
 
@@ -38,4 +51,4 @@ class StopAsked:
     signal_name: str
 
 
-Event = JobEnded | JobLost | RunStaged | ControlChanged | StopAsked
+Event = JobEnded | JobLost | JobAdrift | WorkersChanged | RunStaged | ControlChanged | StopAsked

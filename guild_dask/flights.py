@@ -1,19 +1,23 @@
 """The runs that are on workers: sent there with a claim, settled when they end, ended when the scheduler stops."""
 
+import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from guild_dask import job, messages
+from guild_dask import attempts, job, messages, retries
 from guild_dask.claims import Claim
-from guild_dask.cluster import LocalCluster
+from guild_dask.cluster import Cluster
+from guild_dask.demands import demands_for_tags
+from guild_dask.ends import End, Result
 from guild_dask.ledger import Flight, Ledger
 from guild_dask.output import OutputFollower
 from guild_dask.problems import HomeUnavailable, RunUnusable
 from guild_dask.processes import ProcessIdentity
 from guild_dask.publisher import Publisher
-from guild_dask.rundir import Staged, working_directory
-from guild_dask.runs import End, GuildHome, Result
+from guild_dask.rundir import BrokenRun, Staged, our_tags, working_directory
+from guild_dask.runs import GuildHome
 from guild_dask.starter import NOT_STARTED
 
 log = logging.getLogger("guild")
@@ -38,15 +42,25 @@ class Flights:
 
     identity: Identity
     home: GuildHome
-    cluster: LocalCluster
+    cluster: Cluster
     follower: OutputFollower
     ledger: Ledger
     publisher: Publisher
+    retries: int | None = None  # as the user asked for; None: not asked for
 
-    def claim(self, run_id: str, asks: Mapping[str, float]) -> Claim:
+    def claim(self, run: Staged, worker: str, asks: Mapping[str, float]) -> Claim:
         """Returns a claim of this scheduler on a run, for the next attempt at it."""
         me = self.identity
-        return Claim(run_id, me.run_id, me.process, me.process, self.ledger.attempts.get(run_id, 0) + 1, asks)
+        return Claim(
+            run_id=run.id,
+            scheduler_id=me.run_id,
+            scheduler=me.process,
+            owner=me.process,
+            attempt=len(attempts.past(run.dir)) + 1,
+            asks=asks,
+            serial=next(self.ledger.serials),
+            lease=self.cluster.terms(worker).lease,
+        )
 
     def open_outputs(self, run_ids: Iterable[str]) -> dict[str, str]:
         """Returns a file for the output of each run, before any is claimed: without one, none could start."""
@@ -66,19 +80,20 @@ class Flights:
 
     def send(self, run: Staged, worker: str, claim: Claim, output: str) -> None:
         """Sends a claimed run to a worker."""
-        self.ledger.attempts[run.id] = claim.attempt
-        self.ledger.in_flight[run.id] = Flight(run, worker, claim.asks)
+        self.ledger.starts[run.id] = self.ledger.starts.get(run.id, 0) + 1
+        terms = self.cluster.terms(worker)
+        self.ledger.in_flight[run.id] = Flight(run, worker, claim.asks, terms.node or self.identity.process.host)
         work = job.Job(
             run_dir=run.dir,
             claim=claim,
             claims_folder=str(self.home.claims_folder),
             directory=working_directory(run.dir, self.identity.directory),
-            environ=self.identity.environ,
+            environ=None if terms.node else self.identity.environ,
             output=output,
-            grace=GRACE,
+            terms=replace(terms, grace=GRACE, attempt=claim.attempt),
         )
         log.debug("Run %s goes to worker %s, attempt %d", run.id, worker, claim.attempt)
-        self.publisher.started(run, worker, self.identity.process.host, claim)
+        self.publisher.started(run, worker, self.ledger.in_flight[run.id].host, claim)
         self.cluster.submit(work, worker, claim.asks)
 
     def land(self, run_id: str, exit_code: int) -> Result | None:
@@ -109,17 +124,34 @@ class Flights:
 
     def _settle(self, run_id: str, exit_code: int, last_line: str = "") -> Result:
         was_cut_short = exit_code == NOT_STARTED or exit_code < 0
-        result = self.home.settle(run_id, exit_code, may_stage_again=was_cut_short)
+        result = self.home.settle(run_id, exit_code, may_stage_again=was_cut_short, again=self.again)
         self.ledger.unsettled.pop(run_id, None)
+        self.note(run_id, result, last_line)
+        return result
+
+    def note(self, run_id: str, result: Result, last_line: str = "") -> None:
+        """Counts and says how a run, or an attempt at it, ended."""
         self.ledger.ends[result.end] += 1
         self.publisher.ended(run_id, result)
+        if result.end is End.TRIED_AGAIN:
+            self.ledger.told.pop(run_id, None)
+            self.ledger.paused[run_id] = time.monotonic() + retries.pause_after(result.attempt)
         level, text = messages.ended(run_id, result, last_line)
         log.log(level, "%s", text)
-        return result
+
+    def again(self, run_dir: str, is_loss: bool) -> bool:
+        """Tells whether a run that was lost or failed is to be started again."""
+        if self.ledger.is_stopping:
+            return False
+        asked = None
+        with contextlib.suppress(BrokenRun):
+            asked = demands_for_tags(our_tags(run_dir)).retries
+        policy = retries.policy_for(self.retries if asked is None else asked)
+        return retries.may_try_again(policy, [each.is_loss for each in attempts.past(run_dir)], is_loss)
 
     def each(self, end: Callable[[str], None]) -> None:
         """Does one thing to every run in flight: the cluster's stop, kill or destroy."""
-        for run_id in self.ledger.in_flight:
+        for run_id in list(self.ledger.in_flight):
             end(run_id)
 
 

@@ -12,10 +12,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from guild_dask import claims, processes, starter, warm
+from guild_dask.guard import STOP_BYTE
+from guild_dask.terms import Terms
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,9 @@ class Job:
     claim: claims.Claim
     claims_folder: str
     directory: str  # where the user staged the run: what Guild takes as the current directory
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] | None  # None: that of the job which the worker is part of
     output: str  # the file that takes what Guild and the operation print
-    grace: float  # seconds between TERM and KILL
+    terms: Terms = field(default_factory=Terms)
 
     @property
     def run_id(self) -> str:
@@ -51,8 +53,16 @@ class Starter(Protocol):
         """Returns the exit code, or minus the signal that killed it."""
 
 
+class _Own:
+    """What is this worker's own."""
+
+    environ: Mapping[str, str] = os.environ
+
+
+_own = _Own()
 _template = warm.Template()
 _starters: dict[str, processes.ProcessIdentity] = {}
+_lifelines: dict[str, int] = {}  # the worker's ends
 _refused: set[str] = set()
 _lock = threading.Lock()
 _spawning = threading.Lock()
@@ -71,6 +81,9 @@ def run(job: Job) -> Ended:
         with _lock:
             _starters.pop(job.run_id, None)
             _refused.discard(job.run_id)
+            lifeline = _lifelines.pop(job.run_id, None)
+        if lifeline is not None:
+            os.close(lifeline)
 
 
 def _start(job: Job) -> Starter:
@@ -96,25 +109,33 @@ def _let_through(job: Job, output: int, begin: Callable[[Job, int, int], Starter
                 if owner:
                     _starters[job.run_id] = owner
         if owner and may_start and claims.hand_over(pathlib.Path(job.claims_folder), job.claim, owner):
-            os.write(opener, b"!")
+            _open_gate(job, opener)
         return starting
     finally:
         os.close(gate)
         os.close(opener)  # a starter at a closed gate ends without starting anything
 
 
+def _open_gate(job: Job, opener: int) -> None:
+    """Lets the starter begin. Where its life hangs on ours, our end of the pipe stays open for as long as we live."""
+    if job.terms.has_lifeline:
+        with _lock:
+            _lifelines[job.run_id] = os.dup(opener)
+    os.write(opener, b"!")
+
+
 def _warm(job: Job, gate: int, output: int) -> Starter | None:
     claim = claims.path(pathlib.Path(job.claims_folder), job.run_id)
-    request = warm.Request(job.run_dir, claim, _directory(job), job.environ, job.grace)
+    request = warm.Request(job.run_dir, claim, _directory(job), _environ(job), job.terms)
     return _template.start(request, gate, output)
 
 
 def _cold(job: Job, gate: int, output: int) -> Starter | None:
     claim = claims.path(pathlib.Path(job.claims_folder), job.run_id)
     return subprocess.Popen(
-        [sys.executable, "-u", starter.__file__, str(gate), str(claim), job.run_dir, str(job.grace)],
+        [sys.executable, "-u", starter.__file__, str(gate), str(claim), job.run_dir, job.terms.as_text()],
         cwd=_directory(job),
-        env=dict(job.environ),
+        env=dict(_environ(job)),
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
@@ -127,8 +148,13 @@ def _directory(job: Job) -> str:
     return job.directory if os.path.isdir(job.directory) else job.run_dir
 
 
+def _environ(job: Job) -> Mapping[str, str]:
+    return _own.environ if job.environ is None else job.environ
+
+
 def prepare(environ: Mapping[str, str]) -> None:
-    """Gets ready to start runs with this environment."""
+    """Gets ready to start runs with this environment, which is also that of jobs which bring none."""
+    _own.environ = environ
     with _spawning:
         _template.prepare(environ)
 
@@ -150,16 +176,29 @@ def close() -> None:
 
 def stop(run_id: str) -> None:
     """Asks for the run's end: not started if it has not, else TERM and after its grace period KILL."""
+    with _lock:
+        lifeline = _lifelines.get(run_id)
+        if lifeline is not None:
+            _refused.add(run_id)
+            # A signal could come from anybody; this comes from the scheduler.
+            with contextlib.suppress(OSError):
+                os.write(lifeline, STOP_BYTE)
+            return
     _signal(run_id, signal.SIGTERM)
+
+
+def running() -> list[str]:
+    """Returns the runs that this worker has at the moment."""
+    return list(_starters)
 
 
 def kill(run_id: str) -> None:
     """Ends the run's processes at once; its starter is left to record that."""
+    stop(run_id)
     with _lock:
         starting = _starters.get(run_id)
     for descendant in processes.descendants(starting.pid) if starting else ():
         processes.send(descendant, signal.SIGKILL)
-    _signal(run_id, signal.SIGTERM)
 
 
 def destroy(run_id: str) -> None:

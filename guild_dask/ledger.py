@@ -1,15 +1,16 @@
 """The loop's only mutable state: what is in flight, what has been said, and what came of it."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from guild_dask.claims import Claim
+from guild_dask.ends import End
 from guild_dask.plan import Worker
 from guild_dask.reasons import Reason
 from guild_dask.resources import remaining
 from guild_dask.rundir import Staged
-from guild_dask.runs import End
 
 # Where `told` has what was last said about having nothing to do.
 WAITING = "waiting"
@@ -22,6 +23,7 @@ class Flight:
     run: Staged
     worker: str
     asks: Mapping[str, float]
+    host: str = ""
 
 
 @dataclass
@@ -32,10 +34,14 @@ class Ledger:
     told: dict[str, object] = field(default_factory=dict)  # run id -> the last thing said about it
     passed: Mapping[str, int] = field(default_factory=dict)  # run id -> how often a later run started before it
     held: Mapping[str, Reason] = field(default_factory=dict)  # run id -> why it waited at the last plan
-    attempts: dict[str, int] = field(default_factory=dict)  # run id -> how often it was claimed
+    starts: dict[str, int] = field(default_factory=dict)  # run id -> how often it was sent to a worker
+    serials: "itertools.count[int]" = field(default_factory=itertools.count)  # no two claims have the same
+    is_stopping: bool = False
     ends: Counter[End] = field(default_factory=Counter)
     unsettled: dict[str, int] = field(default_factory=dict)  # run id -> exit code, where the home could not be written
-    orphans: tuple[Claim, ...] = ()  # runs of dead schedulers that go on, on this machine
+    adrift: dict[str, Flight] = field(default_factory=dict)  # run id -> a run whose worker is out of sight
+    paused: dict[str, float] = field(default_factory=dict)  # run id -> when it may be tried again (time.monotonic)
+    orphans: tuple[Claim, ...] = ()  # runs that go on without a scheduler, or out of its sight
 
     def is_news(self, run_id: str, fact: object) -> bool:
         """Tells whether the fact is another than the last one told about the run, and notes that it is told now."""
@@ -46,14 +52,14 @@ class Ledger:
 
     def forget_all_but(self, run_ids: Iterable[str]) -> None:
         """Lets go of what is known about runs that no longer wait or run."""
-        kept = {*run_ids, *self.in_flight, *self.unsettled}
+        kept = {*run_ids, *self.in_flight, *self.unsettled, *self.adrift, *self.paused}
         self.told = {run_id: fact for run_id, fact in self.told.items() if run_id in kept or run_id == WAITING}
-        self.attempts = {run_id: count for run_id, count in self.attempts.items() if run_id in kept}
+        self.starts = {run_id: count for run_id, count in self.starts.items() if run_id in kept}
 
-    def free(self, name: str, slots: int, total: Mapping[str, float]) -> Worker:
-        """Returns a worker with what the runs in flight on it have left."""
+    def free(self, name: str, host: str, slots: int, total: Mapping[str, float]) -> Worker:
+        """Returns a worker with what is left beside the runs on it, and beside those that nobody looks after there."""
         asks = [flight.asks for flight in self.in_flight.values() if flight.worker == name]
-        asks += [claim.asks for claim in self.orphans]
+        asks += [claim.asks for claim in self.orphans if claim.owner.host == host]
         free = dict(total)
         for taken in asks:
             free = remaining(free, taken)

@@ -12,7 +12,9 @@ import queue
 import time
 
 from guild_dask import fates, messages
-from guild_dask.events import ControlChanged, Event, JobEnded, JobLost, RunStaged, StopAsked
+from guild_dask.aftercare import Aftercare
+from guild_dask.claims import Claim
+from guild_dask.events import ControlChanged, Event, JobAdrift, JobEnded, JobLost, RunStaged, StopAsked, WorkersChanged
 from guild_dask.flights import Flights, was_staged_again
 from guild_dask.ledger import WAITING
 from guild_dask.listing import Listing
@@ -24,15 +26,11 @@ from guild_dask.publisher import View
 from guild_dask.reasons import IMPOSSIBLE
 from guild_dask.rundir import Staged
 from guild_dask.settings import Settings
+from guild_dask.shutdown import end_runs, settle_rest
 from guild_dask.starter import NOT_STARTED
 from guild_dask.waiting import WaitingRuns
 
 log = logging.getLogger("guild")
-
-# Seconds from a stop to KILL by the scheduler itself, and to the end of its patience. Before that, a run's own starter
-# has sent TERM and KILL. Guild waits 30 seconds for a scheduler that it stops.
-LAST_RESORT = 15.0
-GIVE_UP = 20.0
 
 # How often a run is claimed again after its starter died before it could start it.
 MOST_STARTS = 3
@@ -59,6 +57,7 @@ class Loop:
         self._ledger = flights.ledger
         self._publisher = flights.publisher
         find = functools.partial(fates.found, self._home.runs_dir, self._home.claims_folder)
+        self._aftercare = Aftercare(flights)
         self._waiting = WaitingRuns(self._ledger, find)
         self._next_look = 0.0
         self._next_beat = 0.0
@@ -84,19 +83,23 @@ class Loop:
                 break
             self._say_waiting()
             self._publish()
+            self._next_look = min(self._next_look, self._aftercare.next_due())
             self._wait_until(min(self._next_look, self._next_beat, self._publisher.due or math.inf))
         if self._stop:
             self._publish(at_once=True)
-            self._end_runs()
-            self._settle_rest()
+            end_runs(self._flights, self._wait_until)
+            settle_rest(self._flights)
         elif self._settings.run_once:
             log.info("%s", messages.summary(self._ledger.ends, self._waiting.left, time.monotonic() - started))
 
     def _is_done(self) -> bool:
         """Tells whether run-once has nothing left to do: no run is on its way, and no waiting one could ever start."""
-        if self._ledger.in_flight or self._ledger.unsettled or self._is_unavailable:
+        ledger = self._ledger
+        if ledger.in_flight or ledger.unsettled or ledger.adrift or self._is_unavailable:
             return False
-        is_waiting = self._blocked_by or self._may_start_later or (self._waiting and not self._orders.may_start)
+        is_waiting = (
+            ledger.paused or self._blocked_by or self._may_start_later or (self._waiting and not self._orders.may_start)
+        )
         return self._orders.is_draining or (self._settings.run_once and not is_waiting)
 
     # Look
@@ -130,18 +133,13 @@ class Loop:
     def _look(self) -> None:
         self._next_look = time.monotonic() + self._settings.poll_interval
         self._orders.look(len(self._ledger.in_flight))
-        self._flights.settle_rest()
-        self._cluster.tidy()
-        recovered = self._home.recover()
-        for run_id in recovered.staged_again:
-            log.info("Staged run %s again (its scheduler died before it started)", run_id)
-        self._ledger.orphans = recovered.orphans
+        self._aftercare.look()
         self._take_in(self._home.staged())
 
     def _take_in(self, listing: Listing) -> None:
         """Takes in a look at the runs directory, and says what is new."""
         self._changed.clear()
-        self._waiting.update(listing)
+        self._waiting.update(self._aftercare.rested(listing))
         running = []
         if self._settings.wait_for_running and self._waiting:
             running = self._home.running_elsewhere([*self._ledger.in_flight, self._flights.identity.run_id])
@@ -154,14 +152,14 @@ class Loop:
     # Start
 
     def _workers(self) -> list[Worker]:
-        return [self._ledger.free(worker.name, worker.slots, worker.resources) for worker in self._cluster.workers()]
+        return [self._ledger.free(each.name, each.host, each.slots, each.resources) for each in self._cluster.workers()]
 
     def _start_what_fits(self) -> None:
         """Claims and sends off what fits now. Where a run was not to be had any more, it looks and plans again."""
         while self._orders.may_start and not self._blocked_by and time.monotonic() >= self._pause_until:
             wanted = self._plan()
             outputs = self._flights.open_outputs(wanted)
-            claims = {run_id: self._flights.claim(run_id, self._waiting[run_id][1].amounts) for run_id in wanted}
+            claims = {run_id: self._claim_for(run_id, worker) for run_id, worker in wanted.items()}
             claimed = self._home.claim([(self._waiting[run_id][0], claim) for run_id, claim in claims.items()])
             for run in claimed.runs:
                 self._waiting.take(run.id)
@@ -177,6 +175,10 @@ class Loop:
             if missing:
                 self._explain_missing([self._waiting[run_id][0] for run_id in missing])
                 self._look()
+
+    def _claim_for(self, run_id: str, worker: str) -> Claim:
+        run, demands = self._waiting[run_id]
+        return self._flights.claim(run, worker, demands.amounts)
 
     def _plan(self) -> dict[str, str]:
         """Returns the runs to start now, each with its worker."""
@@ -235,11 +237,17 @@ class Loop:
             self._lose(event)
         elif isinstance(event, ControlChanged):
             self._next_look = 0.0
+        elif isinstance(event, JobAdrift):
+            self._aftercare.lose_sight(event)
+            self._next_look = time.monotonic()
+        elif isinstance(event, WorkersChanged):
+            pass  # the next plan sees it
         else:
             if self._stop:
                 # Asked twice: somebody is in a hurry.
                 self._flights.each(self._cluster.kill)
             self._stop = event
+            self._ledger.is_stopping = True
 
     def _land(self, run_id: str, exit_code: int) -> None:
         result = self._flights.land(run_id, exit_code)
@@ -247,7 +255,7 @@ class Loop:
             self._changed.add(run_id)
         if was_staged_again(result) and not self._stop:
             self._next_look = self._pause_until
-            if self._ledger.attempts.get(run_id, 0) >= MOST_STARTS:
+            if self._ledger.starts.get(run_id, 0) >= MOST_STARTS:
                 self._set_aside(run_id, f"{MOST_STARTS} attempts to start it failed")
 
     def _lose(self, event: JobLost) -> None:
@@ -257,35 +265,11 @@ class Loop:
         self._last_problem = event.problem
         self._may_start_later = True
         self._pause_until = self._next_look = time.monotonic() + self._settings.poll_interval
-        self._ledger.attempts.pop(event.run_id, None)  # it is no fault of the run's
+        self._ledger.starts.pop(event.run_id, None)  # it is no fault of the run's
         self._land(event.run_id, NOT_STARTED)
-
-    # Stop
 
     def abandon(self) -> None:
         """Ends what is running after an error that nobody foresaw."""
         self._stop = StopAsked("error")
-        self._end_runs()
-
-    def _end_runs(self) -> None:
-        """Ends what is running; what has not started is staged again. Each step is for those that outlived the last."""
-        asked = time.monotonic()
-        if self._ledger.in_flight:
-            log.info("Ending %d run(s); Ctrl-C or 'guild stop' once more kills them", len(self._ledger.in_flight))
-        self._flights.each(self._cluster.stop)
-        self._wait_for_flights(asked + LAST_RESORT)
-        self._flights.each(self._cluster.kill)
-        self._wait_for_flights(asked + GIVE_UP)
-        self._flights.each(self._cluster.destroy)
-        self._wait_for_flights(asked + GIVE_UP + 1)
-
-    def _settle_rest(self) -> None:
-        """Tries once more what could not be settled; what is left is the next scheduler's to stage again."""
-        try:
-            self._flights.settle_rest()
-        except HomeUnavailable as e:
-            log.warning("%s; the next scheduler will stage %d run(s) again", e, len(self._ledger.unsettled))
-
-    def _wait_for_flights(self, deadline: float) -> None:
-        while self._ledger.in_flight and time.monotonic() < deadline:
-            self._wait_until(deadline)
+        self._ledger.is_stopping = True
+        end_runs(self._flights, self._wait_until)

@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Mapping
 
+from guild_dask.ends import End, Result
 from guild_dask.resources import format_amounts
-from guild_dask.runs import End, Result
 
 
 def starting(run_id: str, asks: Mapping[str, float]) -> str:
@@ -14,20 +14,37 @@ def starting(run_id: str, asks: Mapping[str, float]) -> str:
     )
 
 
+_LEVELS = {
+    End.COULD_NOT_START: logging.WARNING,
+    End.FAILED: logging.WARNING,
+    End.GONE: logging.WARNING,
+    End.TRIED_AGAIN: logging.WARNING,
+    End.TERMINATED: logging.INFO,
+    End.STAGED_AGAIN: logging.INFO,
+    End.COMPLETED: logging.DEBUG,
+}
+
+
 def ended(run_id: str, result: Result, last_line: str = "") -> tuple[int, str]:
     """Returns the level and text for a run's end. A run that completed speaks for itself."""
-    if result.end is End.COULD_NOT_START:
-        return logging.WARNING, f"Run {run_id} could not be started (exit code {result.exit_code}): {last_line}"
-    if result.end is End.FAILED:
-        look = f"'guild cat --output {run_id[:8]}' shows its output"
-        return logging.WARNING, f"Run {run_id} failed with exit code {result.exit_code} ({look})"
-    if result.end is End.TERMINATED:
-        return logging.INFO, f"Run {run_id} was terminated"
-    if result.end is End.STAGED_AGAIN:
-        return logging.INFO, f"Run {run_id} did not start and is staged again"
-    if result.end is End.GONE:
-        return logging.WARNING, f"Run {run_id} was deleted, or taken over, while it was running"
-    return logging.DEBUG, f"Run {run_id} completed"
+    code = result.exit_code
+    failure = f"failed with exit code {code}"
+    cause = result.cause.value if result.cause else f"it {failure}"
+    texts = {
+        End.COULD_NOT_START: f"could not be started (exit code {code}): {last_line}",
+        End.FAILED: f"{failure} ('guild cat --output {run_id[:8]}' shows its output)",
+        End.GONE: "was deleted, or taken over, while it was running",
+        End.TRIED_AGAIN: f"is staged again for attempt {result.attempt + 1} ({cause})",
+        End.TERMINATED: "was terminated" + (f" ({cause})" if result.cause and result.cause.is_loss else ""),
+        End.STAGED_AGAIN: "did not start and is staged again",
+        End.COMPLETED: "completed",
+    }
+    return _LEVELS[result.end], f"Run {run_id} {texts[result.end]}"
+
+
+def adrift(run_id: str, host: str, problem: str) -> str:
+    """Returns the line for a run whose worker is out of sight."""
+    return f"Lost sight of run {run_id} on {host} ({problem}); it is started again only if it is known to be dead"
 
 
 def summary(ends: Mapping[End, int], left: int, seconds: float) -> str:

@@ -56,6 +56,11 @@ def is_still_there(process: ProcessIdentity) -> bool:
     return _start_time(process.pid) == process.started
 
 
+def is_of_this_boot(process: ProcessIdentity) -> bool:
+    """Tells whether the process, dead or alive, is one of this host since it was last started."""
+    return process.host == socket.gethostname() and process.boot == boot_id()
+
+
 @functools.cache
 def boot_id() -> str:
     """Returns a text that is another after each boot of this machine, and in a container with pids of its own."""

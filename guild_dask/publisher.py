@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 
 from guild_dask import rundir
 from guild_dask.claims import Claim
+from guild_dask.ends import Result
 from guild_dask.journal import NAME, Journal
 from guild_dask.plan import Worker, kind_of
 from guild_dask.presence import STATE
 from guild_dask.processes import ProcessIdentity
 from guild_dask.reasons import IMPOSSIBLE, Reason
 from guild_dask.rundir import Staged
-from guild_dask.runs import Result
 from guild_dask.state import (
     MOST_ENDED,
     MOST_WAITING,

@@ -103,17 +103,21 @@ def write_tags(run_dir: str, tags: list[str]) -> None:
     os.replace(draft, path)
 
 
+def our_tags(run_dir: str) -> tuple[str, ...]:
+    """Returns the tags of a run that are meant for us; raises BrokenRun if they cannot be read."""
+    tags = attribute(run_dir, "tags") or []
+    if not isinstance(tags, list):
+        raise BrokenRun("attribute 'tags' is not a list")
+    return tuple(tag for tag in tags if isinstance(tag, str) and tag.startswith(PREFIX))
+
+
 def read_staged(run_dir: str) -> Staged:
     """Returns what matters of a staged run; raises BrokenRun if its directory is not a whole one."""
     _opref(run_dir)
     since = attribute(run_dir, "started") or attribute(run_dir, "initialized")
     if not isinstance(since, int):
         raise BrokenRun("it does not say when it was staged")
-    tags = attribute(run_dir, "tags") or []
-    if not isinstance(tags, list):
-        raise BrokenRun("attribute 'tags' is not a list")
-    ours = tuple(tag for tag in tags if isinstance(tag, str) and tag.startswith(PREFIX))
-    return Staged(os.path.basename(run_dir), run_dir, since, ours, _needs(run_dir))
+    return Staged(os.path.basename(run_dir), run_dir, since, our_tags(run_dir), _needs(run_dir))
 
 
 def _needs(run_dir: str) -> tuple[str, ...]:
@@ -154,6 +158,12 @@ def record_end(run_dir: str, exit_status: int) -> None:
         with open(_attribute_path(run_dir, name), "w", encoding="utf-8") as f:
             f.write(f"{value}\n")
     clear_marker(run_dir, "LOCK")
+
+
+def forget_end(run_dir: str) -> None:
+    """Takes back that the run has ended, since it is to be started again: Guild does not do that itself."""
+    for name in ("exit_status", "stopped"):
+        pathlib.Path(_attribute_path(run_dir, name)).unlink(missing_ok=True)
 
 
 def signature(run_dir: str) -> tuple[int, ...]:

@@ -94,7 +94,7 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         about = scheduler_state(this_run.id, identity.process, settings.run_once, opened.dashboard_link())
         publisher = Publisher(runs.guild_home(), this_run.dir, about)
         closing.callback(publisher.close)
-        flights = Flights(identity, home, opened, follower, Ledger(), publisher)
+        flights = Flights(identity, home, opened, follower, Ledger(), publisher, settings.retries)
         loop = Loop(settings, flights, presence, orders, events)
         try:
             loop.run()

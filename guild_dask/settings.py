@@ -43,6 +43,7 @@ class Settings:
     poll_interval: float = 10.0
     run_once: bool = False
     wait_for_running: bool = False
+    retries: int | None = None  # None: as retries.Policy has it
     dashboard_address: DashboardAddress | None = DashboardAddress(_LOCAL, DEFAULT_DASHBOARD_PORT)
     loglevel: str = "warn"
 
@@ -124,6 +125,12 @@ def _workers(text: str) -> int:
     return int(text)
 
 
+def _retries(text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
+        raise ValueError("use a whole number of at least 0")
+    return int(text)
+
+
 def _resources(text: str) -> Request:
     return request_for_spec(text) if text else Request({})
 
@@ -178,6 +185,7 @@ _READERS = {
     "poll-interval": _seconds,
     "run-once": _yes_or_no,
     "wait-for-running": _yes_or_no,
+    "retries": _retries,
     "dashboard-address": _address,
     "loglevel": _loglevel,
 }

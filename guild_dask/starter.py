@@ -1,11 +1,12 @@
 """The process of one run's start: Guild's own `guild run --start RUN_DIR`, with a guard around it.
 
-Run as a file, by guild_dask.job: `python starter.py GATE CLAIM RUN_DIR GRACE`. It
+Run as a file, by guild_dask.job: `python starter.py GATE CLAIM RUN_DIR TERMS`. It
 
 - waits at the gate until its own identity is in the claim, so that nobody can take it for dead while it lives;
 - marks the claim as started in the instant before Guild starts the operation's process, and not earlier;
 - on SIGTERM gives up if that instant has not come, and otherwise ends the operation and all that came from it;
-- ends what is left of a run that was stopped, in whatever session or process group it went.
+- ends what is left of a run that was stopped, in whatever session or process group it went;
+- says why, beside the claim, if the run was cut short.
 
 The operation's process itself is Guild's child, started as Guild starts it.
 """
@@ -27,6 +28,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from guild_dask import last_word
+from guild_dask.guard import Guard, send_term
+from guild_dask.last_word import Cause
+from guild_dask.terms import Terms, terms_for_text
+
 # The exit code for "nothing was started". It means so only while the claim still says it, since an operation may exit
 # with the same code.
 NOT_STARTED = 75
@@ -40,10 +46,13 @@ _ROUND = 0.1
 class Operation:
     """What this process knows of the operation that it starts."""
 
-    def __init__(self, run_dir: str, claim: pathlib.Path, grace: float) -> None:
+    def __init__(self, run_dir: str, claim: pathlib.Path, terms: Terms) -> None:
         self.run_id = os.path.basename(run_dir)
         self.claim = claim
-        self.grace = grace
+        self.terms = terms
+        self.guard = Guard(claim, terms, self.cut_short)
+        self.cause: Cause | None = None
+        self._remote_lock = pathlib.Path(run_dir, ".guild", "LOCK.remote")
         self.is_starting = False
         self.is_stopping = False
         self.ended = threading.Event()
@@ -75,11 +84,15 @@ class Operation:
             raise SystemExit(NOT_STARTED)
         from guild_dask import claims
 
+        if self.terms.node:
+            # Other hosts cannot see the process; for Guild there, this is a run on a remote.
+            self._remote_lock.write_text(self.terms.node)
         # A signal from here on finds a process to end, and does not break into the middle of starting it.
         self.is_starting = True
         if not claims.mark_started(self.claim, os.getpid()):
             self.is_starting = False
             raise SystemExit(NOT_STARTED)
+        self.guard.begin()
 
     def end(self, exit_status: int) -> None:
         """Is called when the operation's process has ended; those that it left may go on."""
@@ -90,14 +103,34 @@ class Operation:
                 # Somebody stopped it, `guild stop` perhaps. Guild still waits for those that hold its output open.
                 self.stop_soon()
 
+    def cut_short(self, cause: Cause) -> None:
+        """Ends the run for a cause; the signal's handler knows whether there is anything to end yet."""
+        self.cause = self.cause or cause
+        send_term()
+
+    def _cause_of_signal(self) -> Cause:
+        """Returns what a signal from nobody knows where means: a job queue ends its jobs so, and a person a process."""
+        return Cause.SIGNAL if self.terms.node else Cause.KILLED
+
     def on_signal(self, _number: int, _frame: object) -> None:
         self.is_stopping = True
+        if self.cause is None:
+            self.cause = Cause.STOPPED if last_word.is_asked_to_stop(self.claim) else self._cause_of_signal()
         if not self.is_starting:
             raise SystemExit(NOT_STARTED)
         self.stop_soon()
 
     def stop_soon(self) -> None:
         threading.Thread(target=self.stop, daemon=True).start()
+
+    def close(self) -> None:
+        """Leaves no sign of life, and the reason if the run was cut short."""
+        self.guard.close()
+        if self.is_starting and self.is_stopping and self.cause:
+            last_word.write(self.claim, self.cause)
+        if self.terms.node:
+            with contextlib.suppress(OSError):
+                self._remote_lock.unlink(missing_ok=True)
 
     def stop(self) -> None:
         """Ends the operation and everything below this process: TERM first, KILL after the grace period."""
@@ -118,7 +151,7 @@ class Operation:
     def _next_to_end(self, left: list[Any], waited: float) -> tuple[list[Any], signal.Signals]:
         from guild_dask import processes
 
-        if waited > self.grace:
+        if waited > self.terms.grace:
             return left, signal.SIGKILL
         if self.ended.is_set() or waited > CHILDREN_AFTER:
             # Children before parents, so that a Guild process among them can record how its run ended.
@@ -169,14 +202,19 @@ def start_guild(run_dir: str) -> int:
     return 0
 
 
-def run(gate: int, claim: pathlib.Path, run_dir: str, grace: float) -> int:
+def run(gate: int, claim: pathlib.Path, run_dir: str, terms: Terms) -> int:
     """Waits at the gate, starts the run, waits for its end, and returns Guild's exit code or NOT_STARTED."""
-    operation = Operation(run_dir, claim, grace)
+    operation = Operation(run_dir, claim, terms)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, operation.on_signal)
-    with os.fdopen(gate, "rb", buffering=0) as opened:
-        if not opened.read(1):
-            return NOT_STARTED
+    if not os.read(gate, 1):
+        return NOT_STARTED
+    if terms.has_lifeline:
+        operation.guard.hold(gate)
+    else:
+        os.close(gate)
+    if terms.attempt > 1:
+        os.environ["GUILD_DASK_ATTEMPT"] = str(terms.attempt)
 
     from guild_dask import claims, processes, snapshot
 
@@ -198,12 +236,13 @@ def run(gate: int, claim: pathlib.Path, run_dir: str, grace: float) -> int:
         code = 1
     if operation.is_stopping or (operation.exit_status or 0) < 0:
         operation.stop()
+    operation.close()
     return code
 
 
 if __name__ == "__main__":
     try:
-        code = run(int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], float(sys.argv[4]))
+        code = run(int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], terms_for_text(sys.argv[4]))
     except SystemExit as e:
         code = int(e.code or 0)
     sys.exit(code)

@@ -5,7 +5,7 @@ import os
 import pathlib
 import signal
 
-from guild_dask import claims, processes
+from guild_dask import claims, last_word, processes
 
 
 class CannotStop(Exception):
@@ -14,22 +14,26 @@ class CannotStop(Exception):
 
 def stop(home: str, run_id: str) -> str:
     """Asks for the end of a run, and returns what was done; raises CannotStop."""
-    found = next(
-        (each for each in claims.all_claims(pathlib.Path(home, "dask", "claims")) if each.run_id == run_id), None
-    )
+    folder = pathlib.Path(home, "dask", "claims")
+    found = next((each for each in claims.all_claims(folder) if each.run_id == run_id), None)
     if found is None or found.claim is None:
         raise CannotStop("no scheduler has it in its hands; use 'guild stop'")
     owner = found.claim.owner
     lives = processes.is_alive(owner)
-    if lives is None:
-        return _ask_host(home, run_id, owner.host)
-    if not lives:
+    if lives is False:
         raise CannotStop("the process that started it is gone; the next scheduler looks after the run")
+    _ask(folder, run_id)
+    if lives is None:
+        return f"asked {owner.host} to end it"
     # The starter ends the operation with all that came from it, and records its end.
     with contextlib.suppress(ProcessLookupError):
         os.kill(owner.pid, signal.SIGTERM)
     return "asked to end"
 
 
-def _ask_host(_home: str, _run_id: str, host: str) -> str:
-    raise CannotStop(f"it runs on {host}; use this command there")
+def _ask(folder: pathlib.Path, run_id: str) -> None:
+    """Leaves a wish to stop beside the claim: it tells a stop from a loss, and reaches other hosts."""
+    try:
+        last_word.ask_to_stop(claims.path(folder, run_id))
+    except OSError as e:
+        raise CannotStop(f"cannot write to {folder}: {e.strerror or e}") from e

@@ -23,6 +23,7 @@ import socket
 from typing import Any
 
 from guild_dask import processes, starter
+from guild_dask.terms import terms_for_text
 
 # What a start imports one after the other, at the latest when the first line of output comes.
 _LOADED_BEFOREHAND = (
@@ -98,7 +99,8 @@ def _become_starter(request: dict[str, Any], descriptors: list[int]) -> None:
         os.chdir(request["directory"])
         os.environ.clear()
         os.environ.update(request["environ"])
-        code = starter.run(gate, pathlib.Path(request["claim"]), request["run_dir"], request["grace"])
+        terms = terms_for_text(request["terms"])
+        code = starter.run(gate, pathlib.Path(request["claim"]), request["run_dir"], terms)
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else 1
     finally:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from guild_dask import template
+from guild_dask.terms import Terms
 
 # Guild loads NumPy, which starts a thread for each CPU unless told otherwise, and a process that forks should have one.
 # These are the template's own: a starter has the environment of its run and nothing else.
@@ -39,7 +40,7 @@ class Request:
     claim: pathlib.Path
     directory: str
     environ: Mapping[str, str]
-    grace: float
+    terms: Terms
 
     def encoded(self) -> bytes:
         data = {
@@ -47,7 +48,7 @@ class Request:
             "claim": str(self.claim),
             "directory": self.directory,
             "environ": dict(self.environ),
-            "grace": self.grace,
+            "terms": self.terms.as_text(),
         }
         return json.dumps(data).encode()
 

@@ -9,9 +9,11 @@ from scheduling import a_project, stage, statuses
 from support import Guild, Sandbox
 
 from guild_dask import claims, job, processes
+from guild_dask.ends import End, Result
 from guild_dask.presence import Presence
-from guild_dask.runs import End, GuildHome, Result
+from guild_dask.runs import GuildHome
 from guild_dask.starter import NOT_STARTED
+from guild_dask.terms import Terms
 
 QUICK = """
 quick:
@@ -48,7 +50,7 @@ def _claimed(home: GuildHome, folder: pathlib.Path) -> job.Job:
     assert home.claim([(run, claim)]).runs == (run,)
     environ = dict(os.environ)
     output = str(folder / "output")
-    return job.Job(run.dir, claim, str(home.claims_folder), str(folder), environ, output, grace=5.0)
+    return job.Job(run.dir, claim, str(home.claims_folder), str(folder), environ, output, Terms(grace=5.0))
 
 
 def test_run_is_started_and_its_exit_code_told(home: GuildHome, user: Sandbox, starting: str) -> None:
@@ -87,7 +89,7 @@ def test_starter_does_not_start_a_run_whose_claim_was_taken_away(home: GuildHome
 def test_template_that_died_is_replaced(home: GuildHome, user: Sandbox) -> None:
     work = _claimed(home, user.folder)
     try:
-        job._template._connection(work.environ)
+        job._template._connection(dict(os.environ))
         os.kill(job._template.pid, 9)
         assert job.run(work).exit_code == 4
     finally:

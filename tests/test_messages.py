@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from guild_dask import messages
+from guild_dask.ends import End, Result
 from guild_dask.resources import request_for_specs
-from guild_dask.runs import End, Result
 
 RUN = "1234567890abcdef"
 

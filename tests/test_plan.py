@@ -423,7 +423,7 @@ class Cluster:
         for run_id in [run_id for run_id, end in self._ends.items() if end <= now]:
             del self._ends[run_id]
             del self._ledger.in_flight[run_id]
-        workers = [self._ledger.free(w.name, w.slots, w.total) for w in self._workers]
+        workers = [self._ledger.free(w.name, "", w.slots, w.total) for w in self._workers]
         decided = plan(self.waiting, workers, self._ledger.passed, self.patience)
         self._ledger.passed = decided.passed
         for start, worker in decided.starts:

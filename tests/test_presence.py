@@ -8,6 +8,7 @@ import pytest
 from guild_dask import claims, processes
 from guild_dask.presence import SILENCE, Presence
 from guild_dask.processes import ProcessIdentity
+from guild_dask.recovery import recover
 from guild_dask.runs import GuildHome
 
 ELSEWHERE = ProcessIdentity(4242, 1.0, "its boot", "another-host")
@@ -52,27 +53,27 @@ def world(tmp_path: pathlib.Path) -> _World:
 
 def test_claim_is_left_alone_while_its_scheduler_is_heard(world: _World) -> None:
     world.age_of_other(SILENCE / 2)
-    assert world.home.recover().staged_again == ()
+    assert recover(world.home).staged_again == ()
     assert not world.is_staged
 
 
 def test_claim_is_taken_over_when_its_scheduler_has_been_silent_for_long(world: _World) -> None:
     world.age_of_other(SILENCE * 2)
-    assert world.home.recover().staged_again == ("aaa",)
+    assert recover(world.home).staged_again == ("aaa",)
     assert world.is_staged
     assert not list(claims.all_claims(world.home.claims_folder))
 
 
 def test_claim_is_taken_over_when_its_scheduler_has_left(world: _World) -> None:
     world.other.leave()
-    assert world.home.recover().staged_again == ("aaa",)
+    assert recover(world.home).staged_again == ("aaa",)
 
 
 def test_run_that_started_on_another_host_is_never_started_again(world: _World) -> None:
     # Nobody here can see whether its process lives.
     assert claims.mark_started(world.claim)
     world.age_of_other(SILENCE * 100)
-    assert world.home.recover().staged_again == ()
+    assert recover(world.home).staged_again == ()
     assert not world.is_staged
     assert [found.run_id for found in claims.all_claims(world.home.claims_folder)] == ["aaa"]
 
@@ -81,7 +82,7 @@ def test_without_a_heartbeat_of_our_own_others_are_taken_for_alive(world: _World
     # A home that cannot be written to tells nothing about others.
     world.age_of_other(SILENCE * 2)
     world.own.leave()
-    assert world.home.recover().staged_again == ()
+    assert recover(world.home).staged_again == ()
 
 
 def test_files_of_dead_schedulers_are_swept(world: _World, tmp_path: pathlib.Path) -> None:
@@ -102,12 +103,12 @@ def test_run_that_was_started_by_hand_after_it_was_claimed_is_not_staged_again(w
     ended.write_text("0\n")
     later = world.claim.stat().st_mtime_ns + 1_000_000
     os.utime(ended, ns=(later, later))
-    assert world.home.recover().staged_again == ()
+    assert recover(world.home).staged_again == ()
     assert not world.is_staged
 
 
 def test_run_whose_starter_died_when_guild_had_cleared_all_marks_is_staged_again(world: _World) -> None:
     world.age_of_other(SILENCE * 2)
     (world.guild / "PENDING").unlink()
-    assert world.home.recover().staged_again == ("aaa",)
+    assert recover(world.home).staged_again == ("aaa",)
     assert world.is_staged

@@ -24,6 +24,7 @@ ACCEPTED = {
     "poll-interval": "a number of seconds above 0",
     "run-once": "yes or no",
     "wait-for-running": "yes or no",
+    "retries": "a whole number of at least 0",
     "dashboard-address": "a port (8787), an address (0.0.0.0:8787), 0 for any free port, or no for none",
     "loglevel": "one of debug, info, warn, error",
 }

@@ -1,7 +1,11 @@
-"""What every kind of cluster has in common: its workers' capacity, and the error that it cannot be opened."""
+"""What every kind of cluster has in common, and the error that one cannot be opened."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
+
+from guild_dask.job import Job
+from guild_dask.terms import Terms
 
 
 class ClusterError(Exception):
@@ -15,3 +19,38 @@ class WorkerCapacity:
     name: str
     slots: int
     resources: Mapping[str, float]
+    host: str
+
+
+class Cluster(Protocol):
+    """Workers, and runs on them. What happens to these comes up as events."""
+
+    def workers(self) -> list[WorkerCapacity]:
+        """Returns the workers there are now."""
+
+    def terms(self, worker: str) -> Terms:
+        """Returns the terms of runs on a worker, as far as the worker's kind decides them."""
+
+    def submit(self, work: Job, worker: str, asks: Mapping[str, float]) -> None:
+        """Runs a job on a worker, which the plan has found to have room. An event tells its end."""
+
+    def prepare(self, environ: Mapping[str, str]) -> None:
+        """Lets workers get ready to start runs."""
+
+    def tidy(self) -> None:
+        """Does what is to be done now and then."""
+
+    def stop(self, run_id: str) -> None:
+        """Asks a running job to end."""
+
+    def kill(self, run_id: str) -> None:
+        """Ends the processes of a running job at once."""
+
+    def destroy(self, run_id: str) -> None:
+        """Ends a job that kill() has not ended."""
+
+    def dashboard_link(self) -> str | None:
+        """Returns where the dashboard can be seen, or None if there is none."""
+
+    def close(self) -> None:
+        """Closes what was opened, and nothing else. Jobs should have ended by now."""

@@ -17,6 +17,7 @@ from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 from guild_dask.cluster.kinds import ClusterError, WorkerCapacity
 from guild_dask.events import Event, JobEnded, JobLost
 from guild_dask.settings import DashboardAddress
+from guild_dask.terms import Terms
 
 # Dask adds and subtracts a worker's resources as floats for as long as the worker lives. The plan decides what fits;
 # this much slack, a share and an amount, keeps a rounding error of Dask's from holding back what the plan has started.
@@ -72,7 +73,7 @@ class LocalCluster:
         dashboard: DashboardAddress | None,
         report: Callable[[Event], object],
     ) -> None:
-        self._capacity = WorkerCapacity(self.WORKER, slots, resources)
+        self._capacity = WorkerCapacity(self.WORKER, slots, resources, socket.gethostname())
         self._report = report
         self._futures: dict[str, Future] = {}
         self._count = itertools.count()  # no two submissions have the same key
@@ -97,6 +98,10 @@ class LocalCluster:
     def workers(self) -> list[WorkerCapacity]:
         """Returns the workers there are now."""
         return [self._capacity]
+
+    def terms(self, worker: str) -> Terms:
+        """Returns the terms of runs on a worker."""
+        return Terms()
 
     def submit(self, work: job.Job, worker: str, asks: Mapping[str, float]) -> None:
         """Runs a job on a worker, which the plan has found to have room. An event tells its end."""

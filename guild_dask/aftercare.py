@@ -1,0 +1,60 @@
+"""What becomes of runs that no worker tells about: those out of sight, of dead schedulers, or to be tried again."""
+
+import logging
+import time
+
+from guild_dask import messages, recovery
+from guild_dask.ends import End
+from guild_dask.events import JobAdrift
+from guild_dask.flights import Flights
+from guild_dask.listing import Listing
+
+log = logging.getLogger("guild")
+
+
+class Aftercare:
+    """Looks after runs that no worker of ours will tell about, and lets those rest that are to be tried again."""
+
+    def __init__(self, flights: Flights) -> None:
+        self._flights = flights
+        self._ledger = flights.ledger
+
+    def look(self) -> None:
+        """Settles what can be settled by now; raises HomeUnavailable if the home does not allow it."""
+        self._flights.settle_rest()
+        self._flights.cluster.tidy()
+        recovered = recovery.recover(self._flights.home, self._ledger.adrift, self._flights.again)
+        for run_id in recovered.staged_again:
+            if self._ledger.adrift.pop(run_id, None):
+                log.info("Run %s did not start and is staged again", run_id)
+            else:
+                log.info("Staged run %s again (its scheduler died before it started)", run_id)
+        for run_id, result in recovered.ended:
+            if self._ledger.adrift.pop(run_id, None):
+                self._flights.follower.finish(run_id)
+                self._flights.note(run_id, result)
+            elif result.end is End.TRIED_AGAIN:
+                self._flights.note(run_id, result)
+        for run_id in recovered.stops:
+            if run_id in self._ledger.in_flight:
+                self._flights.cluster.stop(run_id)
+        self._ledger.orphans = recovered.orphans
+
+    def lose_sight(self, event: JobAdrift) -> None:
+        """Notes that a run's worker is out of sight."""
+        flight = self._ledger.in_flight.pop(event.run_id, None)
+        if flight:
+            self._ledger.adrift[event.run_id] = flight
+            log.warning("%s", messages.adrift(event.run_id, flight.host, event.problem))
+
+    def rested(self, listing: Listing) -> Listing:
+        """Returns the listing without the runs that are to rest a little before they are tried again."""
+        now = time.monotonic()
+        self._ledger.paused = {run_id: until for run_id, until in self._ledger.paused.items() if until > now}
+        if not self._ledger.paused:
+            return listing
+        return Listing(tuple(run for run in listing.staged if run.id not in self._ledger.paused), listing.broken)
+
+    def next_due(self) -> float:
+        """Returns when the first of the resting runs may be tried again, by time.monotonic()."""
+        return min(self._ledger.paused.values(), default=float("inf"))

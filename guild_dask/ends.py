@@ -1,0 +1,53 @@
+"""How runs, and attempts at them, end."""
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from guild_dask import rundir
+from guild_dask.last_word import Cause
+from guild_dask.rundir import BrokenRun
+
+
+class End(enum.Enum):
+    """How a run, or the attempt to start it, ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    COULD_NOT_START = "could not start"
+    TERMINATED = "terminated"
+    STAGED_AGAIN = "staged again"
+    TRIED_AGAIN = "tried again"
+    GONE = "gone"
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended, with its exit code where it has one, and what cut it short if something did."""
+
+    end: End
+    exit_code: int | None = None
+    cause: Cause | None = None
+    attempt: int = 1
+
+
+# Tells whether a run in a directory is to be started again after an attempt that was lost (True) or failed (False).
+Again = Callable[[str, bool], bool]
+
+
+def never(_run_dir: str, _is_loss: bool) -> bool:
+    """Tells that no run is started again."""
+    return False
+
+
+def result_for(run_dir: str, exit_code: int, cause: Cause | None, attempt: int) -> Result:
+    """Returns how a run that started has ended, as Guild has it on record."""
+    try:
+        status = rundir.attribute(run_dir, "exit_status")
+    except BrokenRun:
+        status = None
+    if not isinstance(status, int):
+        return Result(End.FAILED, exit_code, cause, attempt)
+    if status == 0:
+        return Result(End.COMPLETED, 0, None, attempt)
+    return Result(End.TERMINATED if status < 0 or cause else End.FAILED, status, cause, attempt)

@@ -1,0 +1,91 @@
+"""What a starter watches while its run runs: the life of its worker, the Guild home, and a wish to stop.
+
+Each is a thread. Whatever one finds, it notes the cause and sends SIGTERM to its own process, whose handler knows
+whether there is something to end already.
+"""
+
+import contextlib
+import os
+import pathlib
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+from guild_dask.last_word import Cause, is_asked_to_stop
+from guild_dask.terms import Terms
+
+# Beside a claim: touched for as long as the starter lives and reaches the home.
+BEAT = ".beat"
+
+# What the worker writes into the lifeline to have the run stopped.
+STOP_BYTE = b"s"
+
+# Of the lease: how often the home is told that the run lives, and most seconds until a wish to stop is seen.
+_BEATS_IN_LEASE = 4
+_LOOK_FOR_STOP = 2.0
+
+
+class Guard:
+    """Watches over one run, on the terms that the scheduler has given."""
+
+    def __init__(self, claim: pathlib.Path, terms: Terms, end: Callable[[Cause], None]) -> None:
+        self._claim = claim
+        self._terms = terms
+        self._end = end
+        self._is_over = threading.Event()
+        self._last_beat = _clock()
+
+    def hold(self, lifeline: int) -> None:
+        """Starts to watch the pipe whose other end the worker has open for as long as it lives."""
+        threading.Thread(target=self._hold, args=(lifeline,), daemon=True).start()
+
+    def begin(self) -> None:
+        """Starts to tell other hosts that the run lives, and to see to it that nobody takes it for dead wrongly."""
+        if self._terms.lease:
+            self._last_beat = _clock()
+            for target in (self._beat, self._see_to_lease):
+                threading.Thread(target=target, daemon=True).start()
+
+    def close(self) -> None:
+        """Stops watching."""
+        self._is_over.set()
+
+    def _hold(self, lifeline: int) -> None:
+        said = b""
+        with contextlib.suppress(OSError):
+            said = os.read(lifeline, 1)
+        if not self._is_over.is_set():
+            self._end(Cause.STOPPED if said == STOP_BYTE else Cause.WORKER_DIED)
+
+    def _beat(self) -> None:
+        """Touches a file now and then. On a network file system that is gone, this hangs, or fails."""
+        beat = self._claim.with_suffix(BEAT)
+        interval = self._terms.lease / _BEATS_IN_LEASE
+        due = 0.0
+        while not self._is_over.wait(min(_LOOK_FOR_STOP, interval)):
+            with contextlib.suppress(OSError):
+                if _clock() >= due:
+                    beat.touch()
+                    due = _clock() + interval
+                    self._last_beat = _clock()
+                if is_asked_to_stop(self._claim):
+                    self._end(Cause.STOPPED)
+                    return
+
+    def _see_to_lease(self) -> None:
+        """Ends the run when the home was out of reach for so long that another host may take the run for dead."""
+        while not self._is_over.wait(self._terms.lease / _BEATS_IN_LEASE):
+            if _clock() - self._last_beat > self._terms.lease:
+                self._end(Cause.CUT_OFF)
+                return
+
+
+def send_term() -> None:
+    """Sends SIGTERM to this process; its handler runs in the main thread."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _clock() -> float:
+    """Returns seconds that go on while the machine sleeps: others go on, too."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -1,0 +1,57 @@
+"""What a starter leaves beside its claim when its run was cut short, so that any host can read why.
+
+A run that ends by itself needs no such word: Guild records its end in the run's own directory.
+"""
+
+import contextlib
+import enum
+import json
+import os
+import pathlib
+
+ENDED = ".ended"
+
+# Beside a claim, for the starter to see: somebody wants the run to stop.
+STOP = ".stop"
+
+
+class Cause(enum.Enum):
+    """Why a run that had started was cut short."""
+
+    STOPPED = "it was stopped"
+    KILLED = "the process that started it was killed"
+    SIGNAL = "its host ended it"
+    WORKER_DIED = "its worker died"
+    CUT_OFF = "its host was cut off from the Guild home"
+    NODE_LOST = "its host died or was cut off"
+
+    @property
+    def is_loss(self) -> bool:
+        """Tells whether the machine, rather than the run or a person, is to blame."""
+        return self not in (Cause.STOPPED, Cause.KILLED)
+
+
+def write(claim: pathlib.Path, cause: Cause) -> None:
+    """Leaves the cause beside a claim. A home that cannot be written to any more gets none."""
+    draft = claim.with_name(f".{claim.stem}.ended-draft")
+    with contextlib.suppress(OSError):
+        draft.write_text(json.dumps({"cause": cause.name}))
+        os.replace(draft, claim.with_suffix(ENDED))
+
+
+def read(claim: pathlib.Path) -> Cause | None:
+    """Returns the cause that was left beside a claim, or None if there is none that can be read."""
+    try:
+        return Cause[json.loads(claim.with_suffix(ENDED).read_text())["cause"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def ask_to_stop(claim: pathlib.Path) -> None:
+    """Asks, from any host, for the end of the run that a claim is for."""
+    claim.with_suffix(STOP).touch()
+
+
+def is_asked_to_stop(claim: pathlib.Path) -> bool:
+    """Tells whether somebody has asked for the run's end."""
+    return claim.with_suffix(STOP).exists()

@@ -1,0 +1,151 @@
+"""What is left of runs whose scheduler died, or whose worker went: stage again what never started, find what goes on.
+
+A run is taken for dead only when its process is known to be: on this host by looking, on another one when its starter
+has been silent for longer than it would have gone on without the Guild home.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Container
+from dataclasses import dataclass, replace
+
+from guild_dask import claims, last_word, processes, rundir, scheduler_run
+from guild_dask.ends import Again, End, Result, never, result_for
+from guild_dask.last_word import Cause
+from guild_dask.problems import RunUnusable
+from guild_dask.runs import GuildHome, translated
+
+# A starter ends its run when it could not beat for as long as its lease. It then needs time to end it, its clock and
+# ours may differ in speed, and network file systems tell of a change up to a minute late.
+_LEASES_OF_SILENCE = 3.0
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What became of the claims that were looked after."""
+
+    staged_again: tuple[str, ...] = ()  # they never started
+    ended: tuple[tuple[str, Result], ...] = ()  # they had started; some are staged for another attempt
+    orphans: tuple[claims.Claim, ...] = ()  # they go on without a scheduler, or out of its sight
+    stops: tuple[str, ...] = ()  # our own, which somebody wants to stop
+
+
+def recover(home: GuildHome, adrift: Container[str] = (), again: Again = never) -> Recovered:
+    """Looks after claims whose scheduler is dead, and after our own whose worker is out of sight."""
+    abandoned: list[tuple[claims.Found, Cause]] = []
+    orphans, stops = [], []
+    for found in claims.all_claims(home.claims_folder):
+        claim = found.claim
+        if claim is None:
+            abandoned.append((found, Cause.KILLED))
+            continue
+        is_ours = claim.scheduler_id == home.presence.scheduler_id
+        if is_ours and last_word.is_asked_to_stop(claims.path(home.claims_folder, found.run_id)):
+            stops.append(found.run_id)
+        if is_ours and found.run_id not in adrift:
+            continue
+        if not is_ours and home.presence.is_alive(claim.scheduler_id, claim.scheduler):
+            continue
+        cause = _death(home, found, claim)
+        if cause:
+            abandoned.append((found, cause))
+        else:
+            orphans.append(claim)
+    staged_again, ended = _take_over(home, abandoned, again) if abandoned else ([], [])
+    return Recovered(tuple(staged_again), tuple(ended), tuple(orphans), tuple(stops))
+
+
+def _death(home: GuildHome, found: claims.Found, claim: claims.Claim) -> Cause | None:
+    """Returns why an attempt is over, or None if it may go on."""
+    run_dir = home.run_dir(found.run_id)
+    lives = processes.is_alive(claim.owner)
+    if lives is None:
+        return _silence(home, found, claim, run_dir)
+    if lives or (found.is_started and _is_operation_alive(run_dir, claim.owner.pid)):
+        return None
+    return Cause.KILLED if processes.is_of_this_boot(claim.owner) else Cause.NODE_LOST
+
+
+def _silence(home: GuildHome, found: claims.Found, claim: claims.Claim, run_dir: str) -> Cause | None:
+    """Returns why an attempt on another host is over, or None if it may go on."""
+    word = last_word.read(claims.path(home.claims_folder, found.run_id))
+    if word or (found.is_started and home.has_ended(run_dir)):
+        return word or Cause.KILLED
+    if not claim.lease:
+        # Nobody but that host can tell whether a run that started goes on. One that has not, has lost its scheduler.
+        return None if found.is_started else Cause.NODE_LOST
+    silence = home.presence.now() - claims.last_beat(home.claims_folder, found.run_id)
+    return Cause.NODE_LOST if silence > _LEASES_OF_SILENCE * claim.lease else None
+
+
+def _take_over(
+    home: GuildHome, abandoned: list[tuple[claims.Found, Cause]], again: Again
+) -> tuple[list[str], list[tuple[str, Result]]]:
+    """Stages again those of the abandoned runs that never started, and closes the claims of the others."""
+    staged_again = []
+    ended = []
+    with home.lock():
+        # Another scheduler may have been here first, and may even have claimed a run again.
+        still_there = list(claims.all_claims(home.claims_folder))
+        for found, cause in abandoned:
+            run_dir = home.run_dir(found.run_id)
+            if found not in still_there:
+                continue
+            with contextlib.suppress(RunUnusable):  # it stays as it is, and does not hold up the others
+                if _has_never_started(run_dir, found):
+                    home.stage_again(run_dir)
+                    staged_again.append(found.run_id)
+                else:
+                    ended += _close(home, found, cause, again)
+    return staged_again, ended
+
+
+def _close(home: GuildHome, found: claims.Found, cause: Cause, again: Again) -> list[tuple[str, Result]]:
+    """Closes the claim of a run that started and is over, or that somebody else has taken care of."""
+    run_dir = home.run_dir(found.run_id)
+    ended = []
+    with translated("cannot close the claim on run %s", found.run_id):
+        if found.is_started and os.path.isdir(run_dir):
+            result = _result(home, found, cause)
+            if home.is_to_be_tried_again(run_dir, result, again):
+                home.stage_started_again(run_dir, result)
+                result = replace(result, end=End.TRIED_AGAIN)
+            ended.append((found.run_id, result))
+        claims.remove(home.claims_folder, found.run_id)
+        if found.claim:
+            scheduler_run.remove_output(home.run_dir(found.claim.scheduler_id), found.run_id)
+    return ended
+
+
+def _result(home: GuildHome, found: claims.Found, cause: Cause) -> Result:
+    run_dir = home.run_dir(found.run_id)
+    word = last_word.read(claims.path(home.claims_folder, found.run_id))
+    attempt = found.claim.attempt if found.claim else 1
+    if word is None and home.has_ended(run_dir):
+        result = result_for(run_dir, 1, None, attempt)
+        # Guild has seen the run's process end by a signal, and its host had no chance to say why.
+        was_cut_off = result.end is End.TERMINATED and found.claim is not None and found.claim.lease > 0
+        home.record_end(run_dir, -signal.SIGKILL)
+        return replace(result, cause=Cause.NODE_LOST) if was_cut_off else result
+    home.record_end(run_dir, -signal.SIGKILL)
+    return result_for(run_dir, 1, word or cause, attempt)
+
+
+def _has_never_started(run_dir: str, found: claims.Found) -> bool:
+    """Tells whether a claimed run waits in vain: it is there, not staged, and nobody has started it since."""
+    if found.is_started or not os.path.isdir(run_dir) or rundir.has(run_dir, "STAGED"):
+        return False
+    # The user may have started a run by hand that hung as `pending`.
+    return rundir.last_started(run_dir) < found.written
+
+
+def _is_operation_alive(run_dir: str, starter_pid: int) -> bool:
+    """Tells whether the operation's own process lives on without the one that started it."""
+    run_id = os.path.basename(run_dir)
+    pid = rundir.locked_by(run_dir)
+    if pid is not None:
+        return processes.variable_of(pid, "RUN_ID") == run_id
+    # Guild notes the process just after it has started it; in between, only the process itself says whose it is: by
+    # its environment or, before even that is its own, by the starter's session.
+    return processes.exists_in_session(starter_pid) or processes.exists_with("RUN_ID", run_id)

@@ -1,0 +1,166 @@
+"""Runs on a worker that is a process of its own: what ends them, and what any other host can see of it."""
+
+import os
+import pathlib
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from scheduling import a_project, stage
+from support import Guild, Sandbox, wait_until
+
+from guild_dask import attempts, claims, job, last_word, processes
+from guild_dask.ends import End
+from guild_dask.last_word import Cause
+from guild_dask.presence import Presence
+from guild_dask.recovery import recover
+from guild_dask.runs import GuildHome
+from guild_dask.terms import Terms
+
+LONG = """
+long:
+  exec: sh -c 'echo begun; sleep 600 & wait'
+"""
+
+
+class _World:
+    """One run on a worker of its own, which is a thread here."""
+
+    def __init__(self, user: Sandbox, guild: Guild, lease: float) -> None:
+        a_project(user, LONG)
+        stage(guild, "long", "aaa")
+        me = processes.identity(os.getpid())
+        assert me
+        self.guild = guild
+        self.home = GuildHome(str(user.guild_home), Presence(str(user.guild_home), "me", me))
+        self.claim = claims.Claim("aaa", "me", me, me, lease=lease)
+        (run,) = self.home.staged().staged
+        self.run_dir = run.dir
+        assert self.home.claim([(run, self.claim)]).runs
+        self.output = user.folder / "output"
+        terms = Terms(grace=5.0, node="node12", lease=lease, has_lifeline=True)
+        folder = str(self.home.claims_folder)
+        self.job = job.Job(run.dir, self.claim, folder, str(user.folder), dict(os.environ), str(self.output), terms)
+        self.ended: list[job.Ended] = []
+        self.thread = threading.Thread(target=lambda: self.ended.append(job.run(self.job)), daemon=True)
+        self.thread.start()
+        wait_until(lambda: self.output.exists() and "begun" in self.output.read_text())
+
+    @property
+    def claimed(self) -> pathlib.Path:
+        return claims.path(self.home.claims_folder, "aaa")
+
+    def wait(self) -> int:
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+        return self.ended[0].exit_code
+
+
+@pytest.fixture
+def world(user: Sandbox, guild: Guild) -> Iterator[_World]:
+    made = _World(user, guild, lease=30.0)
+    yield made
+    if made.thread.is_alive():
+        job.destroy("aaa")
+    made.wait()
+    job.close()
+
+
+def test_other_hosts_see_where_the_run_is(world: _World) -> None:
+    assert "running (node12)" in world.guild("runs").output
+    job.stop("aaa")
+    world.home.settle("aaa", world.wait(), may_stage_again=False)
+    assert "terminated" in world.guild("runs").output
+
+
+def test_run_that_its_scheduler_stops_was_stopped(world: _World) -> None:
+    job.stop("aaa")
+    code = world.wait()
+    assert last_word.read(world.claimed) is Cause.STOPPED
+    result = world.home.settle("aaa", code, may_stage_again=False, again=lambda *_: True)
+    assert (result.end, result.cause) == (End.TERMINATED, Cause.STOPPED)
+    assert not list(world.home.claims_folder.iterdir())
+
+
+def test_run_can_be_stopped_through_the_home(world: _World) -> None:
+    last_word.ask_to_stop(world.claimed)
+    world.wait()
+    assert last_word.read(world.claimed) is Cause.STOPPED
+
+
+def test_run_ends_with_its_worker_and_is_tried_again(world: _World) -> None:
+    (child,) = [each for each in processes.descendants(os.getpid()) if "sleep" in each.name()]
+    os.close(job._lifelines.pop("aaa"))  # what the kernel does when the worker dies
+    code = world.wait()
+    assert not child.is_running()
+    assert last_word.read(world.claimed) is Cause.WORKER_DIED
+    result = world.home.settle("aaa", code, may_stage_again=False, again=lambda _dir, is_loss: is_loss)
+    assert (result.end, result.cause) == (End.TRIED_AGAIN, Cause.WORKER_DIED)
+    assert "staged" in world.guild("runs").output
+    (past,) = attempts.past(world.run_dir)
+    assert (past.number, past.is_loss, past.cause) == (1, True, "its worker died")
+    assert not list(world.home.claims_folder.iterdir())
+
+
+def test_signal_from_the_job_queue_is_a_loss(world: _World) -> None:
+    os.kill(job._starters["aaa"].pid, 15)
+    world.wait()
+    word = last_word.read(world.claimed)
+    assert word is Cause.SIGNAL
+    assert word.is_loss
+
+
+def test_run_that_cannot_reach_the_home_is_ended_before_its_lease_is_over_elsewhere(
+    user: Sandbox, guild: Guild
+) -> None:
+    world = _World(user, guild, lease=1.0)
+    folder = world.home.claims_folder
+    away = folder.with_name("away")
+    os.rename(folder, away)
+    try:
+        world.wait()
+    finally:
+        os.rename(away, folder)
+        job.close()
+    recovered = recover(_seen_from_elsewhere(world), again=lambda *_: True)
+    ((run_id, result),) = recovered.ended
+    assert (run_id, result.end) == ("aaa", End.TRIED_AGAIN)
+    assert result.cause
+    assert result.cause.is_loss
+
+
+def test_run_on_another_host_is_left_alone_while_it_beats(world: _World) -> None:
+    wait_until(lambda: world.claimed.with_suffix(".beat").exists())
+    recovered = recover(_seen_from_elsewhere(world), again=lambda *_: True)
+    assert [claim.run_id for claim in recovered.orphans] == ["aaa"]
+    assert not recovered.ended
+
+
+def test_run_on_another_host_is_tried_again_when_it_has_been_silent_for_long(world: _World) -> None:
+    wait_until(lambda: world.claimed.with_suffix(".beat").exists())
+    home = _seen_from_elsewhere(world)
+    job.destroy("aaa")
+    world.wait()
+    long_ago = home.presence.now() - 3.5 * world.claim.lease
+    os.utime(world.claimed.with_suffix(".beat"), (long_ago, long_ago))
+    ((run_id, result),) = recover(home, again=lambda *_: True).ended
+    assert (run_id, result.end, result.cause) == ("aaa", End.TRIED_AGAIN, Cause.NODE_LOST)
+
+
+def _seen_from_elsewhere(world: _World) -> GuildHome:
+    """Returns the home as a scheduler on another host sees it, after the run's own scheduler has died."""
+    started = world.claimed.with_suffix(".started")
+    before = started.stat()
+    claim = claims._read(started)
+    assert claim
+    moved = replace(
+        claim, owner=replace(claim.owner, host="elsewhere"), scheduler=replace(claim.scheduler, host="elsewhere")
+    )
+    claims.write(world.home.claims_folder, moved)
+    os.replace(world.claimed, started)
+    os.utime(started, ns=(before.st_atime_ns, before.st_mtime_ns))
+    folder = str(world.home.claims_folder.parent.parent)
+    home = GuildHome(folder, Presence(folder, "other", claim.scheduler))
+    home.presence.beat()
+    return home
