@@ -2,12 +2,14 @@
 
 import logging
 import time
+from dataclasses import replace
 
 from guild_dask import messages, recovery
 from guild_dask.ends import End
 from guild_dask.events import JobAdrift
 from guild_dask.flights import Flights
 from guild_dask.listing import Listing
+from guild_dask.rundir import Staged
 
 log = logging.getLogger("guild")
 
@@ -18,6 +20,7 @@ class Aftercare:
     def __init__(self, flights: Flights) -> None:
         self._flights = flights
         self._ledger = flights.ledger
+        self._resting: dict[str, Staged] = {}
 
     def look(self) -> None:
         """Settles what can be settled by now; raises HomeUnavailable if the home does not allow it."""
@@ -48,12 +51,15 @@ class Aftercare:
             log.warning("%s", messages.adrift(event.run_id, flight.host, event.problem))
 
     def rested(self, listing: Listing) -> Listing:
-        """Returns the listing without the runs that are to rest a little before they are tried again."""
+        """Returns the listing without the runs that are to rest before they are tried again, until they have rested."""
         now = time.monotonic()
         self._ledger.paused = {run_id: until for run_id, until in self._ledger.paused.items() if until > now}
-        if not self._ledger.paused:
-            return listing
-        return Listing(tuple(run for run in listing.staged if run.id not in self._ledger.paused), listing.broken)
+        for run_id in listing.gone:
+            self._resting.pop(run_id, None)
+        self._resting.update({run.id: run for run in listing.staged if run.id in self._ledger.paused})
+        rested = [self._resting.pop(run_id) for run_id in self._resting.keys() - self._ledger.paused.keys()]
+        ready = {run.id: run for run in (*rested, *listing.staged) if run.id not in self._resting}
+        return replace(listing, staged=tuple(sorted(ready.values(), key=lambda run: (run.since, run.id))))
 
     def next_due(self) -> float:
         """Returns when the first of the resting runs may be tried again, by time.monotonic()."""

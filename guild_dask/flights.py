@@ -119,6 +119,7 @@ class Flights:
                 self._leave(run_id, e)
 
     def _leave(self, run_id: str, problem: RunUnusable) -> None:
+        self.ledger.forget(run_id)
         self.publisher.left(run_id)
         log.warning("%s; it is left to the next scheduler", problem)
 
@@ -132,6 +133,8 @@ class Flights:
     def note(self, run_id: str, result: Result, last_line: str = "") -> None:
         """Counts and says how a run, or an attempt at it, ended."""
         self.ledger.ends[result.end] += 1
+        if result.end not in (End.STAGED_AGAIN, End.TRIED_AGAIN):
+            self.ledger.forget(run_id)
         self.publisher.ended(run_id, result)
         if result.end is End.TRIED_AGAIN:
             self.ledger.told.pop(run_id, None)

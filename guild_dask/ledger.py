@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from guild_dask.claims import Claim
@@ -50,11 +50,11 @@ class Ledger:
         self.told[run_id] = fact
         return True
 
-    def forget_all_but(self, run_ids: Iterable[str]) -> None:
-        """Lets go of what is known about runs that no longer wait or run."""
-        kept = {*run_ids, *self.in_flight, *self.unsettled, *self.adrift, *self.paused}
-        self.told = {run_id: fact for run_id, fact in self.told.items() if run_id in kept or run_id == WAITING}
-        self.starts = {run_id: count for run_id, count in self.starts.items() if run_id in kept}
+    def forget(self, run_id: str) -> None:
+        """Lets go of what is known about a run, unless it is on its way or will be tried again."""
+        if not any(run_id in kept for kept in (self.in_flight, self.unsettled, self.adrift, self.paused)):
+            self.told.pop(run_id, None)
+            self.starts.pop(run_id, None)
 
     def free(self, name: str, host: str, slots: int, total: Mapping[str, float]) -> Worker:
         """Returns a worker with what is left beside the runs on it, and beside those that nobody looks after there."""

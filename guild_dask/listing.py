@@ -1,12 +1,13 @@
 """Which runs are staged, found without reading more of the runs directory than can have changed.
 
-A look goes through the names of all runs. New names and those known as staged are looked at every time; the others,
-most of them long finished, take turns, so that a home with tens of thousands of runs costs little. Between looks, a
-name that is known to have changed can be looked at alone.
+New names are looked at at once, and so are those that gave cause for doubt. All others take turns: the runs that are
+staged as far as we know, and those, most of them long finished, that are not. So a home with tens of thousands of runs
+costs little. Between looks, a name that is known to have changed can be looked at alone.
 """
 
 import itertools
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,18 +15,29 @@ from guild_dask import rundir
 from guild_dask.problems import HomeUnavailable
 from guild_dask.rundir import BrokenRun, Staged
 
-# How many runs that were not staged when last seen are looked at again in one look.
-_TURN = 10_000
+# How many are looked at again in one look, of those that were not staged when last seen, and of those that were. A
+# run that is to be started is looked at in any case.
+_TURN = 5_000
+_STAGED_TURN = 1_000
+
+# A file system may give two changes of one moment the same time; after so many seconds, the next change has another.
+_QUIET = 2.0
+# In how many looks the names are listed at least once, whatever the time of the folder says.
+_LISTED_ANEW = 6
 
 Signature = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The staged runs in the order in which they were staged, and the directories that cannot be read, with why."""
+    """What has changed since the last look: runs that are staged, anew or with other tags, in the order of staging.
+
+    Of directories that cannot be read, it has all, with why.
+    """
 
     staged: tuple[Staged, ...]
     broken: dict[str, str]
+    gone: frozenset[str] = frozenset()  # no longer staged
 
 
 class RunsDirectory:
@@ -33,61 +45,101 @@ class RunsDirectory:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._staged: dict[str, tuple[Signature, Staged | str]] = {}
-        self._others: dict[str, None] = {}  # not staged when last seen, the longest ago first
+        # Of each, the one that was looked at the longest ago comes first.
+        self._staged: dict[str, tuple[Signature, Staged]] = {}
+        self._others: dict[str, None] = {}
+        self._broken: dict[str, str] = {}
+        self._doubted: set[str] = set()  # to be looked at next, whatever is known of them
+        self._listed: int | None = None  # the time of the folder when its names were listed, if that says something
+        self._looks = 0  # since then
 
     def look(self) -> Listing:
-        """Returns the staged runs, after a look at all that can have changed."""
-        names = set(self.names())
-        for name in [name for name in self._staged if name not in names]:
-            del self._staged[name]
-        self._others = {name: None for name in self._others if name in names}
-        turn = list(itertools.islice(self._others, _TURN))
-        new = names.difference(self._others, self._staged)
-        return self.look_at([*self._staged, *new, *turn])
+        """Returns what has changed, after a look at all that can have."""
+        due, vanished = self._new_and_vanished()
+        due.update(dict.fromkeys((*self._doubted, *self._broken)))
+        due.update(dict.fromkeys(itertools.islice(self._staged, _STAGED_TURN)))
+        due.update(dict.fromkeys(itertools.islice(self._others, _TURN)))
+        return self._look_at(due, vanished)
 
     def look_at(self, names: Iterable[str]) -> Listing:
-        """Returns the staged runs, after a look at those with the given names."""
-        for name in list(names):
-            self._look_at(name)
-        staged = [entry for _, entry in self._staged.values() if isinstance(entry, Staged)]
-        broken = {name: entry for name, (_, entry) in self._staged.items() if isinstance(entry, str)}
-        return Listing(tuple(sorted(staged, key=lambda run: (run.since, run.id))), broken)
+        """Returns what has changed, after a look at those with the given names."""
+        return self._look_at(names, ())
 
-    def _look_at(self, name: str) -> None:
+    def _look_at(self, names: Iterable[str], vanished: Iterable[str]) -> Listing:
+        found, gone = [], set(vanished)
+        for name in list(names):
+            before = self._staged.get(name)
+            run = self._see(name, before)
+            if run is None and (before or name in self._doubted):
+                gone.add(name)
+            elif run is not None and (before is None or run != before[1]):
+                found.append(run)
+            self._doubted.discard(name)
+        return Listing(tuple(sorted(found, key=lambda run: (run.since, run.id))), dict(self._broken), frozenset(gone))
+
+    def _see(self, name: str, before: tuple[Signature, Staged] | None) -> Staged | None:
+        """Looks at one run, puts it where it belongs, and returns it if it is staged."""
         run_dir = os.path.join(self.path, name)
-        before = self._staged.pop(name, None)
-        self._others.pop(name, None)
+        self._drop(name)
         try:
-            if not rundir.is_staged(run_dir):
-                self._others[name] = None
-                return
-            signature = rundir.signature(run_dir)
-            # What could not be read may have been half written, and is tried again.
-            is_known = before is not None and before[0] == signature and isinstance(before[1], Staged)
-            self._staged[name] = before if before and is_known else (signature, _read(run_dir))
+            signature = rundir.staged_signature(run_dir)
+            if signature is not None:
+                seen = before if before and before[0] == signature else (signature, rundir.read_staged(run_dir))
+                self._staged[name] = seen
+                return seen[1]
+            self._others[name] = None
         except FileNotFoundError:
             self._others[name] = None  # it vanished, or started, while we looked
         except OSError as e:
-            self._staged[name] = ((), f"it cannot be read: {e.strerror or e}")
+            self._broken[name] = f"it cannot be read: {e.strerror or e}"
+        except BrokenRun as e:
+            self._broken[name] = str(e)  # it may be half written; it is looked at again at the next look
+        return None
+
+    def _drop(self, name: str) -> None:
+        self._staged.pop(name, None)
+        self._others.pop(name, None)
+        self._broken.pop(name, None)
+
+    def _new_and_vanished(self) -> tuple[dict[str, None], list[str]]:
+        """Returns names that we have not seen before, and those that were staged and are not there any more."""
+        self._looks += 1
+        time_of_folder = self._time()
+        if self._listed is not None and self._listed == time_of_folder and self._looks < _LISTED_ANEW:
+            return {}, []
+        names = dict.fromkeys(self.names())
+        is_settled = time_of_folder is not None and time_of_folder < time.time_ns() - _QUIET * 1e9
+        self._listed, self._looks = time_of_folder if is_settled else None, 0
+        vanished = [name for name in self._staged if name not in names]
+        for name in [
+            name for known in (self._staged, self._others, self._broken) for name in known.keys() - names.keys()
+        ]:
+            self._drop(name)
+        known = self._staged.keys() | self._others.keys() | self._broken.keys()
+        return {name: None for name in names if name not in known}, vanished
+
+    def _time(self) -> int | None:
+        """Returns when a name last came to the folder, or left it."""
+        try:
+            return os.stat(self.path).st_mtime_ns
+        except OSError:
+            return None
 
     def forget(self, name: str) -> None:
         """Makes the next look treat the name as a new one."""
-        self._staged.pop(name, None)
-        self._others.pop(name, None)
+        self._drop(name)
+        self._doubted.add(name)
 
     def is_unchanged(self, run: Staged) -> bool:
-        """Tells whether a run is staged with the tags that it had when it was last looked at."""
+        """Tells whether a run is staged with the tags that it had when it was last looked at; if not, it is doubted."""
         known = self._staged.get(run.id)
         try:
-            return (
-                known is not None
-                and known[1] == run
-                and rundir.is_staged(run.dir)
-                and rundir.signature(run.dir) == known[0]
-            )
+            if known is not None and known[1] == run and rundir.staged_signature(run.dir) == known[0]:
+                return True
         except OSError:
-            return False
+            pass
+        self._doubted.add(run.id)
+        return False
 
     def names(self) -> list[str]:
         """Returns the names of all run directories."""
@@ -97,10 +149,3 @@ class RunsDirectory:
             return []
         except OSError as e:
             raise HomeUnavailable(f"cannot list {self.path}: {e.strerror or e}") from e
-
-
-def _read(run_dir: str) -> Staged | str:
-    try:
-        return rundir.read_staged(run_dir)
-    except BrokenRun as e:
-        return str(e)

@@ -4,6 +4,7 @@ Only what is needed is read: Guild's own classes parse several YAML files for ea
 for a few thousand of them.
 """
 
+import functools
 import os
 import pathlib
 import re
@@ -166,11 +167,20 @@ def forget_end(run_dir: str) -> None:
         pathlib.Path(_attribute_path(run_dir, name)).unlink(missing_ok=True)
 
 
-def signature(run_dir: str) -> tuple[int, ...]:
-    """Returns a value that changes when the run is staged anew or tagged."""
-    staged = os.stat(marker(run_dir, "STAGED"))
+def staged_signature(run_dir: str) -> tuple[int, ...] | None:
+    """Returns a value that changes when the run is staged anew or tagged; None if it is not staged.
+
+    Raises OSError if that cannot be seen.
+    """
+    guild_dir = f"{run_dir}/.guild"
     try:
-        tags = os.stat(_attribute_path(run_dir, "tags"))
+        staged = os.stat(f"{guild_dir}/STAGED")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if os.path.exists(f"{guild_dir}/PENDING"):
+        return None
+    try:
+        tags = os.stat(f"{guild_dir}/attrs/tags")
     except OSError:
         return (staged.st_mtime_ns, 0, 0, 0)
     return (staged.st_mtime_ns, tags.st_mtime_ns, tags.st_size, tags.st_ino)
@@ -179,13 +189,19 @@ def signature(run_dir: str) -> tuple[int, ...]:
 def _opref(run_dir: str) -> Any:
     try:
         with open(os.path.join(run_dir, ".guild", "opref"), encoding="utf-8") as f:
-            return guild_opref.OpRef.parse(f.read())
+            return _parsed_opref(f.read())
     except FileNotFoundError:
         raise BrokenRun("it does not say which operation it is for") from None
     except (OSError, UnicodeDecodeError) as e:
         raise BrokenRun(f"cannot read its operation: {e}") from e
     except ValueError as e:  # Guild's OpRefError, or a quote that is not closed
         raise BrokenRun("it does not say which operation it is for") from e
+
+
+@functools.lru_cache(maxsize=1_000)
+def _parsed_opref(text: str) -> Any:
+    """Returns what Guild makes of an operation's reference; runs of one operation have the same, and it takes long."""
+    return guild_opref.OpRef.parse(text)
 
 
 def operation(run_dir: str) -> str:

@@ -47,11 +47,11 @@ class GuildHome:
         self._select = select
 
     def staged(self) -> Listing:
-        """Returns all staged runs."""
+        """Returns which runs are staged, as far as that has changed since the last look."""
         return self._select(self._directory.look())
 
     def staged_after(self, changed: Iterable[str]) -> Listing:
-        """Returns all staged runs, given that only these have changed since the last look."""
+        """Returns the same, given that only these have changed since the last look."""
         return self._select(self._directory.look_at(changed))
 
     def running_elsewhere(self, own: Iterable[str]) -> list[str]:
@@ -77,6 +77,7 @@ class GuildHome:
                 try:
                     self._claim(run, claim)
                 except FileNotFoundError:
+                    self._directory.forget(run.id)
                     continue  # somebody took it or deleted it
                 except OSError as e:
                     problem = problem_for(e, f"cannot claim run {run.id}")

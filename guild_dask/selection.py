@@ -3,6 +3,7 @@
 The language is Guild's, and so are its parser and the names of what it compares.
 """
 
+import itertools
 import os
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,9 @@ from guild_dask.settings import BadSetting
 
 # What a user may change of a run that waits.
 _CHANGEABLE = ("tags", "label", "marked", "starred", "comments")
+
+# How many of the staged runs are judged again in one look, if such a thing has changed.
+_TURN = 1_000
 
 
 class _Candidate:
@@ -56,14 +60,32 @@ class Selection:
         self._judged: dict[str, tuple[Staged, tuple[int, ...], bool]] = {}
 
     def of(self, listing: Listing) -> Listing:
-        """Returns the listing without the runs that do not match."""
-        before, self._judged = self._judged, {}
-        for run in listing.staged:
-            times = attribute_times(run.dir, _CHANGEABLE)
-            known = before.get(run.id)
-            is_known = known is not None and known[:2] == (run, times)
-            self._judged[run.id] = known if known and is_known else (run, times, self._is_match(run.dir))
-        return replace(listing, staged=tuple(run for run in listing.staged if self._judged[run.id][2]))
+        """Returns the listing without the runs that do not match, and with those that have come to match, or ceased."""
+        gone = set(listing.gone)
+        for run_id in gone:
+            self._judged.pop(run_id, None)
+        changed = {run.id for run in listing.staged}
+        turn = [judged[0] for judged in itertools.islice(self._judged.values(), _TURN) if judged[0].id not in changed]
+        found = []
+        for run in (*listing.staged, *turn):
+            did_match = self._did_match(run)
+            if self._matches_now(run) and (run.id in changed or not did_match):
+                found.append(run)
+            elif did_match and not self._judged[run.id][2]:
+                gone.add(run.id)
+        found.sort(key=lambda run: (run.since, run.id))
+        return replace(listing, staged=tuple(found), gone=frozenset(gone))
+
+    def _did_match(self, run: Staged) -> bool:
+        known = self._judged.get(run.id)
+        return known is not None and known[2]
+
+    def _matches_now(self, run: Staged) -> bool:
+        times = attribute_times(run.dir, _CHANGEABLE)
+        known = self._judged.pop(run.id, None)
+        is_known = known is not None and known[:2] == (run, times)
+        self._judged[run.id] = known if known and is_known else (run, times, self._is_match(run.dir))
+        return self._judged[run.id][2]
 
     def _is_match(self, run_dir: str) -> bool:
         try:

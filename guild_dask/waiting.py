@@ -34,6 +34,8 @@ class WaitingRuns:
         self._lines: dict[Kind, list[tuple[int, str]]] = {}
         self._links: dict[str, Links] = {}  # of those that come after others
         self._holds: dict[str, Hold] = {}  # of those of them that are in no line
+        self._untold: set[str] = set()  # of those in a line, of which it has not been said that they are in the plan
+        self._reasons: dict[Kind, Reason | None] = {}  # why no run of a kind can start, as it was last said
         self._set_aside: dict[str, Staged] = {}  # cannot be started as they are
         self._to_set_aside: set[str] = set()
         self._problems: dict[str, str] = {}  # of those that are set aside, or to be
@@ -72,6 +74,7 @@ class WaitingRuns:
     def _join_line(self, run_id: str) -> None:
         kind, place = self._place(run_id)
         bisect.insort(self._lines.setdefault(kind, []), place)
+        self._untold.add(run_id)
 
     def _leave_line(self, run_id: str) -> None:
         kind, place = self._place(run_id)
@@ -79,6 +82,7 @@ class WaitingRuns:
         del line[bisect.bisect_left(line, place)]
         if not line:
             del self._lines[kind]
+        self._untold.discard(run_id)
 
     def _place(self, run_id: str) -> tuple[Kind, tuple[int, str]]:
         run, demands = self._runs[run_id]
@@ -104,11 +108,8 @@ class WaitingRuns:
 
     def update(self, listing: Listing) -> None:
         """Takes in what was found in the runs directory, and says which directories cannot be read."""
-        found = {run.id for run in listing.staged}
-        for run_id in [run_id for run_id in self._runs if run_id not in found]:
-            self.take(run_id)
+        self._let_go(listing)
         self._broken = dict(listing.broken)
-        self._set_aside = {run_id: run for run_id, run in self._set_aside.items() if run_id in found}
         for run in listing.staged:
             if run.id in self._to_set_aside:
                 self._to_set_aside.discard(run.id)
@@ -125,10 +126,17 @@ class WaitingRuns:
         self._hold_back()
         kept = self._set_aside.keys() | self._to_set_aside
         self._problems = {run_id: problem for run_id, problem in self._problems.items() if run_id in kept}
-        self._ledger.forget_all_but(itertools.chain(self._runs, self._set_aside, listing.broken))
         for run_id, problem in listing.broken.items():
             if self._ledger.is_news(run_id, problem):
                 log.warning("Ignoring staged run %s: %s", run_id, problem)
+
+    def _let_go(self, listing: Listing) -> None:
+        for run_id in listing.gone:
+            if run_id in self._runs:
+                self.take(run_id)
+            self._set_aside.pop(run_id, None)
+        for run_id in (*listing.gone, *(self._broken.keys() - listing.broken.keys())):
+            self._ledger.forget(run_id)
 
     def _take_in(self, run: Staged) -> None:
         demands = demands_for_tags(run.tags)
@@ -150,6 +158,7 @@ class WaitingRuns:
         """Says once for each waiting run that runs of others hold it back."""
         text = ", ".join(running)
         for run_id in self._in_order():
+            self._untold.add(run_id)
             if self._ledger.is_news(run_id, "waits for running"):
                 log.info("Found staged run %s (waiting for runs to finish: %s)", run_id, text)
 
@@ -158,8 +167,16 @@ class WaitingRuns:
         reasons = {kind: is_impossible(StagedRun("", dict(kind)), workers) for kind in self._lines}
         for run_id, hold in self._holds.items():
             self._tell(run_id, hold)
-        for run_id in self._in_order():
-            self._tell(run_id, reasons[kind_of(self._runs[run_id][1].amounts)])
+        for run_id in self._to_tell(reasons):
+            self._tell(run_id, reasons[self._place(run_id)[0]])
+        self._reasons = reasons
+        self._untold.clear()
+
+    def _to_tell(self, reasons: Mapping[Kind, Reason | None]) -> list[str]:
+        """Returns those of which something is to be said, in order: new ones, and all of a kind with a new reason."""
+        others = [self._lines[kind] for kind in reasons if reasons[kind] != self._reasons.get(kind)]
+        new = [self._place(run_id)[1] for run_id in self._untold]
+        return [run_id for _, run_id in sorted({*new, *itertools.chain.from_iterable(others)})]
 
     def tell_held(self, held: Mapping[str, Reason]) -> None:
         """Says why runs wait, to those who want all the detail; that one is kept back for another, to everybody."""

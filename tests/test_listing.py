@@ -8,6 +8,7 @@ import pytest
 from guild_dask import listing
 from guild_dask.listing import RunsDirectory
 from guild_dask.problems import HomeUnavailable
+from guild_dask.rundir import Staged
 
 
 def _staged(runs: pathlib.Path, name: str, since: int, *tags: str) -> pathlib.Path:
@@ -20,23 +21,35 @@ def _staged(runs: pathlib.Path, name: str, since: int, *tags: str) -> pathlib.Pa
     return guild
 
 
-def _ids(directory: RunsDirectory) -> list[str]:
-    return [run.id for run in directory.look().staged]
+class Looking:
+    """A runs directory, and the staged runs that its looks have told of."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.directory = RunsDirectory(str(path))
+        self.runs: dict[str, Staged] = {}
+
+    def ids(self) -> list[str]:
+        """Returns the staged runs after another look, in order."""
+        changes = self.directory.look()
+        for run_id in changes.gone:
+            self.runs.pop(run_id, None)
+        self.runs.update({run.id: run for run in changes.staged})
+        return sorted(self.runs, key=lambda run_id: self.runs[run_id].since)
 
 
 def test_runs_come_in_the_order_in_which_they_were_staged(tmp_path: pathlib.Path) -> None:
     _staged(tmp_path, "bbb", 1)
     _staged(tmp_path, "aaa", 2)
-    assert _ids(RunsDirectory(str(tmp_path))) == ["bbb", "aaa"]
+    assert [run.id for run in RunsDirectory(str(tmp_path)).look().staged] == ["bbb", "aaa"]
 
 
 def test_run_that_guild_is_just_staging_is_not_there_yet(tmp_path: pathlib.Path) -> None:
     guild = _staged(tmp_path, "aaa", 1)
     (guild / "PENDING").touch()
-    directory = RunsDirectory(str(tmp_path))
-    assert _ids(directory) == []
+    looking = Looking(tmp_path)
+    assert looking.ids() == []
     (guild / "PENDING").unlink()
-    assert _ids(directory) == ["aaa"]
+    assert looking.ids() == ["aaa"]
 
 
 def test_new_tags_are_read_at_the_next_look(tmp_path: pathlib.Path) -> None:
@@ -54,11 +67,11 @@ def test_half_written_directory_is_whole_at_a_later_look(tmp_path: pathlib.Path)
     guild = _staged(tmp_path, "aaa", 1)
     opref = (guild / "opref").read_text()
     (guild / "opref").unlink()
-    directory = RunsDirectory(str(tmp_path))
-    assert directory.look().broken == {"aaa": "it does not say which operation it is for"}
+    looking = Looking(tmp_path)
+    assert looking.directory.look().broken == {"aaa": "it does not say which operation it is for"}
     (guild / "opref").write_text(opref)
-    assert _ids(directory) == ["aaa"]
-    assert directory.look().broken == {}
+    assert looking.ids() == ["aaa"]
+    assert looking.directory.look().broken == {}
 
 
 def test_directory_that_cannot_be_looked_into_is_named_and_the_others_are_found(tmp_path: pathlib.Path) -> None:
@@ -74,11 +87,11 @@ def test_directory_that_cannot_be_looked_into_is_named_and_the_others_are_found(
 
 def test_claimed_or_deleted_run_is_gone_at_the_next_look(tmp_path: pathlib.Path) -> None:
     one, other = _staged(tmp_path, "aaa", 1), _staged(tmp_path, "bbb", 2)
-    directory = RunsDirectory(str(tmp_path))
-    assert _ids(directory) == ["aaa", "bbb"]
+    looking = Looking(tmp_path)
+    assert looking.ids() == ["aaa", "bbb"]
     (one / "STAGED").rename(one / "PENDING")
     (other.parent).rename(tmp_path.parent / f"{tmp_path.name}-trash")
-    assert _ids(directory) == []
+    assert looking.ids() == []
 
 
 def test_every_run_gets_its_turn(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,11 +100,11 @@ def test_every_run_gets_its_turn(tmp_path: pathlib.Path, monkeypatch: pytest.Mon
     guilds = [_staged(tmp_path, f"run{number:02}", number) for number in range(1, 11)]
     for guild in guilds:
         (guild / "STAGED").unlink()
-    directory = RunsDirectory(str(tmp_path))
-    assert _ids(directory) == []
+    looking = Looking(tmp_path)
+    assert looking.ids() == []
     for guild in guilds:
         (guild / "STAGED").touch()
-    found = [len(_ids(directory)) for _ in range(4)]
+    found = [len(looking.ids()) for _ in range(4)]
     assert found == [3, 6, 9, 10]
 
 
@@ -99,19 +112,73 @@ def test_forgotten_name_is_looked_at_next(tmp_path: pathlib.Path, monkeypatch: p
     monkeypatch.setattr(listing, "_TURN", 0)
     guild = _staged(tmp_path, "aaa", 1)
     (guild / "STAGED").unlink()
-    directory = RunsDirectory(str(tmp_path))
-    assert _ids(directory) == []
+    looking = Looking(tmp_path)
+    assert looking.ids() == []
     (guild / "STAGED").touch()
-    assert _ids(directory) == []
-    directory.forget("aaa")
-    assert _ids(directory) == ["aaa"]
+    assert looking.ids() == []
+    looking.directory.forget("aaa")
+    assert looking.ids() == ["aaa"]
 
 
 def test_home_without_runs_is_an_empty_one(tmp_path: pathlib.Path) -> None:
-    assert _ids(RunsDirectory(str(tmp_path / "nothing"))) == []
+    assert Looking(tmp_path / "nothing").ids() == []
 
 
 def test_runs_directory_that_is_none_is_told(tmp_path: pathlib.Path) -> None:
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(HomeUnavailable, match=r"cannot list .*runs: Not a directory"):
         RunsDirectory(str(tmp_path / "runs")).look()
+
+
+def test_only_what_has_changed_is_told(tmp_path: pathlib.Path) -> None:
+    _staged(tmp_path, "aaa", 1)
+    bbb = _staged(tmp_path, "bbb", 2, "dask:foo=1")
+    directory = RunsDirectory(str(tmp_path))
+    assert [run.id for run in directory.look().staged] == ["aaa", "bbb"]
+    assert directory.look() == listing.Listing((), {})
+    (bbb / "attrs" / "tags").write_text("- dask:foo=20\n")
+    _staged(tmp_path, "ccc", 3)
+    assert [(run.id, run.tags) for run in directory.look().staged] == [("bbb", ("dask:foo=20",)), ("ccc", ())]
+    (bbb / "STAGED").unlink()
+    assert directory.look() == listing.Listing((), {}, frozenset(("bbb",)))
+
+
+def test_staged_runs_take_turns_and_one_that_is_to_start_does_not_wait_for_its(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_STAGED_TURN", 3)
+    guilds = [_staged(tmp_path, f"run{number:02}", number) for number in range(1, 11)]
+    looking = Looking(tmp_path)
+    assert len(looking.ids()) == 10
+    for guild in guilds:
+        (guild / "STAGED").unlink()
+    *_, last = looking.directory._staged
+    assert not looking.directory.is_unchanged(looking.runs[last])
+    assert last not in looking.ids()
+    assert len(looking.runs) == 6
+    assert [len(looking.ids()) for _ in range(2)] == [3, 0]
+
+
+def test_names_are_listed_when_the_folder_has_changed_and_now_and_then(tmp_path: pathlib.Path) -> None:
+    # A file system that does not keep the time of its folders costs a minute, not a run.
+    _staged(tmp_path, "aaa", 1)
+    os.utime(tmp_path, ns=(10**18, 10**18))
+    looking = Looking(tmp_path)
+    assert looking.ids() == ["aaa"]
+    _staged(tmp_path, "bbb", 2)
+    os.utime(tmp_path, ns=(10**18, 10**18))
+    looks = [looking.ids() for _ in range(listing._LISTED_ANEW)]
+    assert (looks[0], looks[-1]) == (["aaa"], ["aaa", "bbb"])
+    _staged(tmp_path, "ccc", 3)
+    assert looking.ids() == ["aaa", "bbb", "ccc"]
+
+
+def test_name_that_came_in_the_moment_of_the_last_look_is_found(tmp_path: pathlib.Path) -> None:
+    # Within the clock tick of the file system, the folder's time stays what it was.
+    looking = Looking(tmp_path)
+    _staged(tmp_path, "aaa", 1)
+    status = tmp_path.stat()
+    assert looking.ids() == ["aaa"]
+    _staged(tmp_path, "bbb", 2)
+    os.utime(tmp_path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert looking.ids() == ["aaa", "bbb"]

@@ -64,16 +64,16 @@ def test_run_that_guild_staged_is_read(staged_by_guild: pathlib.Path) -> None:
 
 def test_tagging_and_staging_anew_change_the_signature(staged_by_guild: pathlib.Path, guild: Guild) -> None:
     run_dir = str(staged_by_guild)
-    before = rundir.signature(run_dir)
-    assert rundir.signature(run_dir) == before
+    before = rundir.staged_signature(run_dir)
+    assert rundir.staged_signature(run_dir) == before
     guild("tag --add dask:late=1 aaa -y")
-    tagged = rundir.signature(run_dir)
+    tagged = rundir.staged_signature(run_dir)
     assert tagged != before
     assert "dask:late=1" in rundir.read_staged(run_dir).tags
     rundir.clear_marker(run_dir, "STAGED")
     rundir.set_marker(run_dir, "STAGED")
     os.utime(rundir.marker(run_dir, "STAGED"), ns=(1, 1))
-    assert rundir.signature(run_dir) != tagged
+    assert rundir.staged_signature(run_dir) != tagged
 
 
 # Markers

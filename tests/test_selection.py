@@ -60,6 +60,22 @@ def test_run_is_judged_again_when_it_has_changed_and_not_before(tmp_path: pathli
     assert chosen(selection, given) == []
 
 
+def test_waiting_run_comes_to_match_and_ceases_to(tmp_path: pathlib.Path) -> None:
+    # A look tells of staged runs that have other tags; other attributes are for the selection to see.
+    run_dir = make_run(tmp_path / "aaa", label="x\n")
+    selection = Selection("label = why")
+    assert chosen(selection, listing(run_dir)) == []
+    nothing = Listing((), {})
+    (run_dir / ".guild" / "attrs" / "label").write_text("why\n")
+    assert chosen(selection, nothing) == ["aaa"]
+    assert selection.of(nothing) == nothing
+    (run_dir / ".guild" / "attrs" / "label").write_text("other\n")
+    assert selection.of(nothing).gone == {"aaa"}
+    assert selection.of(Listing((), {}, frozenset(("aaa",)))).staged == ()
+    (run_dir / ".guild" / "attrs" / "label").write_text("why\n")
+    assert selection.of(nothing) == nothing
+
+
 def test_broken_run_does_not_disturb_the_others(tmp_path: pathlib.Path) -> None:
     given = listing(make_run(tmp_path / "aaa", flags="[\n"), make_run(tmp_path / "bbb", flags="lr: 1\n"))
     assert chosen(Selection("lr = 1"), given) == ["bbb"]
