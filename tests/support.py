@@ -172,11 +172,18 @@ def wait_until(
 class Started:
     """A Guild command that goes on while the test does."""
 
-    def __init__(self, command: str, environ: Mapping[str, str], folder: str, output: pathlib.Path) -> None:
+    def __init__(
+        self,
+        command: str,
+        environ: Mapping[str, str],
+        folder: str,
+        output: pathlib.Path,
+        prefix: Sequence[str] = ("guild",),
+    ) -> None:
         self.command = command
         self._output = output
         with output.open("wb") as f:
-            self._process = _start(["guild", *shlex.split(command)], environ, folder, f.fileno())
+            self._process = _start([*prefix, *shlex.split(command)], environ, folder, f.fileno())
 
     @property
     def pid(self) -> int:
@@ -216,15 +223,19 @@ class Started:
 
 
 class Guild:
-    """Runs Guild commands with the environment and in the folder of this process, as a fixture has set them up."""
+    """Runs Guild commands with the environment and in the folder of this process, as a fixture has set them up.
 
-    def __init__(self, outputs: pathlib.Path) -> None:
+    With another prefix they are other commands, or run elsewhere.
+    """
+
+    def __init__(self, outputs: pathlib.Path, prefix: Sequence[str] = ("guild",)) -> None:
         self._outputs = outputs
+        self._prefix = prefix
         self._count = 0
 
     def __call__(self, command: str, *, exit_code: int | None = 0, timeout: float = LONGEST_COMMAND) -> Finished:
         """Runs `guild COMMAND` to its end; fails on another exit code than the given one (None: any)."""
-        finished = run_command(["guild", *shlex.split(command)], os.environ, os.getcwd(), timeout)
+        finished = run_command([*self._prefix, *shlex.split(command)], os.environ, os.getcwd(), timeout)
         if finished.exit_code is None:
             raise AssertionError(f"did not end within {timeout:g} seconds: {finished}")
         if exit_code is not None and finished.exit_code != exit_code:
@@ -234,8 +245,7 @@ class Guild:
     @contextlib.contextmanager
     def started(self, command: str) -> Iterator[Started]:
         """Runs `guild COMMAND` while the block runs; at its end it is asked to stop, and must."""
-        self._count += 1
-        process = Started(command, os.environ, os.getcwd(), self._outputs / f"output-{self._count}")
+        process = Started(command, os.environ, os.getcwd(), self._next_output(), self._prefix)
         try:
             yield process
             if process.is_running:
@@ -243,3 +253,7 @@ class Guild:
                 process.wait()
         finally:
             process.kill()
+
+    def _next_output(self) -> pathlib.Path:
+        self._count += 1
+        return self._outputs / f"output-{id(self):x}-{self._count}"

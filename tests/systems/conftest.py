@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
+from support import Sandbox
 
 from systems.gridengine import GridEngine
 from systems.hosts import Network, network
+from systems.journal import Journal
 from systems.needs import Missing, give_up
 from systems.openssh import OpenSSH
 from systems.slurm import Node, Slurm
@@ -71,3 +73,9 @@ def openssh(running_openssh: OpenSSH) -> Iterator[OpenSSH]:
     """Two hosts to log in to."""
     yield running_openssh
     running_openssh.reset()
+
+
+@pytest.fixture
+def journal(user: Sandbox) -> Journal:
+    """What the runs of the operation `work` say about themselves."""
+    return Journal(user)

@@ -117,6 +117,14 @@ class Host:
         """Undoes cut_off."""
         _ip("link", "set", self._link, "up")
 
+    def hide(self, folder: pathlib.Path) -> None:
+        """Has the host see an empty folder there, as when a network file system is lost."""
+        self.run(f"mount -t tmpfs hidden {folder}")
+
+    def show(self, folder: pathlib.Path) -> None:
+        """Undoes hide."""
+        self.run(f"umount {folder}")
+
     def command(self, *words: str) -> list[str]:
         """Returns a command line, to be run on this machine, that runs the given one on the host."""
         entering = (program("nsenter"), "--target", str(self.first_process.pid))
