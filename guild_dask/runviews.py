@@ -102,14 +102,7 @@ def _names(runs_dir: str) -> Iterator[str]:
         return
 
 
-def staged(runs_dir: str) -> list[str]:
-    """Returns the directories of all staged runs."""
-    folders = (os.path.join(runs_dir, name) for name in _names(runs_dir))
-    return [folder for folder in folders if _is_staged(folder)]
-
-
-def _is_staged(run_dir: str) -> bool:
-    try:
-        return rundir.is_staged(run_dir)
-    except OSError:
-        return False
+def count_staged(runs_dir: str) -> int:
+    """Returns how many runs are staged; with many thousands of them, too, in a moment."""
+    # No path objects and no second look here: this is most of what a status takes where no scheduler is at work.
+    return sum(map(os.path.exists, [f"{runs_dir}/{name}/.guild/STAGED" for name in _names(runs_dir)]))

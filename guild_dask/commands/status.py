@@ -74,7 +74,7 @@ def status_data(home: str, now: float) -> dict[str, Any]:
     alive = schedulers.alive(home)
     data: dict[str, Any] = {"guild_home": home, "schedulers": [_scheduler_data(each, now) for each in alive]}
     if not alive:
-        data["staged"] = len(runviews.staged(os.path.join(home, "runs")))
+        data["staged"] = runviews.count_staged(os.path.join(home, "runs"))
     return data
 
 
@@ -97,7 +97,7 @@ def status_lines(home: str, now: float, most: int | None) -> list[str]:
         lines += [""] if lines else []
         lines += _scheduler_lines(scheduler, home, now, most)
     if not alive:
-        count = len(runviews.staged(os.path.join(home, "runs")))
+        count = runviews.count_staged(os.path.join(home, "runs"))
         lines.append(f"No scheduler is at work on {home}.")
         lines.append(f"{count} run(s) are staged{_start_one(count)}.")
     return lines
