@@ -74,6 +74,7 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
     processes.adopt_orphans()
     identity = _identity(this_run)
     with contextlib.ExitStack() as closing:
+        closing.callback(_report, this_run)
         opened = _open_cluster(settings, events)
         closing.callback(opened.close)
         closing.callback(_log.info, "Stopping Dask cluster")
@@ -112,6 +113,19 @@ def _select_for(settings: Settings) -> "tuple[Callable[[Listing], Listing], ...]
     from guild_dask.selection import Selection
 
     return (Selection(settings.filter).of,)
+
+
+def _report(this_run: scheduler_run.SchedulerRun) -> None:
+    """Leaves a report of what was done, as the last thing: it is only to be looked at."""
+    from guild_dask import journal
+    from guild_dask.report import files
+
+    if not any(event["event"] == "started" for event in journal.read(this_run.path(journal.NAME))):
+        return
+    try:
+        files.write_report(this_run.dir, this_run.path("report.html"))
+    except Exception as e:  # noqa: BLE001  # whatever is wrong with a picture, the runs are done
+        _log.debug("No report: %r", e)
 
 
 def _identity(this_run: scheduler_run.SchedulerRun) -> "Identity":

@@ -34,9 +34,13 @@ def about(seconds: float | None, before: str = "") -> str:
 
 def share(used: float, total: float) -> str:
     """Returns how much of a total is used, in the unit of the total: `16/64GB`."""
-    match = _UNIT.search(total.text) if isinstance(total, Amount) else None
-    factor = _factor(match.group()) if match else 1
-    return f"{format_amount(_rounded(used / factor))}/{format_amount(total)}"
+    return f"{format_amount(_rounded(used / unit_of(total)[0]))}/{format_amount(total)}"
+
+
+def unit_of(amount: float) -> tuple[int, str]:
+    """Returns how many ones the unit is that an amount was typed in, and its name; 1 and nothing for a mere number."""
+    match = _UNIT.search(amount.text) if isinstance(amount, Amount) else None
+    return (_factor(match.group()), match.group()) if match else (1, "")
 
 
 def _rounded(value: float) -> float:

@@ -22,6 +22,8 @@ DASK = frozenset(("bokeh", "dask", "dask_jobqueue", "distributed", "tornado"))
 
 # Of these, all files are meant where the module is a package.
 KNOWS_DASK = frozenset(("cluster",))
+# Beside the cluster, each of these knows one of what Dask brings: what draws, or what serves a page.
+KNOWS_PART_OF_DASK: Mapping[str, frozenset[str]] = {"report.page": frozenset(("bokeh",))}
 KNOWS_GUILD = frozenset(("guild_compatibility", "plugin", "rundir", "runs"))
 KNOWS_GUILD_IN_FUNCTIONS = frozenset(("selection", "starter"))
 # It loads Guild by name, without using it.
@@ -160,7 +162,8 @@ def _complaint(module: Module, line: int, text: str) -> str:
 def only_the_cluster_knows_dask(given: Modules) -> Iterator[str]:
     for module in given.values():
         for found in module.imports():
-            if found.distribution in DASK and module.part not in KNOWS_DASK:
+            own = KNOWS_PART_OF_DASK.get(module.name, frozenset())
+            if found.distribution in DASK - own and module.part not in KNOWS_DASK:
                 yield _complaint(module, found.line, f"imports {found.name}, which is for {sorted(KNOWS_DASK)} only")
 
 
@@ -196,7 +199,7 @@ def modules_do_not_import_what_they_must_never(given: Modules) -> Iterator[str]:
 def light_modules_do_not_bring_dask(given: Modules) -> Iterator[str]:
     """What is imported at the top of a light module, and at the top of that, and so on, has no Dask in it."""
     for module in given.values():
-        heavy = [name for name in _brought(module, given) if given[name].part in KNOWS_DASK]
+        heavy = [n for n in _brought(module, given) if given[n].part in KNOWS_DASK or n in KNOWS_PART_OF_DASK]
         if module.part in LIGHT and heavy:
             yield _complaint(module, 1, f"brings {', '.join(heavy)}, and is to be light")
 
@@ -290,6 +293,9 @@ BREAKS: tuple[tuple[Rule, str, str], ...] = (
     (only_the_cluster_knows_dask, "loop", "import distributed"),
     (only_the_cluster_knows_dask, "job", "def f():\n    from dask.system import CPU_COUNT"),
     (only_the_cluster_knows_dask, "nobody_knows_it_yet", "import tornado.ioloop"),
+    (only_the_cluster_knows_dask, "report.page", "import distributed"),
+    (only_the_cluster_knows_dask, "report.story", "import bokeh"),
+    (light_modules_do_not_bring_dask, "commands.report", "from guild_dask.report import page"),
     (only_the_cluster_knows_dask, "plugin", "if TYPE_CHECKING:\n    import distributed"),
     (only_the_runs_know_guild, "loop", "from guild import run"),
     (only_the_runs_know_guild, "scheduler", "def f():\n    import guild.var"),

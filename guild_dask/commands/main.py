@@ -33,6 +33,12 @@ def _priority() -> click.Command:
     return command
 
 
+def _report() -> click.Command:
+    from guild_dask.commands.report import command
+
+    return command
+
+
 def _completion() -> click.Command:
     from guild_dask.commands.completion import command
 
@@ -46,6 +52,7 @@ _COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "explain": (_explain, "Say why a run waits, and what would make it start."),
     "stop": (_stop, "Stop runs that a scheduler has started."),
     "priority": (_priority, "Let a waiting run start before others."),
+    "report": (_report, "Tell what happened in a scheduler's life."),
     "completion": (_completion, "Print what makes your shell complete these commands."),
 }
 

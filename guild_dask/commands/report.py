@@ -1,0 +1,71 @@
+"""`guild-dask report`: what happened in a scheduler's life."""
+
+import os
+
+import click
+
+from guild_dask import journal, shown
+from guild_dask.commands import common
+from guild_dask.report import files, summary
+from guild_dask.report.story import Story
+from guild_dask.state import as_data
+
+
+@click.command("report")
+@click.argument("run", metavar="[SCHEDULER]", required=False)
+@click.option("--html", "html_file", metavar="FILE", help="Write a page with charts to FILE, which needs nothing else.")
+@common.json_option
+def command(run: str | None, html_file: str | None, as_json: bool) -> None:
+    """Tell what happened in a scheduler's life.
+
+    SCHEDULER is the id of a scheduler's run, or the first letters of it; without one it is the latest. The page shows
+    runs on workers, the use of each resource over time, waiting times, and what runs used. A scheduler writes it into
+    its run directory when it ends.
+    """
+    run_dir = common.run_for(run).dir if run else _latest()
+    story = files.story_of(run_dir)
+    if story is None:
+        common.fail(f"run {shown.short(os.path.basename(run_dir))} has no record of a scheduler's work")
+    if html_file:
+        _write(run_dir, html_file)
+    elif as_json:
+        common.print_json(_data(run_dir, story))
+    else:
+        click.echo("\n".join(_lines(run_dir, story)))
+
+
+def _latest() -> str:
+    folder = common.runs_dir()
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    journals = [path for name in names if os.path.exists(path := os.path.join(folder, name, journal.NAME))]
+    if not journals:
+        common.fail("no scheduler has worked on this Guild home yet, or its run was deleted")
+    return os.path.dirname(max(journals, key=os.path.getmtime))
+
+
+def _write(run_dir: str, html_file: str) -> None:
+    try:
+        files.write_report(run_dir, html_file)
+    except OSError as e:
+        common.fail(f"cannot write {html_file}: {e.strerror or e}")
+    click.echo(f"Wrote {html_file}")
+
+
+def _lines(run_dir: str, story: Story) -> list[str]:
+    lines = [common.heading(f"Scheduler {shown.short(os.path.basename(run_dir))}")]
+    lines += [summary.headline(story), summary.waiting(story), *summary.uses(story)]
+    rows = summary.operations(story)
+    if rows:
+        lines += ["", *common.table([name.upper() for name in summary.OPERATION_COLUMNS], rows, wide=0)]
+    return lines
+
+
+def _data(run_dir: str, story: Story) -> dict[str, object]:
+    return {
+        "scheduler": os.path.basename(run_dir),
+        "started": story.start,
+        "stopped": story.stop if story.is_over else None,
+        "ends": dict(story.ends),
+        "mean_use": {use.name: round(use.mean_share, 4) for use in story.uses},
+        "runs": [as_data(span.run) for span in story.spans],
+    }

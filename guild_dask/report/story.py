@@ -1,0 +1,174 @@
+"""Events to what they tell: runs on workers, the use of each resource over time, and waiting. Pure."""
+
+import heapq
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from guild_dask.state import EndedRun, WorkerState, amounts_for_data, ended_for_data, worker_for_data
+
+# The name under which the runs themselves are counted beside the resources that they use.
+RUNS = "runs"
+
+
+@dataclass(frozen=True)
+class Span:
+    """An attempt at a run: where, from when to when, and how it ended. One that goes on has no end yet."""
+
+    run: EndedRun
+    start: float
+    stop: float
+    lane: int = 0  # which of the worker's places it had
+
+
+@dataclass(frozen=True)
+class Use:
+    """How much of a resource was used from which time on, and how much of it there was."""
+
+    name: str
+    times: tuple[float, ...]
+    used: tuple[float, ...]
+    total: tuple[float, ...]
+
+    @property
+    def mean_share(self) -> float:
+        """Returns the share that was used over the whole time."""
+        pairs = list(zip(self.times, self.times[1:], self.used, self.total, strict=False))
+        there = sum((stop - start) * total for start, stop, _, total in pairs)
+        return sum((stop - start) * used for start, stop, used, _ in pairs) / there if there else 0.0
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that a report shows."""
+
+    start: float
+    stop: float
+    is_over: bool
+    workers: tuple[WorkerState, ...]
+    spans: tuple[Span, ...]
+    uses: tuple[Use, ...]
+    ends: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def waits(self) -> list[float]:
+        """Returns how long each run waited."""
+        return [span.run.waited for span in self.spans]
+
+    def operations(self) -> dict[str, list[Span]]:
+        """Returns the attempts by operation."""
+        found: dict[str, list[Span]] = {}
+        for span in self.spans:
+            found.setdefault(span.run.operation, []).append(span)
+        return found
+
+
+def story_for(events: Sequence[Mapping[str, Any]], now: float) -> Story | None:
+    """Returns what the events tell, or None where there is nothing to tell. What cannot be read is left out."""
+    if not events:
+        return None
+    is_over = any(event["event"] == "stopped" for event in events)
+    stop = float(events[-1]["at"]) if is_over else max(now, float(events[-1]["at"]))
+    spans = _with_lanes(_spans(events, stop))
+    changes = list(_worker_changes(events))
+    workers: dict[str, WorkerState] = {}
+    for _, present in changes:
+        workers.update({worker.name: worker for worker in present})
+    ends: dict[str, int] = {}
+    for span in spans:
+        ends[span.run.end] = ends.get(span.run.end, 0) + 1
+    start = float(events[0]["at"])
+    uses = _uses(spans, changes, start, stop)
+    return Story(start, stop, is_over, tuple(workers.values()), tuple(spans), uses, ends)
+
+
+def _spans(events: Iterable[Mapping[str, Any]], stop: float) -> list[Span]:
+    spans: list[Span] = []
+    running: dict[str, Mapping[str, Any]] = {}
+    for event in events:
+        if event["event"] == "started":
+            running[str(event.get("run"))] = event
+        elif event["event"] == "ended":
+            running.pop(str(event.get("run")), None)
+            ended = _ended(event)
+            if ended:
+                spans.append(Span(ended, ended.at - ended.ran, ended.at))
+    for event in running.values():
+        since = float(event["at"])
+        going = _ended({**event, "at": stop, "ran": stop - since, "end": "running", "exit_code": None, "used": {}})
+        if going:
+            spans.append(Span(going, since, stop))
+    return sorted(spans, key=lambda span: (span.start, span.run.run))
+
+
+def _ended(event: Mapping[str, Any]) -> EndedRun | None:
+    try:
+        return ended_for_data(event)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+
+
+def _with_lanes(spans: list[Span]) -> list[Span]:
+    """Returns the spans with a lane each, so that no two on one worker overlap."""
+    free: dict[str, list[int]] = {}
+    busy: dict[str, list[tuple[float, int]]] = {}
+    placed = []
+    for span in spans:
+        lanes, taken = free.setdefault(span.run.worker, []), busy.setdefault(span.run.worker, [])
+        while taken and taken[0][0] <= span.start:
+            heapq.heappush(lanes, heapq.heappop(taken)[1])
+        lane = heapq.heappop(lanes) if lanes else len(taken)
+        heapq.heappush(taken, (span.stop, lane))
+        placed.append(replace(span, lane=lane))
+    return placed
+
+
+def _worker_changes(events: Iterable[Mapping[str, Any]]) -> Iterable[tuple[float, tuple[WorkerState, ...]]]:
+    for event in events:
+        if event["event"] == "workers":
+            try:
+                yield float(event["at"]), tuple(worker_for_data(each) for each in event["workers"])
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+                continue
+
+
+def _uses(
+    spans: Iterable[Span], changes: Sequence[tuple[float, Sequence[WorkerState]]], start: float, stop: float
+) -> tuple[Use, ...]:
+    """Returns the use of the runs' places, and of each resource that workers have."""
+    steps: dict[str, dict[float, list[float]]] = {}
+    before: dict[str, float] = {}
+    for at, workers in changes:
+        now: dict[str, float] = {RUNS: float(sum(worker.slots for worker in workers))}
+        for worker in workers:
+            for name, amount in worker.total.items():
+                now[name] = now.get(name, 0.0) + amount
+        for name in now.keys() | before.keys():
+            _step(steps, name, at, 1, now.get(name, 0.0) - before.get(name, 0.0))
+        before = now
+    for span in spans:
+        for name, amount in {RUNS: 1.0, **amounts_for_data(span.run.asks)}.items():
+            _step(steps, name, span.start, 0, amount)
+            _step(steps, name, span.stop, 0, -amount)
+    names = [RUNS, *sorted(name for name in steps if name != RUNS)]
+    return tuple(_use(name, steps.get(name, {}), start, stop) for name in names if name in steps)
+
+
+def _step(steps: dict[str, dict[float, list[float]]], name: str, at: float, which: int, by: float) -> None:
+    steps.setdefault(name, {}).setdefault(at, [0.0, 0.0])[which] += by
+
+
+def _use(name: str, steps: Mapping[float, Sequence[float]], start: float, stop: float) -> Use:
+    times, used, total = [start], [0.0], [0.0]
+    for at in sorted(steps):
+        by = steps[at]
+        times.append(max(start, at))
+        used.append(max(0.0, used[-1] + by[0]))
+        total.append(max(0.0, total[-1] + by[1]))
+    return Use(name, (*times, max(stop, times[-1])), (*used, used[-1]), (*total, total[-1]))
+
+
+def median(values: Sequence[float]) -> float:
+    """Returns the median, or 0 of nothing."""
+    return statistics.median(values) if values else 0.0

@@ -1,0 +1,50 @@
+"""A story in a few lines of text."""
+
+from guild_dask import shown
+from guild_dask.report.story import RUNS, Span, Story, median
+from guild_dask.resources import format_amounts
+
+# What is known of the real use of a run, as the run's starter measures it.
+CPU = "cpu_seconds"
+MEMORY = "max_memory"
+
+OPERATION_COLUMNS = ("operation", "runs", "took", "waited", "CPUs used", "most memory", "asked for")
+
+
+def headline(story: Story) -> str:
+    """Returns how long it took and what came of it."""
+    word = "worked" if story.is_over else "has worked"
+    ends = ", ".join(f"{count} {end}" for end, count in sorted(story.ends.items())) or "no run"
+    return f"The scheduler {word} for {shown.duration(story.stop - story.start)}: {ends}."
+
+
+def waiting(story: Story) -> str:
+    """Returns how long runs waited."""
+    if not story.waits:
+        return "No run has started."
+    return f"Runs waited {shown.duration(median(story.waits))} (median), {shown.duration(max(story.waits))} at most."
+
+
+def uses(story: Story) -> list[str]:
+    """Returns how much of each resource was used, on average."""
+    names = {RUNS: "places for runs"}
+    return [f"{names.get(use.name, use.name)}: {100 * use.mean_share:.0f} % used" for use in story.uses]
+
+
+def operations(story: Story) -> list[tuple[str, ...]]:
+    """Returns a row for each operation: how many runs, and the medians of what they took."""
+    return [(name or "-", str(len(spans)), *_row(spans)) for name, spans in sorted(story.operations().items())]
+
+
+def _row(spans: list[Span]) -> tuple[str, ...]:
+    over = [span for span in spans if span.run.end != "running"]
+    cpus = [span.run.used[CPU] / span.run.ran for span in over if CPU in span.run.used and span.run.ran > 0]
+    memory = [span.run.used[MEMORY] for span in over if MEMORY in span.run.used]
+    asked = sorted({format_amounts(span.run.asks) for span in spans})
+    return (
+        shown.duration(median([span.stop - span.start for span in over])) if over else "-",
+        shown.duration(median([span.run.waited for span in spans])),
+        f"{median(cpus):.2g}" if cpus else "-",
+        shown.size(max(memory)) if memory else "-",
+        "; ".join(text for text in asked if text) or "-",
+    )

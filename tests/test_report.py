@@ -1,0 +1,142 @@
+"""What happened in a scheduler's life: the story that its events tell, as text and as a page."""
+
+import pathlib
+import re
+from typing import Any
+
+import pytest
+from scheduling import NO_DASHBOARD, a_project, stage
+from support import Guild, Sandbox
+
+from guild_dask.report import files, page, summary
+from guild_dask.report.story import RUNS, story_for
+from guild_dask.resources import Amount
+
+WORKER = {"name": "local", "host": "here", "slots": 2, "used_slots": 0, "total": {"mem": "64GB"}, "used": {}}
+
+
+def workers(at: float, *present: dict[str, Any]) -> dict[str, Any]:
+    return {"event": "workers", "at": at, "workers": list(present)}
+
+
+def started(at: float, run: str, **facts: Any) -> dict[str, Any]:
+    usual = {
+        "operation": "train",
+        "worker": "local",
+        "host": "here",
+        "waited": 1.0,
+        "attempt": 1,
+        "asks": {"mem": "8GB"},
+    }
+    return {"event": "started", "at": at, "run": run, **usual, **facts}
+
+
+def ended(at: float, run: str, ran: float, end: str = "completed", **facts: Any) -> dict[str, Any]:
+    return {**started(at, run), "event": "ended", "ran": ran, "end": end, "exit_code": 0, "used": {}, **facts}
+
+
+EVENTS = [
+    workers(100.0, WORKER),
+    started(100.0, "aaa"),
+    started(100.0, "bbb"),
+    ended(110.0, "aaa", 10.0),
+    started(110.0, "ccc"),
+    ended(120.0, "bbb", 20.0, "failed"),
+    ended(120.0, "ccc", 10.0),
+    {"event": "stopped", "at": 140.0},
+]
+
+
+def test_runs_on_one_worker_have_lanes_in_which_none_overlaps() -> None:
+    story = story_for(EVENTS, 0.0)
+    assert story
+    assert [(span.run.run, span.start, span.stop, span.lane) for span in story.spans] == [
+        ("aaa", 100.0, 110.0, 0),
+        ("bbb", 100.0, 120.0, 1),
+        ("ccc", 110.0, 120.0, 0),
+    ]
+    assert story.ends == {"completed": 2, "failed": 1}
+
+
+def test_use_of_each_resource_follows_from_starts_and_ends() -> None:
+    story = story_for(EVENTS, 0.0)
+    assert story
+    runs, memory = story.uses
+    assert (runs.name, memory.name) == (RUNS, "mem")
+    assert list(zip(runs.times, runs.used, runs.total, strict=True)) == [
+        (100.0, 0.0, 0.0),
+        (100.0, 2.0, 2.0),
+        (110.0, 2.0, 2.0),
+        (120.0, 0.0, 2.0),
+        (140.0, 0.0, 2.0),
+    ]
+    assert runs.mean_share == 0.5
+    assert memory.mean_share == 0.125
+
+
+def test_scheduler_that_was_killed_has_a_story_and_so_has_one_at_work() -> None:
+    story = story_for(EVENTS[:5], 130.0)
+    assert story
+    assert not story.is_over
+    assert [(span.run.run, span.run.end, span.stop) for span in story.spans[1:]] == [
+        ("bbb", "running", 130.0),
+        ("ccc", "running", 130.0),
+    ]
+
+
+@pytest.mark.parametrize("event", [{"event": "ended", "at": 105.0}, {"event": "workers", "at": 1, "workers": 3}])
+def test_event_that_says_nothing_is_left_out(event: dict[str, Any]) -> None:
+    whole, with_more = story_for(EVENTS, 0.0), story_for([EVENTS[0], event, *EVENTS[1:]], 0.0)
+    assert whole
+    assert with_more
+    assert whole.spans == with_more.spans
+    assert story_for([], 0.0) is None
+
+
+def test_summary_tells_what_was_asked_and_what_was_used() -> None:
+    used: dict[str, Any] = {"used": {"cpu_seconds": "15", "max_memory": "2500000000"}}
+    story = story_for([EVENTS[0], ended(110.0, "aaa", 10.0, "completed", **used), EVENTS[-1]], 0.0)
+    assert story
+    assert summary.operations(story) == [("train", "1", "10 s", "1 s", "1.5", "2.5 GB", "mem=8GB")]
+    assert summary.headline(story) == "The scheduler worked for 40 s: 1 completed."
+
+
+def test_page_needs_nothing_else_and_takes_no_text_for_markup() -> None:
+    evil = "</script><script>alert(1)</script>"
+    story = story_for([*EVENTS[:-1], ended(130.0, "ddd", 1.0, operation=evil), EVENTS[-1]], 0.0)
+    assert story
+    text = page.page(story, {"aaa": evil, "ddd": evil}, evil)
+    assert "<script>alert" not in text
+    assert "alert(1)" in text, "it is shown all the same"
+    assert not re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=", text)
+
+
+def test_scheduler_leaves_a_report_that_can_be_written_again(user: Sandbox, guild: Guild) -> None:
+    a_project(user, "nap: {exec: 'sleep 0.1'}")
+    stage(guild, "nap", "aaa", "bbb")
+    guild(f"run dask:scheduler workers=2 run-once=yes {NO_DASHBOARD} --run-id sss -y")
+    run_dir = user.guild_home / "runs" / "sss"
+    left = (run_dir / page.NAME).read_text()
+    assert "<h1>Dask scheduler sss</h1>" in left
+    assert "Runs on workers" in left
+    assert "2 completed" in left
+    again = user.root / "again.html"
+    assert files.write_report(str(run_dir), str(again))
+    assert "2 completed" in again.read_text()
+    assert page.NAME in guild("ls sss").output
+
+
+def test_scheduler_that_ran_nothing_leaves_none(user: Sandbox, guild: Guild) -> None:
+    guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} --run-id sss -y")
+    assert not (user.guild_home / "runs" / "sss" / page.NAME).exists()
+
+
+def test_nothing_to_report_is_told(tmp_path: pathlib.Path) -> None:
+    assert not files.write_report(str(tmp_path), str(tmp_path / "out.html"))
+
+
+def test_units_come_from_what_was_typed() -> None:
+    from guild_dask import shown
+
+    assert shown.unit_of(Amount(64e9, "64GB")) == (10**9, "GB")
+    assert shown.unit_of(3.0) == (1, "")
