@@ -42,8 +42,8 @@ def with_scheduler(run: str, asks: Mapping[str, float], state: State, place: int
     """Returns why a staged run waits while a scheduler is at work; the place is its place in the queue, if known."""
     who = f"scheduler {short(state.scheduler)}"
     if run in state.aside:
-        remedy = "The scheduler tries again when the run is staged or tagged anew."
-        return Explanation(f"The {who} has set it aside: {state.aside[run]}.", remedy, can_start=False)
+        remedy = "That is looked at again when something about it changes, or when the run is staged or tagged anew."
+        return Explanation(f"The {who} holds it back: {state.aside[run]}.", remedy, can_start=False)
     if state.phase != "working":
         return Explanation(f"The {who} is {state.phase}, and starts nothing.", _after(state.phase), can_start=False)
     why = _why(run, asks, state)

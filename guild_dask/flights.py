@@ -82,7 +82,9 @@ class Flights:
         """Sends a claimed run to a worker."""
         self.ledger.starts[run.id] = self.ledger.starts.get(run.id, 0) + 1
         terms = self.cluster.terms(worker)
-        self.ledger.in_flight[run.id] = Flight(run, worker, claim.asks, terms.node or self.identity.process.host)
+        flight = Flight(run, worker, claim.asks, terms.node or self.identity.process.host)
+        self.ledger.in_flight[run.id] = flight
+        where = self.publisher.started(run, worker, flight.host, claim)
         work = job.Job(
             run_dir=run.dir,
             claim=claim,
@@ -90,10 +92,9 @@ class Flights:
             directory=working_directory(run.dir, self.identity.directory),
             environ=None if terms.node else self.identity.environ,
             output=output,
-            terms=replace(terms, grace=GRACE, attempt=claim.attempt),
+            terms=replace(terms, grace=GRACE, attempt=claim.attempt, whereabouts=where),
         )
         log.debug("Run %s goes to worker %s, attempt %d", run.id, worker, claim.attempt)
-        self.publisher.started(run, worker, self.ledger.in_flight[run.id].host, claim)
         self.cluster.submit(work, worker, claim.asks)
 
     def land(self, run_id: str, exit_code: int) -> Result | None:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from guild_dask import rundir
+from guild_dask import rundir, whereabouts
 from guild_dask.claims import Claim
 from guild_dask.ends import Result
 from guild_dask.journal import NAME, Journal
@@ -23,6 +23,7 @@ from guild_dask.plan import Worker, kind_of
 from guild_dask.presence import STATE
 from guild_dask.processes import ProcessIdentity
 from guild_dask.reasons import IMPOSSIBLE, Reason
+from guild_dask.resources import format_amounts
 from guild_dask.rundir import Staged
 from guild_dask.state import (
     MOST_ENDED,
@@ -66,6 +67,7 @@ class Publisher:
 
     def __init__(self, home: str, run_dir: str, scheduler: State) -> None:
         self._path = state_path(home, scheduler.scheduler)
+        self._runs_dir = os.path.join(home, "runs")
         self._journal = Journal(os.path.join(run_dir, NAME))
         self._state = scheduler
         self._running: dict[str, RunningRun] = {}
@@ -79,15 +81,18 @@ class Publisher:
 
     # What happens to runs
 
-    def started(self, run: Staged, worker: str, host: str, claim: Claim) -> None:
-        """Notes that a run went to a worker."""
+    def started(self, run: Staged, worker: str, host: str, claim: Claim) -> str:
+        """Notes that a run goes to a worker, and returns what is to be said of that in the run itself."""
         now = time.time()
         waited = max(0.0, now - run.since / 1e6)
         running = RunningRun(run.id, _operation(run.dir), worker, host, now, waited, claim.attempt, claim.asks)
         self._running[run.id] = running
         self._note("started", now, running)
+        facts = {"scheduler": self._state.scheduler, "worker": worker, "host": host, "attempt": claim.attempt}
+        asked = {"asked": format_amounts(claim.asks)} if claim.asks else {}
+        return whereabouts.text_for({**facts, "waited_seconds": round(waited, 1), **asked})
 
-    def ended(self, run_id: str, result: Result, used: Mapping[str, float] | None = None) -> None:
+    def ended(self, run_id: str, result: Result) -> None:
         """Notes how a run, or the attempt to start it, ended."""
         running = self._running.pop(run_id, None)
         end = result.end.value
@@ -108,7 +113,7 @@ class Publisher:
             running.waited,
             running.attempt,
             running.asks,
-            used or {},
+            whereabouts.used(os.path.join(self._runs_dir, run_id)),
         )
         self._ended.append(ended)
         if end == "completed":

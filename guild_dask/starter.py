@@ -28,7 +28,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from guild_dask import last_word
+from guild_dask import last_word, whereabouts
 from guild_dask.guard import Guard, send_term
 from guild_dask.last_word import Cause
 from guild_dask.terms import Terms, terms_for_text
@@ -47,6 +47,7 @@ class Operation:
     """What this process knows of the operation that it starts."""
 
     def __init__(self, run_dir: str, claim: pathlib.Path, terms: Terms) -> None:
+        self.run_dir = run_dir
         self.run_id = os.path.basename(run_dir)
         self.claim = claim
         self.terms = terms
@@ -92,6 +93,7 @@ class Operation:
         if not claims.mark_started(self.claim, os.getpid()):
             self.is_starting = False
             raise SystemExit(NOT_STARTED)
+        whereabouts.write(self.run_dir, self.terms.whereabouts)
         self.guard.begin()
 
     def end(self, exit_status: int) -> None:
@@ -126,6 +128,8 @@ class Operation:
     def close(self) -> None:
         """Leaves no sign of life, and the reason if the run was cut short."""
         self.guard.close()
+        if self.is_starting:
+            whereabouts.add_use(self.run_dir)
         if self.is_starting and self.is_stopping and self.cause:
             last_word.write(self.claim, self.cause)
         if self.terms.node:

@@ -10,6 +10,7 @@ class Terms:
 
     grace: float = 10.0  # seconds between TERM and KILL
     attempt: int = 1
+    whereabouts: str = ""  # what whereabouts.py writes into the run as it starts
     # The rest is for a worker in another process than the scheduler.
     node: str | None = None  # the host, as `guild runs` is to show it
     lease: float = 0.0  # the run is ended when the Guild home could not be reached for so many seconds; 0: never

@@ -127,6 +127,37 @@ def test_stopped_run_is_terminated_and_the_next_one_starts(user: Sandbox, guild:
         assert "it is not running (terminated)" in typed("stop aaa", exit_code=1).output
 
 
+def test_stopped_run_is_not_tried_again(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap seconds=60", "aaa", options="--tag dask-retries:3")
+    with guild.started(SCHEDULER):
+        scheduler_told(user)
+        wait_until(lambda: statuses(user)["aaa"] == "running")
+        typed("stop aaa")
+        wait_until(
+            lambda: told("status")["schedulers"][0]["ends"] == {"terminated": 1}, describe=lambda: typed("status")
+        )
+        assert statuses(user)["aaa"] == "terminated"
+
+
+def test_pause_resume_and_drain_reach_the_scheduler(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    with guild.started(SCHEDULER) as scheduler:
+        wait_until(lambda: told("status")["schedulers"], describe=scheduler.so_far)
+        assert typed("pause ss").output == "Asked 1 scheduler(s) to pause: sss\n"
+        wait_until(lambda: "It is paused." in typed("status").output, describe=lambda: typed("status"))
+        stage(guild, "nap seconds=0", "aaa")
+        wait_until(lambda: told("status")["schedulers"][0]["waiting"] == 1)
+        assert "is paused, and starts nothing. It goes on with 'guild-dask" in typed("explain aaa").output
+        assert "0 schedulers at work begin with 'x'; at work: sss" in typed("resume x", exit_code=1).output
+        assert told("resume") == {"request": "resume", "schedulers": ["sss"], "all": True}
+        wait_until(lambda: statuses(user)["aaa"] == "completed")
+        typed("drain")
+        assert scheduler.wait().exit_code == 0
+    assert typed("drain").output == "No scheduler is at work\n"
+    assert "those that are started will be paused" in typed("pause").output
+
+
 def test_priority_lets_a_run_start_first(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap seconds=0", "aaa", "bbb", options="--tag other")

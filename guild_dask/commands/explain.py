@@ -77,7 +77,8 @@ def _where(run: RunView) -> list[str]:
                 return [f"Scheduler {shown.short(scheduler.id)} runs it on worker {running.worker}, for {ago}."]
     facts = _attribute(run)
     if isinstance(facts, dict) and facts.get("worker"):
-        return [f"It ran on worker {facts['worker']} of {facts.get('host', 'an unknown host')}."]
+        who = shown.short(str(facts.get("scheduler", "")))
+        return [f"Scheduler {who} ran it on worker {facts['worker']} of {facts.get('host')}."]
     if run.status == "pending":
         return ["Somebody is starting it, or died while doing so: a scheduler stages it again in the latter case."]
     return ["It does not wait for a scheduler."]

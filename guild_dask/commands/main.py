@@ -27,6 +27,24 @@ def _stop() -> click.Command:
     return command
 
 
+def _pause() -> click.Command:
+    from guild_dask.commands.steer import pause
+
+    return pause
+
+
+def _resume() -> click.Command:
+    from guild_dask.commands.steer import resume
+
+    return resume
+
+
+def _drain() -> click.Command:
+    from guild_dask.commands.steer import drain
+
+    return drain
+
+
 def _priority() -> click.Command:
     from guild_dask.commands.priority import command
 
@@ -51,6 +69,9 @@ _COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "status": (_status, "Show schedulers, workers, and runs that run, wait or have ended."),
     "explain": (_explain, "Say why a run waits, and what would make it start."),
     "stop": (_stop, "Stop runs that a scheduler has started."),
+    "pause": (_pause, "Let schedulers start no more runs for now."),
+    "resume": (_resume, "Let schedulers start runs again."),
+    "drain": (_drain, "Let schedulers end when their runs have ended."),
     "priority": (_priority, "Let a waiting run start before others."),
     "report": (_report, "Tell what happened in a scheduler's life."),
     "completion": (_completion, "Print what makes your shell complete these commands."),

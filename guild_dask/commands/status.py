@@ -212,7 +212,7 @@ def _aside_lines(state: State, runs_dir: str, most: int | None) -> list[str]:
     ]
     if not rows:
         return []
-    return common.table(["SET ASIDE", "OPERATION", "WHY"], rows, wide=2) + _more(len(state.aside), most)
+    return common.table(["HELD", "OPERATION", "WHY"], rows, wide=2) + _more(len(state.aside), most)
 
 
 def _failed_lines(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:

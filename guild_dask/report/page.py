@@ -15,6 +15,7 @@ from guild_dask import shown
 from guild_dask.report import summary
 from guild_dask.report.story import RUNS, Story, Use
 from guild_dask.resources import format_amounts
+from guild_dask.whereabouts import CPU, MEMORY
 
 NAME = "report.html"
 
@@ -210,14 +211,14 @@ def _waits(story: Story, names: Mapping[str, str], times: Range1d) -> Any:
 
 def _asked(story: Story, names: Mapping[str, str]) -> Any:
     """Returns the memory and CPUs that runs used, or None if nothing is known of them."""
-    known = [span for span in story.spans if summary.MEMORY in span.run.used and span.run.ran > 0]
+    known = [span for span in story.spans if MEMORY in span.run.used and span.run.ran > 0]
     if not known:
         return None
     source = ColumnDataSource(
         {
-            "cpus": [span.run.used.get(summary.CPU, 0.0) / span.run.ran for span in known],
-            "memory": [span.run.used[summary.MEMORY] / 1e9 for span in known],
-            "size": [shown.size(span.run.used[summary.MEMORY]) for span in known],
+            "cpus": [span.run.used.get(CPU, 0.0) / span.run.ran for span in known],
+            "memory": [span.run.used[MEMORY] / 1e9 for span in known],
+            "size": [shown.size(span.run.used[MEMORY]) for span in known],
             "colour": [_colour(span.run.end) for span in known],
             "run": [shown.short(span.run.run) for span in known],
             "name": [names.get(span.run.run) or span.run.operation for span in known],

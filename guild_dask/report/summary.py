@@ -3,10 +3,7 @@
 from guild_dask import shown
 from guild_dask.report.story import RUNS, Span, Story, median
 from guild_dask.resources import format_amounts
-
-# What is known of the real use of a run, as the run's starter measures it.
-CPU = "cpu_seconds"
-MEMORY = "max_memory"
+from guild_dask.whereabouts import CPU, MEMORY
 
 OPERATION_COLUMNS = ("operation", "runs", "took", "waited", "CPUs used", "most memory", "asked for")
 

@@ -1,0 +1,66 @@
+"""`guild-dask pause`, `resume` and `drain`: what schedulers are to do while they work."""
+
+import click
+
+from guild_dask import control, schedulers, shown
+from guild_dask.commands import common
+from guild_dask.control import Request
+
+_SCHEDULER = click.argument("scheduler", metavar="[SCHEDULER]", required=False)
+
+
+@click.command("pause")
+@_SCHEDULER
+@common.json_option
+def pause(scheduler: str | None, as_json: bool) -> None:
+    """Let SCHEDULER, or all on this Guild home, start no more runs until `guild-dask resume`.
+
+    Runs that run go on. Without SCHEDULER, those that are started later are paused, too.
+    """
+    _ask("pause", scheduler, as_json)
+
+
+@click.command("resume")
+@_SCHEDULER
+@common.json_option
+def resume(scheduler: str | None, as_json: bool) -> None:
+    """Let SCHEDULER, or all on this Guild home, start runs again, after pause or drain."""
+    _ask("resume", scheduler, as_json)
+
+
+@click.command("drain")
+@_SCHEDULER
+@common.json_option
+def drain(scheduler: str | None, as_json: bool) -> None:
+    """Let SCHEDULER, or all that are at work, start no more runs, and end when their runs have ended."""
+    _ask("drain", scheduler, as_json)
+
+
+def _ask(request: Request, scheduler: str | None, as_json: bool) -> None:
+    home = common.home()
+    alive = [each.id for each in schedulers.alive(home)]
+    chosen = _chosen(alive, scheduler) if scheduler else None
+    try:
+        control.ask(home, chosen, request)
+    except OSError as e:
+        common.fail(f"cannot write to the Guild home: {e.strerror or e}")
+    asked = [chosen] if chosen else alive
+    if as_json:
+        common.print_json({"request": request, "schedulers": asked, "all": chosen is None})
+        return
+    names = ", ".join(shown.short(each) for each in asked)
+    click.echo(f"Asked {len(asked)} scheduler(s) to {request}: {names}" if asked else _nobody(request))
+
+
+def _nobody(request: Request) -> str:
+    if request == "pause":
+        return "No scheduler is at work; those that are started will be paused until 'guild-dask resume'"
+    return "No scheduler is at work"
+
+
+def _chosen(alive: list[str], text: str) -> str:
+    found = [each for each in alive if each.startswith(text)]
+    if len(found) != 1:
+        known = ", ".join(shown.short(each) for each in alive) or "none"
+        common.fail(f"{len(found)} schedulers at work begin with {text!r}; at work: {known}")
+    return found[0]

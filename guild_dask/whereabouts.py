@@ -1,0 +1,64 @@
+"""Where a run ran, and what it used: an attribute of the run, which `guild runs info` shows.
+
+The scheduler knows where, the run's starter what was used in the end. What is written is YAML with one level only,
+since Guild shows no more than that in a readable way.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import resource
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+NAME = "dask"
+
+# What the run's starter adds: seconds of all CPUs together, and the bytes of the largest of the run's processes.
+CPU = "cpu_seconds"
+MEMORY = "max_memory"
+
+
+def text_for(facts: Mapping[str, Any]) -> str:
+    """Returns facts, which are texts and numbers, as YAML."""
+    # A text in JSON is the same text in YAML.
+    return "".join(f"{name}: {json.dumps(value)}\n" for name, value in facts.items())
+
+
+def write(run_dir: str, text: str) -> None:
+    """Says where a run is that is about to start. One that cannot be told about runs all the same."""
+    with contextlib.suppress(OSError):
+        _path(run_dir).write_text(
+            f"{text}{text_for({'started': time.strftime('%Y-%m-%d %H:%M:%S')})}", encoding="utf-8"
+        )
+
+
+def add_use(run_dir: str) -> None:
+    """Adds what the ended children of this process have used, if the run is still there."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # Linux counts in units of 1024 bytes, macOS in bytes.
+    memory = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    facts = {CPU: round(used.ru_utime + used.ru_stime, 2), MEMORY: memory}
+    with contextlib.suppress(OSError):
+        fd = os.open(_path(run_dir), os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(fd, text_for(facts).encode())
+        finally:
+            os.close(fd)
+
+
+def used(run_dir: str) -> dict[str, float]:
+    """Returns what a run used, as far as it is known."""
+    found: dict[str, float] = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in _path(run_dir).read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(": ")
+            if name in (CPU, MEMORY):
+                found[name] = float(value)
+    return found
+
+
+def _path(run_dir: str) -> pathlib.Path:
+    return pathlib.Path(run_dir, ".guild", "attrs", NAME)
