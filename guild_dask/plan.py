@@ -8,18 +8,23 @@ PATIENCE times has what it needs reserved, so that it cannot wait for ever.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from guild_dask.devices import GPU, could_be_given, is_pin
 from guild_dask.reasons import (
     IMPOSSIBLE,
     InUse,
     NoFreeSlot,
     NoSingleWorker,
     NotDefined,
+    NotWhole,
     NoWorker,
     Reason,
     Reserved,
     TooLarge,
 )
 from guild_dask.resources import fits
+from guild_dask.rooms import Room, Worker
+
+__all__ = ["DAY", "PATIENCE", "Kind", "Plan", "StagedRun", "Worker", "is_impossible", "kind_of", "place_for", "plan"]
 
 # How many later runs may start ahead of a run that waits for something they use too. Large enough that a mixed queue
 # packs well, small enough that a big run starts within a few rounds of the small ones.
@@ -37,63 +42,18 @@ class StagedRun:
     asks: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Worker:
-    """What a worker has when it is idle, and what is free on it now."""
-
-    name: str
-    slots: int
-    total: Mapping[str, float]
-    free_slots: int
-    free: Mapping[str, float]
-
-
 # What a run asks for, as a value that can be looked up. Runs of one kind fit in the same places.
 Kind = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to start where, why the rest waits, and who was passed over how often."""
+    """What to start where, why the rest waits, who was passed over how often, and who gets which devices."""
 
     starts: tuple[tuple[StagedRun, str], ...]
     held: Mapping[str, Reason]
     passed: Mapping[str, int]
-
-
-class _Room:
-    """What is still free on one worker while a plan is made, and the run that it is kept for, if any."""
-
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
-        self.slots = worker.free_slots
-        self.free = {name: worker.free.get(name, 0.0) for name in worker.total}
-        self.reserved_for: str | None = None
-        self.kept: Mapping[str, float] = {}
-
-    def could_hold(self, asks: Mapping[str, float]) -> bool:
-        # These are no sums, so there is no rounding error: Dask compares them exactly, too.
-        total = self.worker.total
-        return all(name in total and amount <= total[name] for name, amount in asks.items())
-
-    def has_room(self, asks: Mapping[str, float]) -> bool:
-        return self.slots > 0 and all(fits(amount, self.free[name]) for name, amount in asks.items())
-
-    def may_take(self, asks: Mapping[str, float]) -> bool:
-        """Tells whether the run fits beside what is kept for another one."""
-        return self.slots > 0 and all(
-            fits(amount, self.free[name] - self.kept.get(name, 0.0)) for name, amount in asks.items()
-        )
-
-    def take(self, asks: Mapping[str, float]) -> None:
-        self.slots -= 1
-        for name, amount in asks.items():
-            self.free[name] -= amount
-
-    def reserve(self, run: StagedRun, asks: Mapping[str, float]) -> None:
-        # No slot is kept: slots come free one at a time, and the run is ahead of those that it waits before.
-        self.reserved_for = run.id
-        self.kept = asks
+    devices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # run id -> device -> its share of it
 
 
 class _Passes:
@@ -106,10 +66,15 @@ class _Passes:
         return self._counts.setdefault(kind, 0)
 
     def started(self, kind: Kind) -> None:
-        names = {name for name, _ in kind}
+        names = {_common(name) for name, _ in kind}
         for other in self._counts:
-            if any(name in names for name, _ in other):
+            if any(_common(name) in names for name, _ in other):
                 self._counts[other] += 1
+
+
+def _common(name: str) -> str:
+    """Returns what a device and the devices it is one of are counted as."""
+    return GPU if is_pin(name) else name
 
 
 def plan(
@@ -123,6 +88,7 @@ def plan(
     before = passed or {}
     passes = _Passes()
     starts: list[tuple[StagedRun, str]] = []
+    given: dict[str, Mapping[str, float]] = {}
     held: dict[str, Reason] = {}
     waiting: dict[str, tuple[Kind, int]] = {}
     # Nothing comes free while a plan is made: what did not fit for one run does not fit for the next of its kind.
@@ -132,7 +98,7 @@ def plan(
         asks = dict(kind)
         room = None if kind in reasons else _best_room(rooms, asks)
         if room:
-            room.take(asks)
+            given[run.id] = room.take(asks)
             starts.append((run, room.worker.name))
             passes.started(kind)
             continue
@@ -143,7 +109,8 @@ def plan(
             if before.get(run.id, 0) >= patience:
                 _reserve(rooms, run, asks)
     counts = {run_id: before.get(run_id, 0) + passes.so_far(kind) - n for run_id, (kind, n) in waiting.items()}
-    return Plan(tuple(starts), held, {run_id: count for run_id, count in counts.items() if count})
+    devices = {run_id: shares for run_id, shares in given.items() if shares}
+    return Plan(tuple(starts), held, {run_id: count for run_id, count in counts.items() if count}, devices)
 
 
 def place_for(since: int, priority: int) -> int:
@@ -165,34 +132,35 @@ def is_impossible(run: StagedRun, workers: Sequence[Worker]) -> Reason | None:
     return _impossible(_rooms(workers), dict(kind_of(run.asks)))
 
 
-def _rooms(workers: Iterable[Worker]) -> list[_Room]:
-    return [_Room(worker) for worker in workers if worker.slots > 0]
+def _rooms(workers: Iterable[Worker]) -> list[Room]:
+    return [Room(worker) for worker in workers if worker.slots > 0]
 
 
-def _best_room(rooms: Iterable[_Room], asks: Mapping[str, float]) -> _Room | None:
+def _best_room(rooms: Iterable[Room], asks: Mapping[str, float]) -> Room | None:
     """Returns the room that the run may take with the least to spare, so that large gaps stay for large runs."""
     able = [room for room in rooms if room.could_hold(asks) and room.may_take(asks)]
     return min(able, key=_spare) if able else None
 
 
-def _spare(room: _Room) -> tuple[float, int]:
+def _spare(room: Room) -> tuple[float, int]:
     total = room.worker.total
     shares = [room.free[name] / total[name] for name in total if total[name] > 0]
     return (sum(shares), -room.slots)
 
 
-def _reserve(rooms: Iterable[_Room], run: StagedRun, asks: Mapping[str, float]) -> None:
+def _reserve(rooms: Iterable[Room], run: StagedRun, asks: Mapping[str, float]) -> None:
     """Keeps what the run needs on the worker that has most of it already, if one is not yet kept for another."""
     able = [room for room in rooms if room.reserved_for is None and room.could_hold(asks)]
     if able:
-        min(able, key=lambda room: _missing(room, asks)).reserve(run, asks)
+        min(able, key=lambda room: _missing(room, asks)).reserve(run.id, asks)
 
 
-def _missing(room: _Room, asks: Mapping[str, float]) -> float:
-    return sum(max(0.0, amount - room.free[name]) / amount for name, amount in asks.items()) + (room.slots < 1)
+def _missing(room: Room, asks: Mapping[str, float]) -> float:
+    missing = (max(0.0, amount - room.available(name, amount)) / amount for name, amount in asks.items())
+    return sum(missing) + (room.slots < 1)
 
 
-def _reason(rooms: Sequence[_Room], asks: Mapping[str, float]) -> Reason:
+def _reason(rooms: Sequence[Room], asks: Mapping[str, float]) -> Reason:
     if not rooms:
         return NoWorker()
     impossible = _impossible(rooms, asks)
@@ -206,19 +174,23 @@ def _reason(rooms: Sequence[_Room], asks: Mapping[str, float]) -> Reason:
     if not with_slot:
         return NoFreeSlot(sum(room.worker.slots for room in able))
     nearest = min(with_slot, key=lambda room: _missing(room, asks))
-    name = next(name for name in sorted(asks) if not fits(asks[name], nearest.free[name]))
-    return InUse(name, asks[name], nearest.free[name])
+    free = {name: nearest.available(name, amount) for name, amount in asks.items()}
+    # Of several devices each may be free for itself, and all the same not all of them together.
+    name = next((name for name in sorted(asks) if not fits(asks[name], free[name])), max(asks, key=is_pin))
+    return InUse(name, asks[name], free[name])
 
 
-def _impossible(rooms: Sequence[_Room], asks: Mapping[str, float]) -> Reason | None:
+def _impossible(rooms: Sequence[Room], asks: Mapping[str, float]) -> Reason | None:
     """Returns why no worker could hold the run even when idle, or None if one could (or there is none to judge by)."""
     if not rooms or any(room.could_hold(asks) for room in rooms):
         return None
-    undefined = tuple(sorted(name for name in asks if all(name not in room.worker.total for room in rooms)))
+    undefined = tuple(sorted(name for name in asks if not any(room.defines(name) for room in rooms)))
     if undefined:
         return NotDefined(undefined)
     for name in sorted(asks):
-        largest = max(room.worker.total.get(name, 0.0) for room in rooms)
+        largest = max(room.most(name) for room in rooms)
         if asks[name] > largest:
             return TooLarge(name, asks[name], largest)
+    if any(room.devices for room in rooms) and not could_be_given(asks.get(GPU, 0.0)):
+        return NotWhole(GPU, asks[GPU])
     return NoSingleWorker(tuple(sorted(asks)))

@@ -29,6 +29,17 @@ class TooLarge:
 
 
 @dataclass(frozen=True)
+class NotWhole:
+    """The run asks for one device and a part of another, or the like."""
+
+    name: str
+    asked: float
+
+    def __str__(self) -> str:
+        return f"asks {self.name}={format_amount(self.asked)}, and gets whole ones (1, 2, ...) or a part of one (0.5)"
+
+
+@dataclass(frozen=True)
 class NoSingleWorker:
     """Each amount is somewhere, but no worker has all of them together."""
 
@@ -78,10 +89,10 @@ class Reserved:
         return f"waits because run {self.for_run} has been passed over too often and is next"
 
 
-Reason = NotDefined | TooLarge | NoSingleWorker | NoWorker | NoFreeSlot | InUse | Reserved
+Reason = NotDefined | TooLarge | NotWhole | NoSingleWorker | NoWorker | NoFreeSlot | InUse | Reserved
 
 # Reasons that no end of a run can remove: only other workers, or other tags.
-IMPOSSIBLE = (NotDefined, TooLarge, NoSingleWorker)
+IMPOSSIBLE = (NotDefined, TooLarge, NotWhole, NoSingleWorker)
 
 
 @dataclass(frozen=True)

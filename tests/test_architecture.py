@@ -34,7 +34,19 @@ IMPORTS_BY_NAME = frozenset(("template",))
 LIGHT = frozenset(("command", "commands", "environment", "guild_compatibility", "plugin", "starter", "template"))
 
 PURE = frozenset(
-    ("estimate", "explanation", "demands", "dependencies", "plan", "reasons", "resources", "shown", "state")
+    (
+        "estimate",
+        "explanation",
+        "demands",
+        "dependencies",
+        "devices",
+        "plan",
+        "reasons",
+        "resources",
+        "rooms",
+        "shown",
+        "state",
+    )
 )
 PURE_LIBRARY = frozenset(
     (
