@@ -42,6 +42,7 @@ class Claim:
     attempt: int = 1  # at the run, with those of other schedulers before us
     asks: Mapping[str, float] = field(default_factory=dict)
     serial: int = 0  # another for each claim of a scheduler
+    worker: str = ""
     lease: float = 0.0  # the starter ends the run when it could not beat for so many seconds; 0: it does not beat
 
     def as_data(self) -> dict[str, Any]:
@@ -53,6 +54,7 @@ class Claim:
             "attempt": self.attempt,
             "asks": {name: float(amount) for name, amount in self.asks.items()},
             "serial": self.serial,
+            "worker": self.worker,
             "lease": self.lease,
         }
 
@@ -235,6 +237,7 @@ def _read(file: pathlib.Path) -> Claim | None:
             attempt=int(data["attempt"]),
             asks=asks,
             serial=int(data.get("serial", 0)),
+            worker=str(data.get("worker", "")),
             lease=float(data.get("lease", 0.0)),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):

@@ -29,7 +29,17 @@ class JobAdrift:
 
 @dataclass(frozen=True)
 class WorkersChanged:
-    """A worker came, or went."""
+    """A worker came, or went; the news says which, if there is something to say."""
+
+    news: str = ""
+
+
+@dataclass(frozen=True)
+class WorkerRefused:
+    """A worker came that cannot start runs; the problem says why, and what to do."""
+
+    worker: str
+    problem: str
 
 
 @dataclass(frozen=True)
@@ -51,4 +61,4 @@ class StopAsked:
     signal_name: str
 
 
-Event = JobEnded | JobLost | JobAdrift | WorkersChanged | RunStaged | ControlChanged | StopAsked
+Event = JobEnded | JobLost | JobAdrift | WorkersChanged | WorkerRefused | RunStaged | ControlChanged | StopAsked

@@ -59,6 +59,7 @@ class Flights:
             attempt=len(attempts.past(run.dir)) + 1,
             asks=asks,
             serial=next(self.ledger.serials),
+            worker=worker,
             lease=self.cluster.terms(worker).lease,
         )
 

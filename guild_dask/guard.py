@@ -20,6 +20,7 @@ BEAT = ".beat"
 
 # What the worker writes into the lifeline to have the run stopped.
 STOP_BYTE = b"s"
+LOST_BYTE = b"l"
 
 # Of the lease: how often the home is told that the run lives, and most seconds until a wish to stop is seen.
 _BEATS_IN_LEASE = 4
@@ -56,7 +57,8 @@ class Guard:
         with contextlib.suppress(OSError):
             said = os.read(lifeline, 1)
         if not self._is_over.is_set():
-            self._end(Cause.STOPPED if said == STOP_BYTE else Cause.WORKER_DIED)
+            causes = {STOP_BYTE: Cause.STOPPED, LOST_BYTE: Cause.SIGNAL}
+            self._end(causes.get(said, Cause.WORKER_DIED))
 
     def _beat(self) -> None:
         """Touches a file now and then. On a network file system that is gone, this hangs, or fails."""

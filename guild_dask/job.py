@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from guild_dask import claims, processes, starter, warm
-from guild_dask.guard import STOP_BYTE
+from guild_dask.guard import LOST_BYTE, STOP_BYTE
 from guild_dask.terms import Terms
 
 
@@ -64,12 +64,15 @@ _template = warm.Template()
 _starters: dict[str, processes.ProcessIdentity] = {}
 _lifelines: dict[str, int] = {}  # the worker's ends
 _refused: set[str] = set()
+_busy: set[str] = set()  # the runs whose jobs are here, started or not
 _lock = threading.Lock()
+_idle = threading.Condition()
 _spawning = threading.Lock()
 
 
 def run(job: Job) -> Ended:
     """Starts the run, waits for its end, and returns how it ended."""
+    _busy.add(job.run_id)
     try:
         process = _start(job)
         exit_code = process.wait()
@@ -84,6 +87,9 @@ def run(job: Job) -> Ended:
             lifeline = _lifelines.pop(job.run_id, None)
         if lifeline is not None:
             os.close(lifeline)
+        with _idle:
+            _busy.discard(job.run_id)
+            _idle.notify_all()
 
 
 def _start(job: Job) -> Starter:
@@ -187,9 +193,24 @@ def stop(run_id: str) -> None:
     _signal(run_id, signal.SIGTERM)
 
 
+def lose_all() -> None:
+    """Ends the runs of this worker because it is told to go: they are lost, not stopped."""
+    with _lock:
+        for run_id, lifeline in _lifelines.items():
+            _refused.add(run_id)
+            with contextlib.suppress(OSError):
+                os.write(lifeline, LOST_BYTE)
+
+
+def wait_until_idle() -> None:
+    """Returns when this worker has no run left."""
+    with _idle:
+        _idle.wait_for(lambda: not _busy)
+
+
 def running() -> list[str]:
     """Returns the runs that this worker has at the moment."""
-    return list(_starters)
+    return list(_busy)
 
 
 def kill(run_id: str) -> None:

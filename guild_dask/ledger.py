@@ -59,7 +59,7 @@ class Ledger:
     def free(self, name: str, host: str, slots: int, total: Mapping[str, float]) -> Worker:
         """Returns a worker with what is left beside the runs on it, and beside those that nobody looks after there."""
         asks = [flight.asks for flight in self.in_flight.values() if flight.worker == name]
-        asks += [claim.asks for claim in self.orphans if claim.owner.host == host]
+        asks += [claim.asks for claim in self.orphans if (claim.worker, claim.owner.host) == (name, host)]
         free = dict(total)
         for taken in asks:
             free = remaining(free, taken)

@@ -14,7 +14,17 @@ import time
 from guild_dask import fates, messages
 from guild_dask.aftercare import Aftercare
 from guild_dask.claims import Claim
-from guild_dask.events import ControlChanged, Event, JobAdrift, JobEnded, JobLost, RunStaged, StopAsked, WorkersChanged
+from guild_dask.events import (
+    ControlChanged,
+    Event,
+    JobAdrift,
+    JobEnded,
+    JobLost,
+    RunStaged,
+    StopAsked,
+    WorkerRefused,
+    WorkersChanged,
+)
 from guild_dask.flights import Flights, was_staged_again
 from guild_dask.ledger import WAITING
 from guild_dask.listing import Listing
@@ -67,6 +77,7 @@ class Loop:
         self._blocked_by: list[str] = []  # runs of others, with wait-for-running
         self._is_unavailable = False
         self._may_start_later = False
+        self._are_workers_new = False
         self._stop: StopAsked | None = None
 
     def run(self) -> None:
@@ -117,7 +128,7 @@ class Loop:
             # Before run-once ends, it looks for what its own runs have staged.
             if time.monotonic() >= self._next_look or (self._settings.run_once and not self._ledger.in_flight):
                 self._look()
-            elif self._changed:
+            elif self._changed or self._are_workers_new:
                 self._take_in(self._home.staged_after(self._changed))
             self._start_what_fits()
         except HomeUnavailable as e:
@@ -139,6 +150,7 @@ class Loop:
     def _take_in(self, listing: Listing) -> None:
         """Takes in a look at the runs directory, and says what is new."""
         self._changed.clear()
+        self._are_workers_new = False
         self._waiting.update(self._aftercare.rested(listing))
         running = []
         if self._settings.wait_for_running and self._waiting:
@@ -241,7 +253,11 @@ class Loop:
             self._aftercare.lose_sight(event)
             self._next_look = time.monotonic()
         elif isinstance(event, WorkersChanged):
-            pass  # the next plan sees it
+            self._are_workers_new = True
+            if event.news and not self._stop:
+                log.info("%s", event.news)
+        elif isinstance(event, WorkerRefused):
+            log.warning("Worker %s gets no run: it %s", event.worker, event.problem)
         else:
             if self._stop:
                 # Asked twice: somebody is in a hurry.

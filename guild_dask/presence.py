@@ -29,6 +29,11 @@ class Presence:
         self.scheduler_id = scheduler_id
         self._process = process
 
+    @property
+    def token(self) -> str:
+        """Returns the path of a file that is there as long as this scheduler is."""
+        return str(self._own)
+
     def beat(self) -> None:
         """Shows that this scheduler lives. A home that cannot be written to is for others to complain about."""
         with contextlib.suppress(OSError):

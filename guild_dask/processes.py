@@ -8,6 +8,7 @@ import pathlib
 import signal
 import socket
 import sys
+import time
 from collections.abc import Container, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -82,6 +83,14 @@ def _start_time(pid: int) -> float | None:
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
     except (OSError, IndexError, ValueError, psutil.Error):
         return None
+
+
+def age(pid: int) -> float:
+    """Returns for how many seconds a process has lived; 0 if it is gone."""
+    try:
+        return float(max(0.0, time.time() - psutil.Process(pid).create_time()))
+    except psutil.Error:
+        return 0.0
 
 
 def adopt_orphans() -> None:

@@ -18,7 +18,6 @@ from guild_dask.settings import BadSetting, Settings, section_of, settings_for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guild_dask.cluster import LocalCluster
     from guild_dask.flights import Identity
     from guild_dask.listing import Listing
 
@@ -52,7 +51,7 @@ def main(**flags: str | None) -> None:
 
 
 def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]") -> int:
-    from guild_dask import control, processes, runs
+    from guild_dask import cluster, control, opening, processes, runs
     from guild_dask.flights import Flights
     from guild_dask.ledger import Ledger
     from guild_dask.loop import Loop
@@ -75,15 +74,17 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
     identity = _identity(this_run)
     with contextlib.ExitStack() as closing:
         closing.callback(_report, this_run)
-        opened = _open_cluster(settings, events)
+        presence = Presence(runs.guild_home(), this_run.id, identity.process)
+        presence.beat()
+        closing.callback(presence.leave)
+        seen = cluster.HomeSeen(runs.guild_home(), presence.token)
+        opened = opening.open_cluster(settings, seen, this_run.dir, events.put)
         closing.callback(opened.close)
         closing.callback(_log.info, "Stopping Dask cluster")
         opened.prepare(identity.environ)
         follower = OutputFollower(this_run.path(scheduler_run.RUN_OUTPUT), stream.write_bytes)
         closing.callback(_log.info, "Stopping Dask scheduler")
         closing.callback(follower.close)
-        presence = Presence(runs.guild_home(), this_run.id, identity.process)
-        closing.callback(presence.leave)
         home = runs.GuildHome(runs.guild_home(), presence, *select)
         watcher = RunsWatcher(home.runs_dir, lambda run_id: events.put(RunStaged(run_id)))
         closing.callback(watcher.close)
@@ -142,23 +143,6 @@ def _say_unforeseen(error: Exception, path: str) -> None:
     _log.error("Stopping because of an error in guild-dask itself: %r (details are in %s)", error, path)
     with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as f:
         traceback.print_exception(error, file=f)
-
-
-def _open_cluster(settings: Settings, events: "queue.SimpleQueue[Event]") -> "LocalCluster":
-    from guild_dask import cluster, resources
-
-    slots = settings.workers or cluster.default_workers()
-    wanted = settings.dashboard_address
-    dashboard = cluster.free_port(wanted) if wanted else None
-    given = f" with {slots} worker{'s' if slots > 1 else ''}" if settings.workers_given else ""
-    _log.info("Initializing cluster%s", given)
-    if wanted and dashboard and dashboard.port != wanted.port:
-        _log.warning("Port %d is in use, so the dashboard takes the next free one", wanted.port)
-    opened = cluster.LocalCluster(slots, settings.resources.amounts, dashboard, events.put)
-    _log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
-    if settings.resources.amounts:
-        _log.info("Cluster resources: %s", resources.format_amounts(settings.resources.amounts))
-    return opened
 
 
 def _report_signals(events: "queue.SimpleQueue[Event]") -> None:

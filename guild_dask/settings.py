@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from guild_dask.choices import ClusterChoice, Kind, WorkerCount, cluster_for_text, workers_for_text
 from guild_dask.resources import Request, request_for_spec
 
 SECTION = "guild-dask"
@@ -36,7 +37,8 @@ class DashboardAddress:
 class Settings:
     """All that the user decides about a scheduler."""
 
-    workers: int | None = None  # None: one for each CPU
+    cluster: ClusterChoice = field(default_factory=ClusterChoice)
+    workers: WorkerCount | None = None  # None: one for each CPU, or what suits the kind of cluster
     workers_given: bool = False  # by a flag, not by the configuration
     resources: Request = field(default_factory=lambda: Request({}))
     filter: str | None = None  # None: all runs
@@ -46,6 +48,8 @@ class Settings:
     retries: int | None = None  # None: as retries.Policy has it
     dashboard_address: DashboardAddress | None = DashboardAddress(_LOCAL, DEFAULT_DASHBOARD_PORT)
     loglevel: str = "warn"
+    lease: float = 60.0  # seconds
+    dry_run: bool = False
 
 
 def settings_for(flags: Mapping[str, str | None], configuration: Mapping[str, Any]) -> Settings:
@@ -63,7 +67,24 @@ def settings_for(flags: Mapping[str, str | None], configuration: Mapping[str, An
             values[name.replace("-", "_")] = _checked(
                 read, value, f"{name}={_shown(value)} in Dask's configuration ({SECTION})"
             )
-    return Settings(**values, workers_given=flags.get("workers") is not None)
+    settings = Settings(**values, workers_given=flags.get("workers") is not None)
+    _check_together(settings)
+    return settings
+
+
+def _check_together(settings: Settings) -> None:
+    """Raises BadSetting for settings that are fine alone and make no sense together."""
+    kind, workers = settings.cluster.kind, settings.workers
+    if settings.workers_given and workers and not settings.cluster.is_ours:
+        raise BadSetting(f"workers={_count(workers)} makes no sense with an existing cluster: its workers are its own")
+    if workers and workers.is_elastic and kind is not Kind.JOB_QUEUE:
+        raise BadSetting(f"invalid value workers={_count(workers)}: a range is for job queues; use a whole number")
+    if settings.dry_run and kind is not Kind.JOB_QUEUE:
+        raise BadSetting("dry-run=yes shows what would be submitted to a job queue; use it with cluster=slurm, say")
+
+
+def _count(workers: WorkerCount) -> str:
+    return f"{workers.least}..{workers.most}" if workers.is_elastic else str(workers.least)
 
 
 def section_of(configuration: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -119,12 +140,6 @@ def _checked(read: Any, text: str, source: str) -> Any:
         raise BadSetting(f"invalid value {source}: {e}") from e
 
 
-def _workers(text: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or int(text) < 1:
-        raise ValueError("use a whole number of at least 1")
-    return int(text)
-
-
 def _retries(text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
         raise ValueError("use a whole number of at least 0")
@@ -146,6 +161,13 @@ def _seconds(text: str) -> float:
         seconds = math.nan
     if not 0 < seconds <= _LONGEST_WAIT:
         raise ValueError("use a number of seconds above 0, 1e9 at most")
+    return seconds
+
+
+def _lease(text: str) -> float:
+    seconds = _seconds(text)
+    if seconds < 1:
+        raise ValueError("use a number of seconds of at least 1, 1e9 at most")
     return seconds
 
 
@@ -179,7 +201,8 @@ def _loglevel(text: str) -> str:
 
 
 _READERS = {
-    "workers": _workers,
+    "cluster": cluster_for_text,
+    "workers": workers_for_text,
     "resources": _resources,
     "filter": _filter,
     "poll-interval": _seconds,
@@ -188,4 +211,6 @@ _READERS = {
     "retries": _retries,
     "dashboard-address": _address,
     "loglevel": _loglevel,
+    "lease": _lease,
+    "dry-run": _yes_or_no,
 }

@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from guild_dask.choices import WorkerCount
 from guild_dask.resources import Request, request_for_spec
 from guild_dask.settings import BadSetting, DashboardAddress, Settings, flag_names, section_of, settings_for
 
@@ -24,6 +25,9 @@ ACCEPTED = {
     "poll-interval": "a number of seconds above 0",
     "run-once": "yes or no",
     "wait-for-running": "yes or no",
+    "cluster": "local, the address of a Dask scheduler",
+    "lease": "a number of seconds",
+    "dry-run": "yes or no",
     "retries": "a whole number of at least 0",
     "dashboard-address": "a port (8787), an address (0.0.0.0:8787), 0 for any free port, or no for none",
     "loglevel": "one of debug, info, warn, error",
@@ -73,8 +77,8 @@ def test_flag_that_is_not_given_is_a_default() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
-        ("workers", "1", 1),
-        ("workers", " 64 ", 64),
+        ("workers", "1", WorkerCount(1, 1)),
+        ("workers", " 64 ", WorkerCount(64, 64)),
         ("poll-interval", "0.5", 0.5),
         ("poll-interval", "10", 10),
         ("run-once", "yes", True),
@@ -197,7 +201,7 @@ def test_flag_wins_over_environment_and_that_over_files(tmp_path: pathlib.Path, 
     environ = {"DASK_GUILD_DASK__POLL_INTERVAL": "4", "DASK_GUILD_DASK__WORKERS": "4"}
     configuration, unknown = section_of(collected(tmp_path, text, environ))
     found = settings_for({"workers": "5", "poll-interval": None}, configuration)
-    assert (found.workers, found.poll_interval, found.loglevel, unknown) == (5, 4, "info", [])
+    assert (found.workers, found.poll_interval, found.loglevel, unknown) == (WorkerCount(5, 5), 4, "info", [])
 
 
 def test_number_of_workers_is_marked_when_a_flag_gives_it() -> None:
@@ -207,7 +211,7 @@ def test_number_of_workers_is_marked_when_a_flag_gives_it() -> None:
 
 
 def test_bad_value_in_the_configuration_is_no_error_when_a_flag_gives_a_good_one() -> None:
-    assert settings_for({"workers": "2"}, {"workers": "many"}).workers == 2
+    assert settings_for({"workers": "2"}, {"workers": "many"}).workers == WorkerCount(2, 2)
 
 
 def test_unknown_keys_are_named() -> None:

@@ -20,6 +20,8 @@ class WorkerCapacity:
     slots: int
     resources: Mapping[str, float]
     host: str
+    label: str = ""  # its name, for people
+    age: float = 0.0  # seconds since it was started, when it came
 
 
 class Cluster(Protocol):
@@ -27,6 +29,9 @@ class Cluster(Protocol):
 
     def workers(self) -> list[WorkerCapacity]:
         """Returns the workers there are now."""
+
+    def prospects(self) -> list[WorkerCapacity]:
+        """Returns workers such as may come, one of each kind, where that is known."""
 
     def terms(self, worker: str) -> Terms:
         """Returns the terms of runs on a worker, as far as the worker's kind decides them."""

@@ -99,6 +99,10 @@ class LocalCluster:
         """Returns the workers there are now."""
         return [self._capacity]
 
+    def prospects(self) -> list[WorkerCapacity]:
+        """Returns the workers that may come: there are no others."""
+        return []
+
     def terms(self, worker: str) -> Terms:
         """Returns the terms of runs on a worker."""
         return Terms()

@@ -1,0 +1,59 @@
+"""A Dask scheduler that runs already: it is used, and left as it was found."""
+
+import ipaddress
+import os
+import urllib.parse
+from collections.abc import Callable
+
+import dask.config
+from distributed import Client
+
+from guild_dask.choices import ClusterChoice, Kind
+from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
+from guild_dask.cluster.kinds import ClusterError
+from guild_dask.cluster.remote import HomeSeen, RemoteCluster
+from guild_dask.events import Event
+
+# Seconds to find the scheduler.
+PATIENCE = 30
+
+
+def open_existing(
+    choice: ClusterChoice, home: HomeSeen, lease: float, report: Callable[[Event], object]
+) -> RemoteCluster:
+    """Returns the cluster of a scheduler that runs already; raises ClusterError if it cannot be reached."""
+    settings = {name: value for name, value in FOR_LONG_RUNS.items() if ".comm." in name}
+    with dask.config.set(settings):
+        try:
+            if choice.kind is Kind.SCHEDULER_FILE:
+                if not os.path.exists(choice.name):
+                    raise ClusterError(f"cluster=scheduler-file:{choice.name}: there is no such file")
+                client = Client(scheduler_file=choice.name, set_as_default=False, timeout=PATIENCE)
+            else:
+                client = Client(choice.name, set_as_default=False, timeout=PATIENCE)
+        except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError) as e:
+            raise ClusterError(_unreachable(choice, e)) from e
+    opened = RemoteCluster(client, home, lease, report)
+    opened.wait_for_welcomes(PATIENCE)
+    return opened
+
+
+def _unreachable(choice: ClusterChoice, error: Exception) -> str:
+    where = f"scheduler-file:{choice.name}" if choice.kind is Kind.SCHEDULER_FILE else choice.name
+    hint = "see that a Dask scheduler runs there and that this machine can reach it"
+    if choice.name.startswith("tls://"):
+        hint += ", and that distributed.comm.tls in Dask's configuration has its certificates"
+    first = (str(error) or type(error).__name__).splitlines()[0]
+    return f"cannot reach the Dask scheduler of cluster={where} ({first}); {hint}"
+
+
+def is_open_to_others(address: str) -> bool:
+    """Tells whether an address is unencrypted and on another host, so that others can read and send what we do."""
+    parts = urllib.parse.urlsplit(address)
+    if parts.scheme not in ("tcp", "ws"):
+        return False
+    host = parts.hostname or ""
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host != "localhost"

@@ -1,0 +1,267 @@
+"""A cluster whose workers are processes of their own, seen through a Dask client: who comes and goes, and runs on them.
+
+What may take time happens in threads, so that a worker that does not answer holds up nobody.
+"""
+
+import concurrent.futures
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Client, Future
+
+from guild_dask import __version__, job
+from guild_dask.cluster.kinds import WorkerCapacity
+from guild_dask.cluster.on_worker import Card, farewell, welcome
+from guild_dask.events import Event, JobAdrift, JobEnded, JobLost, WorkerRefused, WorkersChanged
+from guild_dask.resources import format_amounts
+from guild_dask.terms import Terms
+
+# Dask counts resources as floats for as long as a worker lives. It is asked for this much less than the plan has found
+# to be free, so that a rounding error of its own does not hold back a run.
+_LESS = 1 - 1e-6
+
+_THREADS = 8
+
+# Names in Dask's log of events for workers that come and go.
+_MEMBERSHIP = ("add-worker", "remove-worker")
+
+
+@dataclass(frozen=True)
+class HomeSeen:
+    """How a worker can tell that it sees the same Guild home as we do."""
+
+    path: str
+    token: str  # a file in it that is there as long as this scheduler is
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A worker that may start runs."""
+
+    capacity: WorkerCapacity
+    node: str
+
+
+class RemoteCluster:
+    """The workers of a Dask scheduler, and runs on them."""
+
+    def __init__(self, client: Client, home: HomeSeen, lease: float, report: Callable[[Event], object]) -> None:
+        self._client = client
+        self._home = home
+        self._lease = lease
+        self._report = report
+        self._members: dict[str, _Member] = {}
+        self._known: dict[str, Mapping[str, Any]] = {}  # address -> what Dask says of the worker, welcome or not
+        self._futures: dict[str, tuple[str, Future]] = {}  # run id -> worker and future
+        self._count = itertools.count()  # no two submissions have the same key
+        self._lock = threading.RLock()
+        self._looking = threading.Lock()
+        self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="cluster")
+        self._is_closed = False
+        self._welcomes: list[concurrent.futures.Future[None] | None] = []
+        client.subscribe_topic("all", self._on_event)
+        self.look()
+
+    # Who is there
+
+    def _on_event(self, event: tuple[float, Any]) -> None:
+        """Is called in Dask's own thread for all that happens in the cluster."""
+        message = event[1]
+        if isinstance(message, Mapping) and message.get("action") in _MEMBERSHIP:
+            self._in_background(self.look)
+
+    def look(self) -> None:
+        """Finds out which workers there are now, and asks new ones whether they can start runs."""
+        with self._looking:
+            try:
+                found = dict(self._client.scheduler_info(n_workers=-1)["workers"])
+            except (OSError, RuntimeError, ValueError, TimeoutError):
+                return  # the connection is being made anew, or is gone; what happens to jobs is told for each of them
+            gone = set(self._known) - set(found)
+            new = {address: about for address, about in found.items() if address not in self._known}
+            self._known = found
+        for address in gone:
+            self._lose(address)
+        for address, about in new.items():
+            self._welcomes.append(self._in_background(self._welcome, address, about))
+
+    def wait_for_welcomes(self, seconds: float) -> None:
+        """Waits until the workers that are there have said whether they can start runs, or so many seconds."""
+        concurrent.futures.wait([each for each in self._welcomes if each], timeout=seconds)
+
+    def _welcome(self, address: str, about: Mapping[str, Any]) -> None:
+        name = str(about.get("name") or address)
+        try:
+            answers = self._client.run(welcome, self._home.path, self._home.token, workers=[address])
+            problem = self._problem(answers[address])
+        except Exception as e:  # noqa: BLE001  # whatever a strange worker makes of it; it is told, and gets no run
+            answers, problem = {}, _problem_of_stranger(e)
+        if problem:
+            if address in self._known:
+                self._report(WorkerRefused(name, problem))
+            return
+        card: Card = answers[address]
+        capacity = WorkerCapacity(
+            name=address,
+            slots=int(about["nthreads"]),
+            resources={str(key): float(value) for key, value in about["resources"].items()},
+            host=card.host,
+            label=name,
+            age=card.age,
+        )
+        with self._lock:
+            if address in self._known:
+                self._members[address] = _Member(capacity, card.node)
+        self._report(WorkersChanged(f"Worker {_described(capacity, card.node)} has joined"))
+
+    def _problem(self, card: Card) -> str | None:
+        if card.version != __version__:
+            return (
+                f"has guild-dask {card.version}, and this is {__version__}: "
+                f"install guild-dask {__version__} in the environment of the worker"
+            )
+        if not card.sees_home:
+            return f"does not see the Guild home {self._home.path}: set GUILD_HOME to a folder that all hosts share"
+        return None
+
+    def _lose(self, address: str) -> None:
+        """Notes that a worker is gone. Its runs may go on."""
+        with self._lock:
+            member = self._members.pop(address, None)
+            lost = [run_id for run_id, (worker, _) in self._futures.items() if worker == address]
+            futures = [self._futures.pop(run_id)[1] for run_id in lost]
+        for future in futures:
+            with contextlib.suppress(Exception):  # Dask has several for a scheduler that is gone
+                future.release()
+        for run_id in lost:
+            self._report(JobAdrift(run_id, f"its worker on {member.node if member else address} is gone"))
+        if member:
+            self._report(WorkersChanged(f"Worker {member.capacity.label} on {member.node} has left"))
+
+    def workers(self) -> list[WorkerCapacity]:
+        """Returns the workers there are now."""
+        with self._lock:
+            return [member.capacity for member in self._members.values()]
+
+    def prospects(self) -> list[WorkerCapacity]:
+        """Returns what workers to come would have; nobody knows."""
+        return []
+
+    def terms(self, worker: str) -> Terms:
+        """Returns the terms of runs on a worker."""
+        with self._lock:
+            member = self._members.get(worker)
+        return Terms(node=member.node if member else worker, lease=self._lease, has_lifeline=True)
+
+    # Runs
+
+    def submit(self, work: job.Job, worker: str, asks: Mapping[str, float]) -> None:
+        """Runs a job on a worker, which the plan has found to have room. An event tells its end."""
+        run_id = work.run_id
+        try:
+            future = self._client.submit(
+                job.run,
+                work,
+                key=f"guild-run-{run_id}-{work.claim.attempt}-{next(self._count)}",
+                workers=[worker],
+                allow_other_workers=False,
+                resources={name: float(amount) * _LESS for name, amount in asks.items() if amount > 0},
+                pure=False,
+                retries=0,
+            )
+        except Exception as e:  # noqa: BLE001  # nothing was sent, whatever Dask says
+            self._report(JobLost(run_id, f"the Dask cluster does not take it: {e}"))
+            return
+        with self._lock:
+            self._futures[run_id] = (worker, future)
+        future.add_done_callback(lambda done: self._settle(run_id, done))
+        if worker not in self._known:
+            self._in_background(self._lose, worker)
+
+    def _settle(self, run_id: str, future: Future) -> None:
+        with self._lock:
+            pinned = self._futures.get(run_id)
+            if pinned is None or pinned[1] is not future:
+                return  # it has been given up
+            del self._futures[run_id]
+        if future.status == "finished":
+            self._report(JobEnded(run_id, future.result().exit_code))
+        elif future.status == "error" and isinstance(future.exception(), (OSError, ValueError, ImportError)):
+            # These come from the job itself, on a worker that is well.
+            self._report(JobLost(run_id, f"its worker says: {future.exception()}"))
+        else:
+            self._report(JobAdrift(run_id, f"its Dask task is {future.status}"))
+        with contextlib.suppress(Exception):
+            future.release()
+
+    def stop(self, run_id: str) -> None:
+        """Asks a running job to end."""
+        self._tell(job.stop, run_id)
+
+    def kill(self, run_id: str) -> None:
+        """Ends the processes of a running job at once."""
+        self._tell(job.kill, run_id)
+
+    def destroy(self, run_id: str) -> None:
+        """Ends a job that kill() has not ended."""
+        self._tell(job.destroy, run_id)
+
+    def _tell(self, function: Callable[[str], None], run_id: str) -> None:
+        with self._lock:
+            worker = self._futures.get(run_id, ("", None))[0]
+        if worker:
+            self._in_background(self._run, function, run_id, worker)
+
+    def _run(self, function: Callable[..., object], *args: object) -> None:
+        *rest, worker = args
+        with contextlib.suppress(Exception):  # a worker that cannot be told is gone, or will be
+            self._client.run(function, *rest, workers=[worker])
+
+    # Now and then
+
+    def prepare(self, environ: Mapping[str, str]) -> None:
+        """Does nothing: a worker gets ready when it comes, with the environment of its own job."""
+
+    def tidy(self) -> None:
+        """Looks for workers that came or went without a word."""
+        self._in_background(self.look)
+
+    def dashboard_link(self) -> str | None:
+        """Returns where the dashboard can be seen, or None if there is none."""
+        try:
+            has_one = "dashboard" in self._client.scheduler_info()["services"]
+            return str(self._client.dashboard_link) if has_one else None
+        except (OSError, RuntimeError, ValueError, KeyError):
+            return None
+
+    def close(self) -> None:
+        """Lets go of the workers, which are left as they were found."""
+        self._is_closed = True
+        with contextlib.suppress(Exception):
+            self._client.unsubscribe_topic("all")
+            self._client.run(farewell, workers=list(self._members), on_error="return")
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        with contextlib.suppress(Exception):
+            self._client.close(timeout=5)
+
+    def _in_background(self, function: Callable[..., None], *args: object) -> "concurrent.futures.Future[None] | None":
+        if not self._is_closed:
+            with contextlib.suppress(RuntimeError):  # closed in between
+                return self._threads.submit(function, *args)
+        return None
+
+
+def _described(capacity: WorkerCapacity, node: str) -> str:
+    has = [f"{capacity.slots} slot{'s' if capacity.slots > 1 else ''}"]
+    has += [format_amounts(capacity.resources)] if capacity.resources else []
+    return f"{capacity.label} on {node} ({', '.join(has)})"
+
+
+def _problem_of_stranger(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError) and "guild_dask" in str(error):
+        return f"does not have guild-dask: install guild-dask {__version__} in the environment of the worker"
+    return f"cannot start runs ({type(error).__name__}: {error}): see the log of the worker"

@@ -1,0 +1,60 @@
+"""Opens the cluster that the settings ask for, and says what it has."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from guild_dask import cluster
+from guild_dask.choices import Kind
+from guild_dask.cluster import Cluster, HomeSeen, WorkerCapacity
+from guild_dask.events import Event
+from guild_dask.resources import format_amounts
+from guild_dask.settings import DashboardAddress, Settings
+
+log = logging.getLogger("guild")
+
+Report = Callable[[Event], object]
+
+
+def open_cluster(settings: Settings, home: HomeSeen, run_dir: str, report: Report) -> Cluster:
+    """Returns the opened cluster; raises ClusterError, with a text for the user, if it cannot be opened."""
+    choice = settings.cluster
+    if choice.kind is Kind.LOCAL:
+        return _open_local(settings, report)
+    log.info("Initializing cluster %s", choice.name)
+    opened: Cluster = cluster.open_existing(choice, home, settings.lease, report)
+    if cluster.is_open_to_others(choice.name):
+        log.warning("The connection to %s is not encrypted; with tls:// it would be", choice.name)
+    log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
+    resources = described(opened.workers())
+    if resources:
+        log.info("Cluster resources: %s", resources)
+    return opened
+
+
+def _open_local(settings: Settings, report: Report) -> Cluster:
+    slots = settings.workers.most if settings.workers else cluster.default_workers()
+    given = f" with {slots} worker{'s' if slots > 1 else ''}" if settings.workers_given else ""
+    log.info("Initializing cluster%s", given)
+    dashboard = _dashboard(settings.dashboard_address)
+    opened = cluster.LocalCluster(slots, settings.resources.amounts, dashboard, report)
+    log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
+    if settings.resources.amounts:
+        log.info("Cluster resources: %s", format_amounts(settings.resources.amounts))
+    return opened
+
+
+def _dashboard(wanted: DashboardAddress | None) -> DashboardAddress | None:
+    found = cluster.free_port(wanted) if wanted else None
+    if wanted and found and found.port != wanted.port:
+        log.warning("Port %d is in use, so the dashboard takes the next free one", wanted.port)
+    return found
+
+
+def described(workers: Sequence[WorkerCapacity]) -> str:
+    """Returns what several workers have: the sum of each resource, and the most that one of them has."""
+    names = sorted({name for worker in workers for name in worker.resources})
+    total = {name: sum(worker.resources.get(name, 0.0) for worker in workers) for name in names}
+    if len(workers) < 2 or not names:
+        return format_amounts(total)
+    largest: Mapping[str, float] = {name: max(w.resources.get(name, 0.0) for w in workers) for name in names}
+    return f"{format_amounts(total)} on {len(workers)} workers, at most {format_amounts(largest)} on one"
