@@ -124,7 +124,11 @@ def write(folder: pathlib.Path, claim: Claim) -> pathlib.Path:
 
 
 def _draft(folder: pathlib.Path, run_id: str) -> pathlib.Path:
-    return folder / f".{run_id}.draft"
+    return folder / _draft_name(run_id)
+
+
+def _draft_name(run_id: str) -> str:
+    return f".{run_id}.draft"
 
 
 def hand_over(folder: pathlib.Path, claim: Claim, owner: ProcessIdentity) -> bool:
@@ -151,10 +155,9 @@ def mark_started(claimed: pathlib.Path, owner_pid: int | None = None) -> bool:
 
 def remove(folder: pathlib.Path, run_id: str) -> None:
     """Removes a run's claim, started or not, with all that lies beside it. The claim goes last."""
-    claimed = path(folder, run_id)
-    _draft(folder, run_id).unlink(missing_ok=True)
-    for ending in (SAVED, BEAT, STOP, ENDED, CLAIMED, STARTED):
-        claimed.with_suffix(ending).unlink(missing_ok=True)
+    for name in (_draft_name(run_id), *(run_id + ending for ending in (SAVED, BEAT, STOP, ENDED, CLAIMED, STARTED))):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, name))
 
 
 def give_back_started(folder: pathlib.Path, run_id: str, staged: str) -> None:

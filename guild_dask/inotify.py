@@ -6,6 +6,7 @@ caller looks for itself.
 
 import contextlib
 import ctypes
+import functools
 import os
 import select
 import struct
@@ -72,6 +73,7 @@ def _inotify() -> int | None:
     return fd if fd >= 0 else None
 
 
+@functools.cache
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 

@@ -22,9 +22,8 @@ _LONGEST_LINE = 1 << 20
 
 
 class _Followed:
-    def __init__(self, path: pathlib.Path, number: int | None, file: BinaryIO) -> None:
+    def __init__(self, path: pathlib.Path, file: BinaryIO) -> None:
         self.path = path
-        self.number = number
         self.file = file
         self.rest = b""
         self.last_line = ""
@@ -49,7 +48,8 @@ class OutputFollower:
         path = self._folder / run_id
         path.write_bytes(b"")
         with self._lock:
-            self._files[run_id] = _Followed(path, self._watcher.add(str(path), MODIFIED), path.open("rb"))
+            self._watcher.add(str(self._folder), MODIFIED)  # it may be another one than the last time
+            self._files[run_id] = _Followed(path, path.open("rb"))
         self._watcher.wake()
         return str(path)
 
@@ -59,7 +59,6 @@ class OutputFollower:
             followed = self._files.pop(run_id, None)
             if not followed:
                 return ""
-            self._watcher.remove(followed.number)
             # A file that cannot be read or removed now must not keep a run from being settled.
             with contextlib.suppress(OSError):
                 self._forward(followed, is_last=True)

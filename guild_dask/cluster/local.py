@@ -61,6 +61,30 @@ class _QuietWorker(_Quiet, Worker):  # type: ignore[misc]
         self.periodic_callbacks["heartbeat"].callback_time = _LEAST_PERIOD
 
 
+# The jobs of this process's clusters that have not been reported yet, by the keys of their Dask tasks. The worker is in
+# this process, so a task needs to be told no more than its key, and reports its end itself: to send the job to Dask and
+# the result back would take as long as the rest of what Dask does for it.
+_jobs: dict[str, tuple[job.Job, Callable[[Event], object]]] = {}
+
+
+def _do(key: str) -> None:
+    """Does a job and reports its end, in a thread of the worker."""
+    work, report = _jobs[key]
+    try:
+        ended = job.run(work)
+    except Exception as e:  # noqa: BLE001  # as Dask does it: whatever it is, it is the job's and not the worker's
+        _report_lost(key, f"its worker says: {e}")
+        return
+    if _jobs.pop(key, None):
+        report(JobEnded(work.run_id, ended.exit_code))
+
+
+def _report_lost(key: str, problem: str) -> None:
+    work, report = _jobs.pop(key, (None, None))
+    if work and report:
+        report(JobLost(work.run_id, problem))
+
+
 class LocalCluster:
     """One Dask worker in this process, with a thread for each run that may run at a time."""
 
@@ -109,11 +133,14 @@ class LocalCluster:
 
     def submit(self, work: job.Job, worker: str, asks: Mapping[str, float]) -> None:
         """Runs a job on a worker, which the plan has found to have room. An event tells its end."""
+        self._release_done()
+        key = f"guild-run-{work.run_id}-{work.claim.attempt}-{next(self._count)}"
+        _jobs[key] = work, self._report
         try:
             future = self._client.submit(
-                job.run,
-                work,
-                key=f"guild-run-{work.run_id}-{work.claim.attempt}-{next(self._count)}",
+                _do,
+                key,
+                key=key,
                 workers=[worker],
                 # Dask never runs a task that asks for nothing of something that the worker does not define.
                 resources={name: float(amount) for name, amount in asks.items() if amount > 0},
@@ -121,28 +148,28 @@ class LocalCluster:
                 retries=0,
             )
         except (OSError, RuntimeError, TypeError, ValueError) as e:
-            self._report(JobLost(work.run_id, f"the Dask cluster does not take it: {e}"))
+            _report_lost(key, f"the Dask cluster does not take it: {e}")
             return
-        self._futures[work.run_id] = future
-        future.add_done_callback(lambda done: self._settle(work.run_id, done))
+        self._futures[key] = future
 
-    def _settle(self, run_id: str, future: Future) -> None:
-        """Reports the end of a job and lets go of its future: a finished task whose worker dies is run again."""
-        self._futures.pop(run_id, None)
-        if future.status == "finished":
-            self._report(JobEnded(run_id, future.result().exit_code))
-        else:
-            problem = future.exception() if future.status == "error" else f"its Dask task is {future.status}"
-            self._report(JobLost(run_id, f"its worker says: {problem}"))
-        future.release()
+    def _release_done(self) -> None:
+        """Lets go of futures whose task is done, and reports those that Dask could not do."""
+        for key, future in list(self._futures.items()):
+            if future.done():
+                if future.status != "finished":
+                    problem = future.exception() if future.status == "error" else f"its Dask task is {future.status}"
+                    _report_lost(key, f"its worker says: {problem}")
+                del self._futures[key]
+                future.release()
 
     def prepare(self, environ: Mapping[str, str]) -> None:
         """Lets the worker get ready to start runs with this environment."""
         job.prepare(environ)
 
     def tidy(self) -> None:
-        """Lets go of dead processes that runs left to this one."""
+        """Lets go of dead processes that runs left to this one, and of what Dask keeps of runs that have ended."""
         job.reap()
+        self._release_done()
 
     def stop(self, run_id: str) -> None:
         """Asks a running job to end."""
