@@ -1,0 +1,76 @@
+"""The cluster in this process: what it reports of jobs, and that it keeps nothing of those that have ended."""
+
+import os
+import pathlib
+import queue
+from collections.abc import Iterator
+
+import pytest
+from support import DEADLINE, Sandbox, wait_until
+
+from guild_dask import claims, job, processes
+from guild_dask.cluster import LocalCluster
+from guild_dask.cluster import local as local_cluster
+from guild_dask.events import Event, JobEnded, JobLost
+from guild_dask.starter import NOT_STARTED
+
+
+@pytest.fixture
+def events() -> "queue.SimpleQueue[Event]":
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def cluster(events: "queue.SimpleQueue[Event]", user: Sandbox) -> Iterator[LocalCluster]:
+    opened = LocalCluster(1, {"gpu": 1.0}, None, events.put)
+    yield opened
+    opened.close()
+
+
+def _job(folder: pathlib.Path, run_id: str, output: str) -> job.Job:
+    """Returns a job without a claim, whose starter therefore starts nothing."""
+    me = processes.identity(os.getpid())
+    assert me
+    run_dir = folder / "runs" / run_id
+    run_dir.mkdir(parents=True)
+    claim = claims.Claim(run_id, "sss", me, me)
+    return job.Job(str(run_dir), claim, str(folder / "claims"), str(folder), dict(os.environ), output)
+
+
+def test_end_of_each_job_is_told_and_nothing_is_kept_of_it(
+    cluster: LocalCluster, events: "queue.SimpleQueue[Event]", user: Sandbox
+) -> None:
+    for number in range(5):
+        work = _job(user.folder, f"run{number}", str(user.folder / "output"))
+        cluster.submit(work, LocalCluster.WORKER, {"gpu": 1.0})
+        assert events.get(timeout=DEADLINE) == JobEnded(f"run{number}", NOT_STARTED)
+
+    def is_tidy() -> bool:
+        cluster.tidy()
+        scheduler = cluster._cluster.scheduler
+        (worker,) = cluster._cluster.workers.values()
+        return not (cluster._futures or local_cluster._jobs or scheduler.tasks or worker.state.tasks)
+
+    wait_until(is_tidy)
+
+
+def test_job_that_fails_is_told_as_lost(
+    cluster: LocalCluster, events: "queue.SimpleQueue[Event]", user: Sandbox
+) -> None:
+    cluster.submit(_job(user.folder, "aaa", "/no/such/folder/output"), LocalCluster.WORKER, {})
+    lost = events.get(timeout=DEADLINE)
+    assert isinstance(lost, JobLost)
+    assert lost.problem.startswith("its worker says: [Errno 2] No such file")
+
+
+def test_job_that_dask_does_not_do_is_told_as_lost_at_the_next_look(
+    cluster: LocalCluster, events: "queue.SimpleQueue[Event]", user: Sandbox
+) -> None:
+    # The worker has only one of them, so the task waits until somebody cancels it.
+    cluster.submit(_job(user.folder, "aaa", str(user.folder / "output")), LocalCluster.WORKER, {"gpu": 7.0})
+    (future,) = cluster._futures.values()
+    future.cancel()
+    wait_until(future.done)
+    assert events.empty()
+    cluster.tidy()
+    assert events.get(timeout=DEADLINE) == JobLost("aaa", "its worker says: its Dask task is cancelled")
