@@ -23,7 +23,9 @@ DASK = frozenset(("bokeh", "dask", "dask_jobqueue", "distributed", "tornado"))
 # Of these, all files are meant where the module is a package.
 KNOWS_DASK = frozenset(("cluster",))
 # Beside the cluster, each of these knows one of what Dask brings: what draws, or what serves a page.
-KNOWS_PART_OF_DASK: Mapping[str, frozenset[str]] = {"report.page": frozenset(("bokeh",))}
+KNOWS_PART_OF_DASK: Mapping[str, frozenset[str]] = {
+    "report.page": frozenset(("bokeh",)),
+}
 KNOWS_GUILD = frozenset(("guild_compatibility", "plugin", "rundir", "runs"))
 KNOWS_GUILD_IN_FUNCTIONS = frozenset(("selection", "starter"))
 # It loads Guild by name, without using it.
@@ -253,7 +255,8 @@ def imports_can_be_seen(given: Modules) -> Iterator[str]:
         for found in module.imports():
             if found.name.startswith("."):
                 yield _complaint(module, found.line, "has a relative import, which the other rules do not see")
-            if found.distribution in ("importlib", "runpy") and module.part not in IMPORTS_BY_NAME:
+            is_data = found.name.startswith("importlib.metadata")  # what is installed, not what it does
+            if found.distribution in ("importlib", "runpy") and not is_data and module.part not in IMPORTS_BY_NAME:
                 yield _complaint(module, found.line, "may import by name, which the other rules do not see")
 
 

@@ -57,6 +57,12 @@ def _report() -> click.Command:
     return command
 
 
+def _doctor() -> click.Command:
+    from guild_dask.commands.doctor import command
+
+    return command
+
+
 def _completion() -> click.Command:
     from guild_dask.commands.completion import command
 
@@ -74,6 +80,7 @@ _COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "drain": (_drain, "Let schedulers end when their runs have ended."),
     "priority": (_priority, "Let a waiting run start before others."),
     "report": (_report, "Tell what happened in a scheduler's life."),
+    "doctor": (_doctor, "Look for what usually goes wrong, and name the remedy."),
     "completion": (_completion, "Print what makes your shell complete these commands."),
 }
 

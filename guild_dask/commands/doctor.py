@@ -1,0 +1,52 @@
+"""`guild-dask doctor`: looks for what usually goes wrong, and names the remedy."""
+
+import textwrap
+from collections.abc import Iterator
+
+import click
+
+from guild_dask import schedulers, shown
+from guild_dask.commands import common
+from guild_dask.doctor.finding import Finding, Level, good, note
+
+_COLOURS = {Level.GOOD: "green", Level.NOTE: "yellow", Level.BAD: "red"}
+
+
+@click.command("doctor")
+@common.json_option
+def command(as_json: bool) -> None:
+    """Look for what usually goes wrong, and name the remedy.
+
+    It looks at versions, at whether Guild finds the plugin, at the Guild home (can it be written to, is it shared, does
+    its lock work), at Dask's configuration, the dashboard's port and job queues. It ends with 1 if there is a problem.
+    """
+    found = []
+    for finding in _findings(common.home()):
+        found.append(finding)
+        if not as_json:
+            click.echo("\n".join(_lines(finding)), color=common.is_coloured())
+    if as_json:
+        common.print_json([{"what": f.what, "level": f.level.value, "text": f.text, "remedy": f.remedy} for f in found])
+    if any(finding.level is Level.BAD for finding in found):
+        raise click.exceptions.Exit(1)
+
+
+def _findings(home: str) -> Iterator[Finding]:
+    from guild_dask.doctor import cluster, installation
+    from guild_dask.doctor import home as guild_home
+
+    yield from installation.findings()
+    yield from guild_home.findings(home)
+    yield from cluster.findings()
+    alive = schedulers.alive(home)
+    names = ", ".join(f"{shown.short(each.id)} on {each.process.host}" for each in alive)
+    yield good("schedulers", f"at work: {names}") if alive else note("schedulers", "none is at work")
+
+
+def _lines(finding: Finding) -> list[str]:
+    level = click.style(f"{finding.level.value:8}", fg=_COLOURS[finding.level])
+    width = common.width() - 25
+    first, *rest = textwrap.wrap(finding.text, width, break_on_hyphens=False, break_long_words=False) or [""]
+    lines = [f"{level} {finding.what:14}  {first}", *(f"{'':25}{line}" for line in rest)]
+    wrapped = textwrap.wrap(finding.remedy, width - 3, break_on_hyphens=False, break_long_words=False)
+    return lines + [f"{'':25}{'-> ' if not number else '   '}{line}" for number, line in enumerate(wrapped)]

@@ -1,0 +1,1 @@
+"""Looks for what usually goes wrong, and names the remedy."""

@@ -1,0 +1,117 @@
+"""Do Dask's configuration, the dashboard's port and a job queue allow a scheduler to work?"""
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from guild_dask.doctor.finding import Finding, bad, good, note
+from guild_dask.doctor.installation import version_of
+from guild_dask.settings import BadSetting, Settings, section_of, settings_for
+
+# How each job queue is called in dask-jobqueue's configuration, and the command that jobs are handed in with.
+_QUEUES = {
+    "slurm": "sbatch",
+    "pbs": "qsub",
+    "sge": "qsub",
+    "lsf": "bsub",
+    "oar": "oarsub",
+    "moab": "msub",
+    "htcondor": "condor_submit",
+}
+_SHORT = 3600.0
+
+
+def findings() -> Iterator[Finding]:
+    """Yields what was found about Dask."""
+    try:
+        from guild_dask import cluster
+    except ValueError as e:  # Dask reads its configuration when it is imported
+        yield bad("configuration", str(e), "mend or remove the file that it names; see ~/.config/dask")
+        return
+    configuration = cluster.configuration()
+    section, unknown = section_of(configuration)
+    try:
+        settings = settings_for({}, section)
+    except BadSetting as e:
+        yield bad("configuration", str(e), "change it in ~/.config/dask, or in the environment (DASK_GUILD_DASK__...)")
+        settings = Settings()
+    else:
+        yield _configuration(section, unknown)
+    yield _port(settings)
+    yield from _queues(configuration.get("jobqueue") or {})
+
+
+def _configuration(section: Mapping[str, Any], unknown: list[str]) -> Finding:
+    if unknown:
+        names = ", ".join(map(repr, unknown))
+        return bad(
+            "configuration", f"section 'guild-dask' has keys that are not known: {names}", "remove or rename them"
+        )
+    known = ", ".join(f"{name}={value}" for name, value in section.items())
+    return good("configuration", f"defaults: {known}" if known else "no defaults of your own")
+
+
+def _port(settings: Settings) -> Finding:
+    from guild_dask import cluster
+
+    wanted = settings.dashboard_address
+    if wanted is None:
+        return note("port", "the dashboard is switched off")
+    try:
+        free = cluster.free_port(wanted)
+    except cluster.ClusterError as e:
+        return bad("port", str(e), "give another dashboard-address")
+    if free.port != wanted.port:
+        return note(
+            "port", f"{wanted.port} is in use, so a scheduler takes {free.port or 'any free one'} for its dashboard"
+        )
+    return good("port", f"{wanted.port} on {wanted.host} is free for the dashboard")
+
+
+def _queues(jobqueue: Mapping[str, Any]) -> Iterator[Finding]:
+    there = {name: command for name, command in _QUEUES.items() if shutil.which(command)}
+    if not there:
+        yield note("job queue", "this host has no command of a job queue (sbatch, qsub, bsub, ...)")
+        return
+    if version_of("dask-jobqueue") is None:
+        names = ", ".join(there)
+        yield note("job queue", f"there is {names}, but not dask-jobqueue", "pip install 'guild-dask[jobqueue]'")
+        return
+    for name in there:
+        yield _queue(name, jobqueue.get(name) or {})
+
+
+def _queue(name: str, section: Mapping[str, Any]) -> Finding:
+    missing = [key for key in ("cores", "memory") if section.get(key) is None]
+    if missing:
+        where = f"jobqueue: {name}: {' and '.join(missing)}"
+        return note(
+            "job queue",
+            f"{name}: the configuration says no {' and no '.join(missing)}",
+            f"set {where} in ~/.config/dask",
+        )
+    walltime = seconds_for(str(section.get("walltime") or ""))
+    text = f"{name}: jobs of {section['cores']} cores and {section['memory']}"
+    if walltime is None:
+        return note("walltime", f"{text}, with no walltime that can be read", f"set jobqueue: {name}: walltime")
+    if walltime < _SHORT:
+        return note(
+            "walltime",
+            f"{text} end after {section['walltime']}, and runs that take longer are cut short",
+            f"set jobqueue: {name}: walltime to more than your longest run takes",
+        )
+    return good("walltime", f"{text}, for {section['walltime']} each")
+
+
+def seconds_for(text: str) -> float | None:
+    """Returns the seconds of a walltime as job queues write it: D-HH:MM:SS, HH:MM:SS, MM:SS or minutes."""
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(?:(\d+):)?(\d+)", text.strip(), re.ASCII)
+    if not match:
+        return None
+    days, first, second, last = match.groups()
+    parts = [int(part) for part in (first, second, last) if part is not None]
+    if len(parts) == 1:
+        parts = [0, parts[0], 0] if days is None else [parts[0], 0, 0]
+    hours, minutes, seconds = [0] * (3 - len(parts)) + parts
+    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds

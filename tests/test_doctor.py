@@ -1,0 +1,109 @@
+"""What usually goes wrong is found, and the remedy named."""
+
+import json
+import os
+import pathlib
+import socket
+import sys
+from typing import Any
+
+import pytest
+from filelock import FileLock
+from support import Sandbox, run_command
+
+from guild_dask.doctor.cluster import seconds_for
+
+DOCTOR = [os.path.join(os.path.dirname(sys.executable), "guild-dask"), "doctor"]
+
+
+def found(**variables: str) -> dict[str, dict[str, Any]]:
+    """Returns what the doctor says, by what it is about."""
+    finished = run_command([*DOCTOR, "--json"], {**os.environ, **variables}, os.getcwd())
+    findings = json.loads(finished.output)
+    assert finished.exit_code == int(any(each["level"] == "problem" for each in findings)), finished
+    return {each["what"]: each for each in findings}
+
+
+def problems(**variables: str) -> dict[str, dict[str, Any]]:
+    return {what: each for what, each in found(**variables).items() if each["level"] == "problem"}
+
+
+def test_all_is_well_on_a_fresh_home(user: Sandbox) -> None:
+    findings = found(DASK_GUILD_DASK__DASHBOARD_ADDRESS="0")
+    assert not [each for each in findings.values() if each["level"] == "problem"]
+    assert findings["plugin"]["text"] == "guild-dask answers for dask:scheduler"
+    assert findings["lock"]["level"] == "ok"
+    assert not [path.name for path in user.guild_home.rglob("*doctor*")], "it leaves nothing behind"
+    text = run_command(DOCTOR, os.environ, os.getcwd()).output
+    assert "\x1b" not in text
+    assert "Traceback" not in text
+
+
+def test_guild_of_another_environment_is_found(user: Sandbox, tmp_path: pathlib.Path) -> None:
+    other = tmp_path / "bin"
+    other.mkdir()
+    (other / "guild").write_text("#!/bin/sh\n")
+    (other / "guild").chmod(0o755)
+    assert "not of the environment" in problems(PATH=f"{other}:/usr/bin:/bin")["guild"]["text"]
+    (other / "guild").unlink()
+    assert "no command 'guild'" in problems(PATH=str(other))["guild"]["text"]
+
+
+def test_home_that_cannot_be_written_is_found(user: Sandbox) -> None:
+    # A file in place of a folder stops root, too.
+    (user.guild_home / "dask").write_text("")
+    found_there = problems()["home"]
+    assert "cannot write to" in found_there["text"]
+    assert "GUILD_HOME" in found_there["remedy"]
+
+
+def test_lock_that_somebody_holds_is_found(user: Sandbox) -> None:
+    (user.guild_home / "locks").mkdir()
+    with FileLock(user.guild_home / "locks" / "run-status"):
+        assert "has held" in problems()["lock"]["text"]
+
+
+def test_port_in_use_is_told(user: Sandbox) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        told = found(DASK_GUILD_DASK__DASHBOARD_ADDRESS=str(port))["port"]
+    assert told["text"].startswith(f"{port} is in use")
+
+
+def test_configuration_that_is_not_understood_is_found(user: Sandbox) -> None:
+    assert "wokers" in problems(DASK_GUILD_DASK__WOKERS="3")["configuration"]["text"]
+    assert "workers=none at all" in problems(DASK_GUILD_DASK__WORKERS="none at all")["configuration"]["text"]
+    folder = user.home / ".config" / "dask"
+    folder.mkdir(parents=True)
+    (folder / "bad.yaml").write_text("a: [")
+    assert "bad.yaml" in problems()["configuration"]["text"]
+
+
+def test_short_walltime_is_told(user: Sandbox, tmp_path: pathlib.Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "bsub").write_text("#!/bin/sh\n")
+    (tools / "bsub").chmod(0o755)
+    pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
+    variables = {"PATH": f"{os.path.dirname(sys.executable)}:{tools}", "DASK_JOBQUEUE__LSF__CORES": "4"}
+    variables["DASK_JOBQUEUE__LSF__MEMORY"] = "8GB"
+    assert "end after 00:30:00" in found(**variables, DASK_JOBQUEUE__LSF__WALLTIME="00:30:00")["walltime"]["text"]
+    assert found(**variables, DASK_JOBQUEUE__LSF__WALLTIME="1-00:00:00")["walltime"]["level"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("00:30:00", 1800),
+        ("30", 1800),
+        ("10:30", 630),
+        ("2-12:00:00", 216000),
+        ("1-6", 108000),
+        ("soon", None),
+        ("", None),
+    ],
+)
+def test_walltime_is_read_as_job_queues_write_it(text: str, seconds: float | None) -> None:
+    assert seconds_for(text) == seconds
