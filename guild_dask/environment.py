@@ -10,7 +10,12 @@ import os
 import pathlib
 from collections.abc import Mapping
 
+from guild_dask import terminal
+
 COVERED = "GUILD_DASK_COVERED"
+
+# What the plugin sets for the scheduler alone.
+_OURS = (COVERED, terminal.VARIABLE)
 
 # What Guild sets for each operation process. GUILD_HOME stays: it is where the scheduler's runs are.
 _SET_BY_GUILD = frozenset(
@@ -47,7 +52,7 @@ def covered(user: Mapping[str, str]) -> dict[str, str]:
 
 def user_environment(scheduler: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of the shell in which the user started the scheduler."""
-    own = {name: value for name, value in scheduler.items() if name != COVERED and not _is_set_by_guild(name)}
+    own = {name: value for name, value in scheduler.items() if name not in _OURS and not _is_set_by_guild(name)}
     return {**own, **_read_covered(scheduler.get(COVERED))}
 
 

@@ -3,10 +3,14 @@
 The stream is a pipe to Guild's process. If that one is killed, the scheduler goes on without a log.
 """
 
+import fcntl
 import logging
 import os
 import select
+import termios
 import threading
+import time
+from collections.abc import Callable
 from typing import Final
 
 FORMAT: Final = "%(levelname)s: [%(name)s] %(asctime)s %(message)s"
@@ -28,10 +32,24 @@ class OutputStream:
         self._fd = fd
         self._patience = patience
         self._left_out = 0
+        self._last_write = 0.0
         self._lock = threading.RLock()
+        self.before_write: Callable[[], None] | None = None  # makes room on the screen
+
+    def is_read(self, seconds: float) -> bool:
+        """Tells whether nothing was written for so long, and all that was has been read by Guild."""
+        if time.monotonic() - self._last_write < seconds:
+            return False
+        try:
+            return not any(fcntl.ioctl(self._fd, termios.FIONREAD, b"\0\0\0\0"))
+        except OSError:
+            return True  # not a pipe
 
     def write_bytes(self, data: bytes) -> None:
         with self._lock:
+            if self.before_write:
+                self.before_write()
+            self._last_write = time.monotonic()
             if self._left_out:
                 if not self._is_writable(0):
                     self._left_out += len(data)

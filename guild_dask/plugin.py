@@ -48,7 +48,8 @@ class DaskSchedulerPlugin(plugin.Plugin):  # type: ignore[misc]  # Guild has no 
         return False, "not a Dask scheduler"
 
     def apply_cmd_env(self, op: Any, cmd_env: dict[str, str]) -> None:
-        """Tells the scheduler which variables of the user's shell Guild is about to cover with its own."""
-        from guild_dask import environment
+        """Tells the scheduler which variables of the user's shell Guild covers with its own, and where Guild prints."""
+        from guild_dask import environment, terminal
 
         cmd_env.update(environment.covered(os.environ))
+        cmd_env.update(terminal.noted())

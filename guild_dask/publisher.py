@@ -75,8 +75,8 @@ class Publisher:
         self._ends: dict[str, int] = {}
         self._durations: dict[str, deque[float]] = {}
         self._workers: tuple[WorkerState, ...] = ()
-        self._published: State | None = None
         self._next = 0.0
+        self.latest: State | None = None
         self.due: float | None = None  # when to be called again, by the monotonic clock, though nothing may happen
 
     # What happens to runs
@@ -140,9 +140,9 @@ class Publisher:
         state = self.state(view)
         if state.workers != self._workers:
             self._note_workers(state.workers)
-        if self._published is None or state != replace(self._published, updated=0.0):
-            self._published = replace(state, updated=time.time())
-            self._write(self._published)
+        if self.latest is None or state != replace(self.latest, updated=0.0):
+            self.latest = replace(state, updated=time.time())
+            self._write(self.latest)
 
     def state(self, view: View) -> State:
         """Returns what is to be told now."""

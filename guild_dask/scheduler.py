@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from guild_dask.flights import Identity
     from guild_dask.listing import Listing
+    from guild_dask.publisher import Publisher
 
 _log = logging.getLogger("guild")
 
@@ -96,6 +97,7 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         about = scheduler_state(this_run.id, identity.process, settings.run_once, opened.dashboard_link())
         publisher = Publisher(runs.guild_home(), this_run.dir, about)
         closing.callback(publisher.close)
+        closing.callback(_show_progress(settings, publisher, stream))
         flights = Flights(identity, home, opened, follower, Ledger(), publisher, settings.retries)
         loop = Loop(settings, flights, presence, orders, events)
         try:
@@ -127,6 +129,17 @@ def _report(this_run: scheduler_run.SchedulerRun) -> None:
         files.write_report(this_run.dir, this_run.path("report.html"))
     except Exception as e:  # noqa: BLE001  # whatever is wrong with a picture, the runs are done
         _log.debug("No report: %r", e)
+
+
+def _show_progress(settings: Settings, publisher: "Publisher", stream: log.OutputStream) -> "Callable[[], None]":
+    """Shows how far runs are, if the user wants that and there is where; returns what stops it."""
+    from guild_dask.progress import Progress
+    from guild_dask.terminal import terminal_for
+
+    terminal = None if settings.progress == "no" else terminal_for(os.environ)
+    if terminal is None and settings.progress != "yes":
+        return lambda: None
+    return Progress(lambda: publisher.latest, stream, terminal).close
 
 
 def _identity(this_run: scheduler_run.SchedulerRun) -> "Identity":

@@ -50,6 +50,7 @@ class Settings:
     loglevel: str = "warn"
     lease: float = 60.0  # seconds
     dry_run: bool = False
+    progress: str = "auto"
 
 
 def settings_for(flags: Mapping[str, str | None], configuration: Mapping[str, Any]) -> Settings:
@@ -200,6 +201,15 @@ def _loglevel(text: str) -> str:
     return level
 
 
+def _progress(text: str) -> str:
+    if text.lower() == "auto":
+        return "auto"
+    try:
+        return "yes" if _yes_or_no(text) else "no"
+    except ValueError:
+        raise ValueError("use auto, yes or no") from None
+
+
 _READERS = {
     "cluster": cluster_for_text,
     "workers": workers_for_text,
@@ -213,4 +223,5 @@ _READERS = {
     "loglevel": _loglevel,
     "lease": _lease,
     "dry-run": _yes_or_no,
+    "progress": _progress,
 }

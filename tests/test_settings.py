@@ -31,6 +31,7 @@ ACCEPTED = {
     "retries": "a whole number of at least 0",
     "dashboard-address": "a port (8787), an address (0.0.0.0:8787), 0 for any free port, or no for none",
     "loglevel": "one of debug, info, warn, error",
+    "progress": "auto, yes or no",
 }
 
 
@@ -97,6 +98,9 @@ def test_flag_that_is_not_given_is_a_default() -> None:
         ("dashboard-address", "", None),
         ("loglevel", "debug", "debug"),
         ("loglevel", "WARNING", "warn"),
+        ("progress", "Auto", "auto"),
+        ("progress", "on", "yes"),
+        ("progress", "", "no"),
         ("resources", "gpu=2 mem=8GB", request_for_spec("gpu=2 mem=8GB")),
     ],
 )
@@ -129,6 +133,7 @@ def test_good_value_is_read(name: str, text: str, expected: object) -> None:
         ("dashboard-address", "::1:8787"),
         ("dashboard-address", "localhost:"),
         ("loglevel", "loud"),
+        ("progress", "some"),
     ],
 )
 def test_error_for_a_bad_flag_names_flag_value_and_what_is_accepted(name: str, text: str) -> None:

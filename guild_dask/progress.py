@@ -1,0 +1,106 @@
+"""A live line below the log for a person at a terminal: what is done, runs and waits, and how long it may take."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from guild_dask import estimate, shown
+from guild_dask.log import OutputStream
+from guild_dask.state import State
+from guild_dask.terminal import Terminal
+
+log = logging.getLogger("guild")
+
+# Seconds between two pictures, from the last word of the log to the next picture, and between two lines in a log.
+_PERIOD = 1.0
+_QUIET = 0.15
+_LOG_PERIOD = 60.0
+
+_ERASE = "\r\x1b[K"
+_BAR = 20
+
+
+def text_for(state: State, now: float) -> str:
+    """Returns the progress in words."""
+    done = state.completed + state.failed + state.terminated
+    parts = [f"{done} of {done + len(state.running) + state.waiting} done"]
+    parts += [f"{len(state.running)} running", f"{state.waiting} waiting", f"{state.failed} failed"]
+    if state.phase != "working":
+        parts.append(state.phase)
+    left = estimate.seconds_left(state, now)
+    if left is not None:
+        parts.append(f"~{shown.duration(left)} left")
+    return ", ".join(parts)
+
+
+def line_for(state: State, now: float, width: int) -> str:
+    """Returns the live line, with a bar where there is room for it."""
+    text = text_for(state, now)
+    done = state.completed + state.failed + state.terminated
+    whole = done + len(state.running) + state.waiting
+    filled = _BAR * done // whole if whole else 0
+    bar = f"[{'#' * filled}{'.' * (_BAR - filled)}] "
+    # In the last column some terminals go on to the next line.
+    return shown.cut(bar + text if len(bar) + len(text) < width else text, max(1, width - 1))
+
+
+class Progress:
+    """Keeps the live line up to date, or without a terminal tells the log now and then."""
+
+    def __init__(self, latest: Callable[[], State | None], stream: OutputStream, terminal: Terminal | None) -> None:
+        self._latest = latest
+        self._stream = stream
+        self._terminal = terminal
+        self._is_shown = False
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._is_over = False
+        if terminal:
+            stream.before_write = self.hide
+        run = self._draw_on if terminal else self._tell
+        self._thread = threading.Thread(target=run, name="progress", daemon=True)
+        self._thread.start()
+
+    def hide(self) -> None:
+        """Takes the line away, to make room for the log."""
+        with self._lock:
+            if self._is_shown and self._terminal:
+                self._terminal.write(_ERASE)
+                self._is_shown = False
+                self._wake.set()
+
+    def close(self) -> None:
+        """Takes the line away for good."""
+        self._is_over = True
+        self._wake.set()
+        self._thread.join()
+        self.hide()
+        self._stream.before_write = None
+        if self._terminal:
+            self._terminal.close()
+
+    def _draw_on(self) -> None:
+        while not self._is_over:
+            self._wake.wait(_PERIOD if self._is_shown else _QUIET)
+            self._wake.clear()
+            state = self._latest()
+            if state and not self._is_over:
+                self._draw(state)
+
+    def _draw(self, state: State) -> None:
+        assert self._terminal
+        with self._lock:
+            # What the log has said must be on the screen first: Guild has read it, and had a moment to write it.
+            if self._stream.is_read(_QUIET) and self._terminal.is_ours:
+                self._terminal.write(_ERASE + line_for(state, time.time(), self._terminal.width))
+                self._is_shown = True
+
+    def _tell(self) -> None:
+        told = ""
+        while not self._is_over:
+            self._wake.wait(_LOG_PERIOD)
+            state = self._latest()
+            if state and not self._is_over and (text := text_for(state, time.time())) != told:
+                told = text
+                log.info("Progress: %s", text)

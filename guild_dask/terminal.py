@@ -1,0 +1,72 @@
+"""The terminal in which a person sees what the scheduler prints, if there is one.
+
+Guild reads an operation's output through a pipe, and writes it on to its own standard output and to the run's record.
+So the scheduler cannot tell by its own output whether somebody looks. The plugin, in Guild's process, notes the
+terminal that Guild prints to; what is written to that directly is seen at once, and is not in the record.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+
+VARIABLE = "GUILD_DASK_TERMINAL"
+
+# With these, Guild prints nothing of what an operation prints.
+_QUIET = ("-q", "--quiet")
+
+
+def noted() -> dict[str, str]:
+    """Returns the variable that names the terminal to which this process prints, if it prints to one."""
+    if any(argument in sys.argv for argument in _QUIET):
+        return {}
+    with contextlib.suppress(OSError, ValueError):
+        return {VARIABLE: os.ttyname(sys.stdout.fileno())}
+    return {}
+
+
+class Terminal:
+    """A terminal that can be written to without waiting for it."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    @property
+    def is_ours(self) -> bool:
+        """Tells whether we are in its foreground: not a job in the background, and not a daemon."""
+        try:
+            return os.tcgetpgrp(self._fd) == os.getpgrp()
+        except OSError:
+            return False
+
+    @property
+    def width(self) -> int:
+        try:
+            return os.get_terminal_size(self._fd).columns or 80
+        except OSError:
+            return 80
+
+    def write(self, text: str) -> None:
+        """Writes what the terminal takes now; one that is stopped (Ctrl-S) or gone gets nothing."""
+        with contextlib.suppress(OSError):
+            os.write(self._fd, text.encode("utf-8", "replace"))
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self._fd)
+
+
+def terminal_for(environ: Mapping[str, str]) -> Terminal | None:
+    """Returns the terminal that the plugin noted, if it is still there and we are in its foreground."""
+    path = environ.get(VARIABLE)
+    if not path:
+        return None
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    terminal = Terminal(fd)
+    if os.isatty(fd) and terminal.is_ours:
+        return terminal
+    terminal.close()
+    return None
