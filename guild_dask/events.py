@@ -43,6 +43,14 @@ class WorkerRefused:
 
 
 @dataclass(frozen=True)
+class ClusterTrouble:
+    """Workers that were asked for do not come; the next try is after so many seconds."""
+
+    problem: str
+    pause: float
+
+
+@dataclass(frozen=True)
 class RunStaged:
     """A run was staged just now."""
 
@@ -61,4 +69,14 @@ class StopAsked:
     signal_name: str
 
 
-Event = JobEnded | JobLost | JobAdrift | WorkersChanged | WorkerRefused | RunStaged | ControlChanged | StopAsked
+Event = (
+    JobEnded
+    | JobLost
+    | JobAdrift
+    | WorkersChanged
+    | WorkerRefused
+    | ClusterTrouble
+    | RunStaged
+    | ControlChanged
+    | StopAsked
+)

@@ -15,6 +15,7 @@ from guild_dask import fates, messages
 from guild_dask.aftercare import Aftercare
 from guild_dask.claims import Claim
 from guild_dask.events import (
+    ClusterTrouble,
     ControlChanged,
     Event,
     JobAdrift,
@@ -29,7 +30,7 @@ from guild_dask.flights import Flights, was_staged_again
 from guild_dask.ledger import WAITING
 from guild_dask.listing import Listing
 from guild_dask.orders import Orders
-from guild_dask.plan import Worker, plan
+from guild_dask.plan import plan
 from guild_dask.presence import BEAT, Presence
 from guild_dask.problems import HomeUnavailable
 from guild_dask.publisher import View
@@ -39,6 +40,7 @@ from guild_dask.settings import Settings
 from guild_dask.shutdown import end_runs, settle_rest
 from guild_dask.starter import NOT_STARTED
 from guild_dask.waiting import WaitingRuns
+from guild_dask.workforce import Workforce
 
 log = logging.getLogger("guild")
 
@@ -68,6 +70,7 @@ class Loop:
         self._publisher = flights.publisher
         find = functools.partial(fates.found, self._home.runs_dir, self._home.claims_folder)
         self._aftercare = Aftercare(flights)
+        self._workforce = Workforce(flights.cluster, flights.ledger)
         self._waiting = WaitingRuns(self._ledger, find)
         self._next_look = 0.0
         self._next_beat = 0.0
@@ -77,7 +80,6 @@ class Loop:
         self._blocked_by: list[str] = []  # runs of others, with wait-for-running
         self._is_unavailable = False
         self._may_start_later = False
-        self._are_workers_new = False
         self._stop: StopAsked | None = None
 
     def run(self) -> None:
@@ -128,9 +130,10 @@ class Loop:
             # Before run-once ends, it looks for what its own runs have staged.
             if time.monotonic() >= self._next_look or (self._settings.run_once and not self._ledger.in_flight):
                 self._look()
-            elif self._changed or self._are_workers_new:
+            elif self._changed or self._workforce.has_changed:
                 self._take_in(self._home.staged_after(self._changed))
             self._start_what_fits()
+            self._adjust_workers()
         except HomeUnavailable as e:
             self._next_look = time.monotonic() + self._settings.poll_interval
             if not self._is_unavailable:
@@ -150,7 +153,7 @@ class Loop:
     def _take_in(self, listing: Listing) -> None:
         """Takes in a look at the runs directory, and says what is new."""
         self._changed.clear()
-        self._are_workers_new = False
+        self._workforce.has_changed = False
         self._waiting.update(self._aftercare.rested(listing))
         running = []
         if self._settings.wait_for_running and self._waiting:
@@ -159,12 +162,9 @@ class Loop:
         if running:
             self._waiting.tell_blocked(running)
         elif self._orders.may_start:
-            self._waiting.tell_places(self._workers())
+            self._waiting.tell_places(self._workforce.all())
 
     # Start
-
-    def _workers(self) -> list[Worker]:
-        return [self._ledger.free(each.name, each.host, each.slots, each.resources) for each in self._cluster.workers()]
 
     def _start_what_fits(self) -> None:
         """Claims and sends off what fits now. Where a run was not to be had any more, it looks and plans again."""
@@ -188,13 +188,18 @@ class Loop:
                 self._explain_missing([self._waiting[run_id][0] for run_id in missing])
                 self._look()
 
+    def _adjust_workers(self) -> None:
+        """Has workers come and go as the waiting runs need them."""
+        may_start = self._orders.may_start and not self._blocked_by
+        self._workforce.adjust(self._waiting.first(self._workforce.appetite) if may_start else ())
+
     def _claim_for(self, run_id: str, worker: str) -> Claim:
         run, demands = self._waiting[run_id]
         return self._flights.claim(run, worker, demands.amounts)
 
     def _plan(self) -> dict[str, str]:
         """Returns the runs to start now, each with its worker."""
-        workers = self._workers()
+        workers = self._workforce.all()
         slots = sum(max(0, worker.free_slots) for worker in workers)
         # One more than can start of each kind: it tells whether some could start later.
         decided = plan(self._waiting.first(slots + 1), workers, self._ledger.passed)
@@ -226,7 +231,7 @@ class Loop:
     def _publish(self, at_once: bool = False) -> None:
         """Tells others what goes on, if something has changed."""
         phase = "stopping" if self._stop else self._orders.phase
-        view = View(self._workers(), self._waiting, self._ledger.held, self._blocked_by, phase)
+        view = View(self._workforce.present(), self._waiting, self._ledger.held, self._blocked_by, phase)
         self._publisher.publish(view, at_once)
 
     def _wait_until(self, deadline: float) -> None:
@@ -252,12 +257,8 @@ class Loop:
         elif isinstance(event, JobAdrift):
             self._aftercare.lose_sight(event)
             self._next_look = time.monotonic()
-        elif isinstance(event, WorkersChanged):
-            self._are_workers_new = True
-            if event.news and not self._stop:
-                log.info("%s", event.news)
-        elif isinstance(event, WorkerRefused):
-            log.warning("Worker %s gets no run: it %s", event.worker, event.problem)
+        elif isinstance(event, (WorkersChanged, WorkerRefused, ClusterTrouble)):
+            self._workforce.take_in(event)
         else:
             if self._stop:
                 # Asked twice: somebody is in a hurry.

@@ -1,11 +1,12 @@
 """Opens the cluster that the settings ask for, and says what it has."""
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 
-from guild_dask import cluster
-from guild_dask.choices import Kind
-from guild_dask.cluster import Cluster, HomeSeen, WorkerCapacity
+from guild_dask import cluster, messages
+from guild_dask.choices import Kind, WorkerCount
+from guild_dask.cluster import Cluster, Common, JobQueue, WorkerCapacity
 from guild_dask.events import Event
 from guild_dask.resources import format_amounts
 from guild_dask.settings import DashboardAddress, Settings
@@ -15,20 +16,49 @@ log = logging.getLogger("guild")
 Report = Callable[[Event], object]
 
 
-def open_cluster(settings: Settings, home: HomeSeen, run_dir: str, report: Report) -> Cluster:
+def open_cluster(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> Cluster:
     """Returns the opened cluster; raises ClusterError, with a text for the user, if it cannot be opened."""
     choice = settings.cluster
     if choice.kind is Kind.LOCAL:
-        return _open_local(settings, report)
-    log.info("Initializing cluster %s", choice.name)
-    opened: Cluster = cluster.open_existing(choice, home, settings.lease, report)
-    if cluster.is_open_to_others(choice.name):
-        log.warning("The connection to %s is not encrypted; with tls:// it would be", choice.name)
+        return _open_local(settings, common.report)
+    if choice.kind is Kind.JOB_QUEUE:
+        opened = _open_job_queue(settings, common, run_dir, environ)
+    else:
+        log.info("Initializing cluster %s", choice.name)
+        opened = cluster.open_existing(choice, common)
+        if cluster.is_open_to_others(choice.name):
+            log.warning("The connection to %s is not encrypted; with tls:// it would be", choice.name)
     log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
     resources = described(opened.workers())
     if resources:
         log.info("Cluster resources: %s", resources)
     return opened
+
+
+def _open_job_queue(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> Cluster:
+    count = settings.workers or WorkerCount(1, 1)
+    log.info("Initializing cluster %s with %s", settings.cluster.name, messages.jobs(count.least, count.most))
+    queue = job_queue(settings, run_dir, environ)
+    queue.cluster_class()  # with it come the defaults of the configuration
+    if queue.walltime_in_files() is None and queue.configured.get("walltime"):
+        log.warning("%s", messages.default_walltime(queue.name, str(queue.configured["walltime"])))
+    # What is submitted inherits our environment; it is to be the user's own.
+    os.environ.clear()
+    os.environ.update(environ)
+    return cluster.open_job_queue(queue, count, _dashboard(settings.dashboard_address), common)
+
+
+def job_queue(settings: Settings, run_dir: str, environ: Mapping[str, str]) -> JobQueue:
+    """Returns the job queue that the settings ask for."""
+    return JobQueue(settings.cluster.name, settings.resources.amounts, run_dir, environ)
+
+
+def dry_run(settings: Settings, run_dir: str, environ: Mapping[str, str]) -> str:
+    """Returns what would be submitted to a job queue, as a text for people; raises ClusterError if it cannot be."""
+    queue = job_queue(settings, run_dir, environ)
+    count = settings.workers or WorkerCount(1, 1)
+    script = cluster.job_script(queue)
+    return f"Would submit {messages.jobs(count.least, count.most)} to {queue.name}, each with this script:\n\n{script}"
 
 
 def _open_local(settings: Settings, report: Report) -> Cluster:

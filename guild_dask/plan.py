@@ -167,6 +167,8 @@ def _reason(rooms: Sequence[Room], asks: Mapping[str, float]) -> Reason:
     if impossible:
         return impossible
     able = [room for room in rooms if room.could_hold(asks)]
+    if all(room.worker.is_to_come for room in able):
+        return NoWorker()
     kept = next((room for room in able if room.has_room(asks)), None)
     if kept and kept.reserved_for:
         return Reserved(kept.reserved_for)

@@ -18,6 +18,7 @@ class Worker:
     free_slots: int
     free: Mapping[str, float]
     devices: Mapping[str, float] = field(default_factory=dict)  # the free share of each; `gpu` is their number
+    is_to_come: bool = False  # it is not there yet, and has nothing free
 
 
 class Room:

@@ -44,11 +44,20 @@ def main(**flags: str | None) -> None:
     section, unknown = section_of(cluster.configuration())
     try:
         settings = settings_for({name.replace("_", "-"): text for name, text in flags.items()}, section)
-        code = _run(settings, unknown, events)
+        code = _show(settings) if settings.dry_run else _run(settings, unknown, events)
     except (BadSetting, cluster.ClusterError) as e:
         click.echo(f"dask:scheduler: {e}", err=True)
         code = BAD_SETTING
     sys.exit(code)
+
+
+def _show(settings: Settings) -> int:
+    """Shows what would be submitted, and returns the exit code."""
+    from guild_dask import environment, opening
+
+    user = environment.user_environment(os.environ)
+    click.echo(opening.dry_run(settings, scheduler_run.this_run().dir, user))
+    return 0
 
 
 def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]") -> int:
@@ -78,8 +87,8 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         presence = Presence(runs.guild_home(), this_run.id, identity.process)
         presence.beat()
         closing.callback(presence.leave)
-        seen = cluster.HomeSeen(runs.guild_home(), presence.token)
-        opened = opening.open_cluster(settings, seen, this_run.dir, events.put)
+        common = cluster.Common(runs.guild_home(), presence.token, settings.lease, events.put)
+        opened = opening.open_cluster(settings, common, this_run.dir, identity.environ)
         closing.callback(opened.close)
         closing.callback(_log.info, "Stopping Dask cluster")
         opened.prepare(identity.environ)

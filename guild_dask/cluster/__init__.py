@@ -5,20 +5,24 @@ No exception of Dask's leaves this package; what goes wrong with a job comes up 
 
 from guild_dask.cluster.address import is_open_to_others, open_existing
 from guild_dask.cluster.dask_settings import configuration, default_workers
+from guild_dask.cluster.jobqueue import JobQueue, job_script, open_job_queue
 from guild_dask.cluster.kinds import Cluster, ClusterError, WorkerCapacity
 from guild_dask.cluster.local import LocalCluster
 from guild_dask.cluster.ports import free_port
-from guild_dask.cluster.remote import HomeSeen
+from guild_dask.cluster.remote import Common
 
 __all__ = [
     "Cluster",
     "ClusterError",
-    "HomeSeen",
+    "Common",
+    "JobQueue",
     "LocalCluster",
     "WorkerCapacity",
     "configuration",
     "default_workers",
     "free_port",
     "is_open_to_others",
+    "job_script",
     "open_existing",
+    "open_job_queue",
 ]

@@ -3,7 +3,6 @@
 import ipaddress
 import os
 import urllib.parse
-from collections.abc import Callable
 
 import dask.config
 from distributed import Client
@@ -11,16 +10,13 @@ from distributed import Client
 from guild_dask.choices import ClusterChoice, Kind
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 from guild_dask.cluster.kinds import ClusterError
-from guild_dask.cluster.remote import HomeSeen, RemoteCluster
-from guild_dask.events import Event
+from guild_dask.cluster.remote import Common, RemoteCluster
 
 # Seconds to find the scheduler.
 PATIENCE = 30
 
 
-def open_existing(
-    choice: ClusterChoice, home: HomeSeen, lease: float, report: Callable[[Event], object]
-) -> RemoteCluster:
+def open_existing(choice: ClusterChoice, common: Common) -> RemoteCluster:
     """Returns the cluster of a scheduler that runs already; raises ClusterError if it cannot be reached."""
     settings = {name: value for name, value in FOR_LONG_RUNS.items() if ".comm." in name}
     with dask.config.set(settings):
@@ -33,7 +29,7 @@ def open_existing(
                 client = Client(choice.name, set_as_default=False, timeout=PATIENCE)
         except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError) as e:
             raise ClusterError(_unreachable(choice, e)) from e
-    opened = RemoteCluster(client, home, lease, report)
+    opened = RemoteCluster(client, common)
     opened.wait_for_welcomes(PATIENCE)
     return opened
 

@@ -1,10 +1,11 @@
 """What every kind of cluster has in common, and the error that one cannot be opened."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from guild_dask.job import Job
+from guild_dask.plan import StagedRun
 from guild_dask.terms import Terms
 
 
@@ -22,6 +23,7 @@ class WorkerCapacity:
     host: str
     label: str = ""  # its name, for people
     age: float = 0.0  # seconds since it was started, when it came
+    lifetime: float | None = None  # seconds from its start to its end, where that is known
 
 
 class Cluster(Protocol):
@@ -32,6 +34,13 @@ class Cluster(Protocol):
 
     def prospects(self) -> list[WorkerCapacity]:
         """Returns workers such as may come, one of each kind, where that is known."""
+
+    @property
+    def appetite(self) -> int:
+        """Returns how many waiting runs adjust() has a use for; 0: for none."""
+
+    def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> None:
+        """Asks for workers that the waiting runs need, and gives back those that none needs, but for the busy ones."""
 
     def terms(self, worker: str) -> Terms:
         """Returns the terms of runs on a worker, as far as the worker's kind decides them."""

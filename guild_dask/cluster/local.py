@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import socket
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import dask.config
@@ -16,6 +16,7 @@ from guild_dask import job
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 from guild_dask.cluster.kinds import ClusterError, WorkerCapacity
 from guild_dask.events import Event, JobEnded, JobLost
+from guild_dask.plan import StagedRun
 from guild_dask.settings import DashboardAddress
 from guild_dask.terms import Terms
 
@@ -48,7 +49,7 @@ class _Quiet:
         self.http_server = HTTPServer(self.http_application)
 
 
-class _QuietScheduler(_Quiet, Scheduler):  # type: ignore[misc]  # Dask is not typed
+class QuietScheduler(_Quiet, Scheduler):  # type: ignore[misc]  # Dask is not typed
     """Dask's scheduler, with no port but the dashboard's."""
 
 
@@ -127,6 +128,14 @@ class LocalCluster:
         """Returns the workers that may come: there are no others."""
         return []
 
+    @property
+    def appetite(self) -> int:
+        """Returns 0: waiting runs are of no use to adjust()."""
+        return 0
+
+    def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> None:
+        """Does nothing: there is one worker, always."""
+
     def terms(self, worker: str) -> Terms:
         """Returns the terms of runs on a worker."""
         return Terms()
@@ -197,7 +206,7 @@ def _with_slack(amount: float) -> float:
 def _spec_cluster(capacity: WorkerCapacity, dashboard: DashboardAddress | None) -> SpecCluster:
     address = f"{dashboard.host}:{dashboard.port}" if dashboard else None
     scheduler = {
-        "cls": _QuietScheduler,
+        "cls": QuietScheduler,
         "options": {"protocol": "inproc://", "dashboard": dashboard is not None, "dashboard_address": address},
     }
     worker = {

@@ -7,7 +7,7 @@ import concurrent.futures
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from guild_dask import __version__, job
 from guild_dask.cluster.kinds import WorkerCapacity
 from guild_dask.cluster.on_worker import Card, farewell, welcome
 from guild_dask.events import Event, JobAdrift, JobEnded, JobLost, WorkerRefused, WorkersChanged
+from guild_dask.plan import StagedRun
 from guild_dask.resources import format_amounts
 from guild_dask.terms import Terms
 
@@ -31,11 +32,13 @@ _MEMBERSHIP = ("add-worker", "remove-worker")
 
 
 @dataclass(frozen=True)
-class HomeSeen:
-    """How a worker can tell that it sees the same Guild home as we do."""
+class Common:
+    """What a scheduler and the workers of any kind of cluster have in common."""
 
-    path: str
-    token: str  # a file in it that is there as long as this scheduler is
+    home: str
+    token: str  # a file in the home that is there as long as this scheduler is: who sees it, sees our home
+    lease: float  # seconds for which a run goes on without the home
+    report: Callable[[Event], object]
 
 
 @dataclass(frozen=True)
@@ -49,13 +52,13 @@ class _Member:
 class RemoteCluster:
     """The workers of a Dask scheduler, and runs on them."""
 
-    def __init__(self, client: Client, home: HomeSeen, lease: float, report: Callable[[Event], object]) -> None:
+    def __init__(self, client: Client, common: Common) -> None:
         self._client = client
-        self._home = home
-        self._lease = lease
-        self._report = report
+        self._common = common
+        self._report = common.report
         self._members: dict[str, _Member] = {}
         self._known: dict[str, Mapping[str, Any]] = {}  # address -> what Dask says of the worker, welcome or not
+        self._past: dict[str, str] = {}  # address -> name of a worker that is gone
         self._futures: dict[str, tuple[str, Future]] = {}  # run id -> worker and future
         self._count = itertools.count()  # no two submissions have the same key
         self._lock = threading.RLock()
@@ -82,6 +85,7 @@ class RemoteCluster:
             except (OSError, RuntimeError, ValueError, TimeoutError):
                 return  # the connection is being made anew, or is gone; what happens to jobs is told for each of them
             gone = set(self._known) - set(found)
+            self._past.update({address: str(self._known[address].get("name")) for address in gone})
             new = {address: about for address, about in found.items() if address not in self._known}
             self._known = found
         for address in gone:
@@ -96,7 +100,7 @@ class RemoteCluster:
     def _welcome(self, address: str, about: Mapping[str, Any]) -> None:
         name = str(about.get("name") or address)
         try:
-            answers = self._client.run(welcome, self._home.path, self._home.token, workers=[address])
+            answers = self._client.run(welcome, self._common.home, self._common.token, workers=[address])
             problem = self._problem(answers[address])
         except Exception as e:  # noqa: BLE001  # whatever a strange worker makes of it; it is told, and gets no run
             answers, problem = {}, _problem_of_stranger(e)
@@ -125,7 +129,7 @@ class RemoteCluster:
                 f"install guild-dask {__version__} in the environment of the worker"
             )
         if not card.sees_home:
-            return f"does not see the Guild home {self._home.path}: set GUILD_HOME to a folder that all hosts share"
+            return f"does not see the Guild home {self._common.home}: set GUILD_HOME to a folder that all hosts share"
         return None
 
     def _lose(self, address: str) -> None:
@@ -142,6 +146,11 @@ class RemoteCluster:
         if member:
             self._report(WorkersChanged(f"Worker {member.capacity.label} on {member.node} has left"))
 
+    def _hide(self, address: str) -> None:
+        """Takes a worker out of the plan, though it is still there."""
+        with self._lock:
+            self._members.pop(address, None)
+
     def workers(self) -> list[WorkerCapacity]:
         """Returns the workers there are now."""
         with self._lock:
@@ -151,11 +160,19 @@ class RemoteCluster:
         """Returns what workers to come would have; nobody knows."""
         return []
 
+    @property
+    def appetite(self) -> int:
+        """Returns 0: waiting runs are of no use to adjust()."""
+        return 0
+
+    def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> None:
+        """Does nothing: the workers are others' to come and go."""
+
     def terms(self, worker: str) -> Terms:
         """Returns the terms of runs on a worker."""
         with self._lock:
             member = self._members.get(worker)
-        return Terms(node=member.node if member else worker, lease=self._lease, has_lifeline=True)
+        return Terms(node=member.node if member else worker, lease=self._common.lease, has_lifeline=True)
 
     # Runs
 

@@ -1,0 +1,213 @@
+"""Workers that are jobs of a job queue, through dask-jobqueue, configured as its users do it."""
+
+import contextlib
+import itertools
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dask.config
+from dask.utils import parse_timedelta
+from distributed import Security
+
+from guild_dask.choices import WorkerCount
+from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
+from guild_dask.cluster.kinds import ClusterError, WorkerCapacity
+from guild_dask.cluster.local import QuietScheduler
+from guild_dask.cluster.pool import PoolTerms, WorkerPool
+from guild_dask.cluster.remote import Common
+from guild_dask.settings import DashboardAddress
+
+_CLASSES = {
+    "slurm": "SLURMCluster",
+    "pbs": "PBSCluster",
+    "sge": "SGECluster",
+    "lsf": "LSFCluster",
+    "oar": "OARCluster",
+    "moab": "MoabCluster",
+    "htcondor": "HTCondorCluster",
+}
+
+# Commands that say nothing, or fail, when a job is no more in the queue. For the others nobody looks.
+_ASK_QUEUE = {"slurm": ("squeue", "-h", "-j"), "sge": ("qstat", "-j")}
+
+_SETTINGS = {
+    **FOR_LONG_RUNS,
+    # A node that is slow to come back, or a job that its queue has put back, is not a lost one.
+    "distributed.deploy.lost-worker-timeout": "1h",
+}
+
+
+@dataclass(frozen=True)
+class JobQueue:
+    """A job queue and what is configured for it."""
+
+    name: str
+    resources: Mapping[str, float]
+    run_dir: str  # of the scheduler, on the file system that all hosts share
+    environ: Mapping[str, str]
+
+    @property
+    def configured(self) -> Mapping[str, Any]:
+        """Returns the section of dask-jobqueue's configuration."""
+        return dict(dask.config.get(f"jobqueue.{self.name}", {}))
+
+    def cluster_class(self) -> Any:
+        """Returns dask-jobqueue's class; raises ClusterError if it is not installed."""
+        try:
+            import dask_jobqueue
+        except ImportError as e:
+            raise ClusterError(
+                f"cluster={self.name} needs dask-jobqueue: pip install 'guild-dask[jobqueue]' in this environment"
+            ) from e
+        return getattr(dask_jobqueue, _CLASSES[self.name])
+
+    def job_options(self) -> dict[str, Any]:
+        """Returns what we add to the user's configuration of a job."""
+        configured = self.configured
+        options: dict[str, Any] = {}
+        if (configured.get("processes") or 1) == 1:
+            # A nanny would start a dead worker again, and change the environment. The job's end is what we want.
+            options.update(nanny=False, processes=1)
+        if self.name != "htcondor":
+            # The worker takes the place of the job's shell, so that signals of the job queue reach it.
+            options["python"] = f"exec {configured.get('python') or shlex.quote(sys.executable)}"
+        if self.resources:
+            amounts = ",".join(f"{name}={amount!r}" for name, amount in _plain(self.resources).items())
+            extra = list(configured.get("worker-extra-args") or configured.get("extra") or [])
+            options["worker_extra_args"] = [*extra, "--resources", shlex.quote(amounts)]
+        if not configured.get("log-directory"):
+            options["log_directory"] = os.path.join(self.run_dir, "jobs")
+        return options
+
+    def walltime_in_files(self) -> str | None:
+        """Returns the walltime that the user configured, not the one that dask-jobqueue has by default."""
+        collected = dask.config.collect(paths=dask.config.paths, env=self.environ)
+        section = (collected.get("jobqueue") or {}).get(self.name) or {}
+        return str(section["walltime"]) if section.get("walltime") else None
+
+    def walltime(self) -> float | None:
+        """Returns the seconds that a job may take, or None if that cannot be read."""
+        return seconds_for_walltime(str(self.configured.get("walltime") or ""))
+
+
+def _plain(amounts: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(amount) for name, amount in amounts.items()}
+
+
+def seconds_for_walltime(text: str) -> float | None:
+    """Returns the seconds of a walltime such as 00:30:00, 1-12:00:00, 90 (minutes) or 30m; None if it is none."""
+    days, dash, clock = text.rpartition("-")
+    parts = clock.split(":")
+    try:
+        numbers = [int(part) for part in parts]
+        if len(parts) == 1 and not dash:
+            return numbers[0] * 60.0
+        hours, minutes, seconds = [*numbers, 0, 0][:3] if dash or len(parts) == 3 else (0, *numbers)
+        return int(days or 0) * 86400.0 + hours * 3600 + minutes * 60 + seconds
+    except ValueError:
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            return float(parse_timedelta(text))
+        return None
+
+
+def job_script(queue: JobQueue) -> str:
+    """Returns the script of a job as it would be submitted; raises ClusterError if it cannot be made."""
+    job_class = queue.cluster_class().job_cls
+    with _told(queue):
+        job = job_class("tcp://SCHEDULER:PORT", name="guild-1", **queue.job_options())
+        return str(job.job_script())
+
+
+def open_job_queue(
+    queue: JobQueue, count: WorkerCount, dashboard: DashboardAddress | None, common: Common
+) -> WorkerPool:
+    """Opens a Dask scheduler in this process for workers that are jobs; raises ClusterError if it cannot be done."""
+    cluster_class = queue.cluster_class()
+    configured = queue.configured
+    options = dict(configured.get("scheduler-options") or {})
+    options.setdefault("dashboard_address", f"{dashboard.host}:{dashboard.port}" if dashboard else None)
+    options.setdefault("dashboard", dashboard is not None)
+    secure = _security(queue, configured, options)
+    dask.config.set(_SETTINGS)  # for good: Dask reads some of them when something happens
+    with _told(queue):
+        cluster = cluster_class(
+            scheduler_options=options, scheduler_cls=QuietScheduler, silence_logs=False, **secure, **queue.job_options()
+        )
+        job = cluster._dummy_job
+    worker = WorkerCapacity(
+        name="to come",
+        slots=int(job.worker_process_threads),
+        resources=_resources_in(job.job_script()),
+        host="",
+        lifetime=queue.walltime(),
+    )
+    terms = PoolTerms(worker, int(job.worker_processes), count, _failures_in(queue, job.log_directory))
+    return WorkerPool(cluster, terms, common)
+
+
+def _security(queue: JobQueue, configured: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what makes connections encrypted, with certificates for this cluster alone, unless all is on loopback."""
+    if configured.get("interface") == "lo" or str(options.get("host", "")).startswith(("127.", "localhost")):
+        return {}
+    if dask.config.get("distributed.comm.tls.ca-file", None):
+        return {"security": Security(), "protocol": "tls://"}
+    folder = pathlib.Path(queue.run_dir, "certificates")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        return {"security": Security.temporary(), "protocol": "tls://", "shared_temp_directory": str(folder)}
+    except ImportError as e:
+        raise ClusterError("encrypted connections need the package cryptography: pip install cryptography") from e
+
+
+def _resources_in(script: str) -> dict[str, float]:
+    """Returns the resources that a worker of that script declares."""
+    words = shlex.split(script.replace("\n", " ; "), comments=False) if script else []
+    for word, following in itertools.pairwise(words):
+        if word == "--resources":
+            pairs = (pair.partition("=") for pair in following.replace(",", " ").split())
+            return {name: float(value) for name, _, value in pairs}
+    return {}
+
+
+def _failures_in(queue: JobQueue, log_directory: str | None) -> Callable[[str | None], str | None]:
+    """Returns what tells why a job will not come."""
+    ask = _ASK_QUEUE.get(queue.name)
+
+    def failure_of(job_id: str | None) -> str | None:
+        if not ask or not job_id or not shutil.which(ask[0]):
+            return None
+        asked = subprocess.run([*ask, job_id], capture_output=True, text=True, check=False, timeout=60)
+        if asked.returncode == 0 and asked.stdout.strip():
+            return None
+        return f"job {job_id} ended before its worker came{_last_words(log_directory, job_id)}"
+
+    return failure_of
+
+
+def _last_words(log_directory: str | None, job_id: str) -> str:
+    for path in sorted(pathlib.Path(log_directory).glob(f"*{job_id}*")) if log_directory else ():
+        with contextlib.suppress(OSError):
+            lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+            if lines:
+                return f": {lines[-1].strip()} ({path} has more)"
+    return f"; look into {log_directory}" if log_directory else ""
+
+
+@contextlib.contextmanager
+def _told(queue: JobQueue) -> Any:
+    """Raises ClusterError for what dask-jobqueue has against the configuration."""
+    try:
+        yield
+    except (ValueError, TypeError, OSError, RuntimeError, KeyError) as e:
+        lines = str(e).splitlines() or [type(e).__name__]
+        raise ClusterError(
+            f"cluster={queue.name} is not configured: {lines[0]} "
+            f"(dask-jobqueue reads jobqueue.{queue.name} in ~/.config/dask/jobqueue.yaml; see docs/clusters.md)"
+        ) from e

@@ -1,0 +1,51 @@
+"""How many workers to ask for, and which to give back. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from guild_dask.cluster.kinds import WorkerCapacity
+from guild_dask.plan import StagedRun, Worker, plan
+
+# Seconds after which a worker without a run is given back, and pauses after requests for workers that failed.
+IDLE = 60.0
+_FIRST_PAUSE = 10.0
+_LONGEST_PAUSE = 600.0
+
+
+@dataclass(frozen=True)
+class Requested:
+    """Workers that were asked for with one job."""
+
+    name: str
+    has_come: bool = False
+    idle_since: float | None = None  # None: it has a run, or has not come
+
+
+def more_needed(
+    waiting: Sequence[StagedRun], worker: WorkerCapacity, expected: int, room: int, of_each_job: int = 1
+) -> int:
+    """Returns how many jobs to ask for, at most `room`, for runs that wait and would not fit on those expected."""
+    if not waiting or room < 1:
+        return 0
+    to_come = [_idle(worker, f"expected-{n}") for n in range(expected * of_each_job)]
+    to_ask = [_idle(worker, f"new-{n}") for n in range(room * of_each_job)]
+    placed = plan(waiting, to_come).starts
+    rest = [run for run in waiting if run.id not in {each.id for each, _ in placed}]
+    used = {name for _, name in plan(rest, to_ask).starts}
+    return -(-len(used) // of_each_job)
+
+
+def to_give_back(jobs: Mapping[str, Requested], least: int, now: float) -> list[str]:
+    """Returns the jobs that have been idle for long and are more than the least, the longest idle first."""
+    idle = [(job.idle_since, name) for name, job in jobs.items() if job.idle_since is not None]
+    long_idle = [name for since, name in sorted(idle) if now - since >= IDLE]
+    return long_idle[: max(0, len(jobs) - least)]
+
+
+def pause_after(failures: int) -> float:
+    """Returns how many seconds to wait after so many failed requests in a row."""
+    return min(_FIRST_PAUSE * 2.0 ** min(max(failures - 1, 0), 20), _LONGEST_PAUSE)
+
+
+def _idle(worker: WorkerCapacity, name: str) -> Worker:
+    return Worker(name, worker.slots, worker.resources, worker.slots, worker.resources)
