@@ -29,6 +29,7 @@ class Result:
     exit_code: int | None = None
     cause: Cause | None = None
     attempt: int = 1
+    detail: str = ""  # more about the cause
 
 
 # Tells whether a run in a directory is to be started again after an attempt that was lost (True) or failed (False).

@@ -16,9 +16,11 @@ from guild_dask.output import OutputFollower
 from guild_dask.problems import HomeUnavailable, RunUnusable
 from guild_dask.processes import ProcessIdentity
 from guild_dask.publisher import Publisher
+from guild_dask.resources import MEMORY
 from guild_dask.rundir import BrokenRun, Staged, our_tags, working_directory
 from guild_dask.runs import GuildHome
 from guild_dask.starter import NOT_STARTED
+from guild_dask.terms import Terms
 
 log = logging.getLogger("guild")
 
@@ -47,6 +49,7 @@ class Flights:
     ledger: Ledger
     publisher: Publisher
     retries: int | None = None  # as the user asked for; None: not asked for
+    time_limit: float | None = None  # seconds, for runs that do not ask for another; None: none
 
     def claim(self, run: Staged, worker: str, asks: Mapping[str, float]) -> Claim:
         """Returns a claim of this scheduler on a run, for the next attempt at it."""
@@ -93,10 +96,17 @@ class Flights:
             directory=working_directory(run.dir, self.identity.directory),
             environ=None if terms.node else self.identity.environ,
             output=output,
-            terms=replace(terms, grace=GRACE, attempt=claim.attempt, whereabouts=where),
+            terms=self._terms(run, claim, replace(terms, whereabouts=where)),
         )
         log.debug("Run %s goes to worker %s, attempt %d", run.id, worker, claim.attempt)
         self.cluster.submit(work, worker, claim.asks)
+
+    def _terms(self, run: Staged, claim: Claim, terms: Terms) -> Terms:
+        """Returns the terms of a run, given those of its worker."""
+        limit = demands_for_tags(run.tags).time_limit or self.time_limit or 0.0
+        return replace(
+            terms, grace=GRACE, attempt=claim.attempt, time_limit=limit, memory=float(claim.asks.get(MEMORY, 0.0))
+        )
 
     def land(self, run_id: str, exit_code: int) -> Result | None:
         """Settles a run that a worker is done with; None if that has to be tried again with settle_rest()."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from guild_dask.last_word import Cause, is_asked_to_stop
+from guild_dask.limits import Limits
 from guild_dask.terms import Terms
 
 # Beside a claim: touched for as long as the starter lives and reaches the home.
@@ -30,11 +31,12 @@ _LOOK_FOR_STOP = 2.0
 class Guard:
     """Watches over one run, on the terms that the scheduler has given."""
 
-    def __init__(self, claim: pathlib.Path, terms: Terms, end: Callable[[Cause], None]) -> None:
+    def __init__(self, claim: pathlib.Path, terms: Terms, end: Callable[[Cause, str], None]) -> None:
         self._claim = claim
         self._terms = terms
-        self._end = end
+        self._end: Callable[[Cause], None] = lambda cause: end(cause, "")
         self._is_over = threading.Event()
+        self.limits = Limits(terms, end, self._is_over)
         self._last_beat = _clock()
 
     def hold(self, lifeline: int) -> None:
@@ -42,7 +44,11 @@ class Guard:
         threading.Thread(target=self._hold, args=(lifeline,), daemon=True).start()
 
     def begin(self) -> None:
-        """Starts to tell other hosts that the run lives, and to see to it that nobody takes it for dead wrongly."""
+        """Starts to tell other hosts that the run lives, and to see to it that nobody takes it for dead wrongly.
+
+        Also holds the run to its limits.
+        """
+        self.limits.begin()
         if self._terms.lease:
             self._last_beat = _clock()
             for target in (self._beat, self._see_to_lease):

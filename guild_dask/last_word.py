@@ -24,18 +24,25 @@ class Cause(enum.Enum):
     WORKER_DIED = "its worker died"
     CUT_OFF = "its host was cut off from the Guild home"
     NODE_LOST = "its host died or was cut off"
+    TIME_LIMIT = "it reached its time limit"
+    OUT_OF_MEMORY = "out of memory"
+
+    @property
+    def is_limit(self) -> bool:
+        """Tells whether the run took more than it may."""
+        return self in (Cause.TIME_LIMIT, Cause.OUT_OF_MEMORY)
 
     @property
     def is_loss(self) -> bool:
         """Tells whether the machine, rather than the run or a person, is to blame."""
-        return self not in (Cause.STOPPED, Cause.KILLED)
+        return self not in (Cause.STOPPED, Cause.KILLED) and not self.is_limit
 
 
-def write(claim: pathlib.Path, cause: Cause) -> None:
-    """Leaves the cause beside a claim. A home that cannot be written to any more gets none."""
+def write(claim: pathlib.Path, cause: Cause, detail: str = "") -> None:
+    """Leaves the cause beside a claim, with more about it. A home that cannot be written to any more gets none."""
     draft = claim.with_name(f".{claim.stem}.ended-draft")
     with contextlib.suppress(OSError):
-        draft.write_text(json.dumps({"cause": cause.name}))
+        draft.write_text(json.dumps({"cause": cause.name, "detail": detail}))
         os.replace(draft, claim.with_suffix(ENDED))
 
 
@@ -45,6 +52,14 @@ def read(claim: pathlib.Path) -> Cause | None:
         return Cause[json.loads(claim.with_suffix(ENDED).read_text())["cause"]]
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def detail(claim: pathlib.Path) -> str:
+    """Returns what more is to be said about the cause, if anything."""
+    try:
+        return str(json.loads(claim.with_suffix(ENDED).read_text()).get("detail", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
 
 
 def ask_to_stop(claim: pathlib.Path) -> None:

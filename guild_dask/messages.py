@@ -29,17 +29,19 @@ def ended(run_id: str, result: Result, last_line: str = "") -> tuple[int, str]:
     """Returns the level and text for a run's end. A run that completed speaks for itself."""
     code = result.exit_code
     failure = f"failed with exit code {code}"
-    cause = result.cause.value if result.cause else f"it {failure}"
+    cause = result.detail or (result.cause.value if result.cause else f"it {failure}")
+    is_told = result.cause is not None and (result.cause.is_loss or result.cause.is_limit)
     texts = {
         End.COULD_NOT_START: f"could not be started (exit code {code}): {last_line}",
         End.FAILED: f"{failure} ('guild cat --output {run_id[:8]}' shows its output)",
         End.GONE: "was deleted, or taken over, while it was running",
         End.TRIED_AGAIN: f"is staged again for attempt {result.attempt + 1} ({cause})",
-        End.TERMINATED: "was terminated" + (f" ({cause})" if result.cause and result.cause.is_loss else ""),
+        End.TERMINATED: "was terminated" + (f" ({cause})" if is_told else ""),
         End.STAGED_AGAIN: "did not start and is staged again",
         End.COMPLETED: "completed",
     }
-    return _LEVELS[result.end], f"Run {run_id} {texts[result.end]}"
+    level = logging.WARNING if result.cause and result.cause.is_limit else _LEVELS[result.end]
+    return level, f"Run {run_id} {texts[result.end]}"
 
 
 def jobs(least: int, most: int) -> str:

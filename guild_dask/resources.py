@@ -14,6 +14,14 @@ from dataclasses import dataclass
 TOLERANCE = 1e-9
 RELATIVE_TOLERANCE = 1e-12
 
+# What the names of these resources mean to us; all others are the user's own.
+MEMORY = "mem"
+CPU = "cpu"
+
+# What a worker's resource may be defined as, in place of an amount, and of which that can be found out.
+AUTO = "auto"
+_AUTOMATIC = (CPU, MEMORY)
+
 ACCEPTED_AMOUNTS = "a number of at least 0 such as 4, 2.5 or 5e9, or a size such as 8GB or 16GiB"
 
 _AMOUNT = re.compile(r"\+?((?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
@@ -60,6 +68,7 @@ class Request:
 
     amounts: Mapping[str, float]
     unreadable: tuple[Unreadable, ...] = ()
+    automatic: tuple[str, ...] = ()  # what is to be as much as the worker's machine has
 
 
 def request_for_specs(specs: Iterable[str]) -> Request:
@@ -91,6 +100,24 @@ def request_for_spec(spec: str) -> Request:
         else:
             amounts[name] = amount
     return Request(amounts, tuple(unreadable))
+
+
+def definition_for_spec(spec: str) -> Request:
+    """Returns what a worker is defined to have: the amounts of a spec, and what of it is `auto`."""
+    request = request_for_spec(spec)
+    automatic: list[str] = []
+    unreadable: list[Unreadable] = []
+    for part in request.unreadable:
+        name, _, text = part.part.partition("=")
+        if text.strip().lower() == AUTO and name in _AUTOMATIC:
+            automatic.append(name)
+        elif text.strip().lower() == AUTO:
+            accepted = f"{' and '.join(_AUTOMATIC)} can be {AUTO}; for devices there is the flag gpus={AUTO}"
+            unreadable.append(Unreadable(part.spec, part.part, accepted))
+        else:
+            unreadable.append(part)
+    amounts = {name: amount for name, amount in request.amounts.items() if name not in automatic}
+    return Request(amounts, tuple(unreadable), tuple(automatic))
 
 
 def _read_part(part: str) -> tuple[str, Amount | None, str]:
@@ -128,6 +155,16 @@ def format_amount(amount: float) -> str:
 def format_amounts(amounts: Mapping[str, float]) -> str:
     """Returns `bar=1 foo=2.5`, in the order of names; request_for_spec reads it back."""
     return " ".join(_quoted(f"{name}={format_amount(amounts[name])}") for name in sorted(amounts))
+
+
+def format_size(amount: float) -> str:
+    """Returns an amount of bytes as a text for people, or as it was typed."""
+    if isinstance(amount, Amount):
+        return amount.text
+    for power, letter in reversed(list(enumerate("kMGTP", start=1))):
+        if amount >= 10 ** (3 * power):
+            return f"{amount / 10 ** (3 * power):.3g}{letter}B"
+    return f"{amount:.0f}B"
 
 
 def _quoted(part: str) -> str:

@@ -136,11 +136,12 @@ class GuildHome:
         if not started:
             snapshot.restore(run_dir, self._saved(run_dir))
             return Result(End.COULD_NOT_START, exit_code)
-        cause = last_word.read(claims.path(self.claims_folder, os.path.basename(run_dir)))
+        claim = claims.path(self.claims_folder, os.path.basename(run_dir))
+        cause = last_word.read(claim)
         if exit_code < 0:
             self.record_end(run_dir, exit_code)
             cause = cause or Cause.KILLED
-        return result_for(run_dir, exit_code, cause, attempt)
+        return replace(result_for(run_dir, exit_code, cause, attempt), detail=last_word.detail(claim))
 
     def record_end(self, run_dir: str, exit_status: int) -> None:
         """Records the end of a run that started and whose Guild process died, unless that one has done so itself."""

@@ -107,7 +107,7 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         publisher = Publisher(runs.guild_home(), this_run.dir, about)
         closing.callback(publisher.close)
         closing.callback(_show_progress(settings, publisher, stream))
-        flights = Flights(identity, home, opened, follower, Ledger(), publisher, settings.retries)
+        flights = Flights(identity, home, opened, follower, Ledger(), publisher, settings.retries, settings.time_limit)
         loop = Loop(settings, flights, presence, orders, events)
         try:
             loop.run()

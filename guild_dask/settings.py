@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from guild_dask.choices import ClusterChoice, Kind, WorkerCount, cluster_for_text, workers_for_text
-from guild_dask.resources import Request, request_for_spec
+from guild_dask.demands import ACCEPTED_DURATIONS, duration_for_text
+from guild_dask.resources import Request, definition_for_spec
 
 SECTION = "guild-dask"
 
@@ -45,6 +46,7 @@ class Settings:
     poll_interval: float = 10.0
     run_once: bool = False
     wait_for_running: bool = False
+    time_limit: float | None = None  # seconds; None: none
     retries: int | None = None  # None: as retries.Policy has it
     dashboard_address: DashboardAddress | None = DashboardAddress(_LOCAL, DEFAULT_DASHBOARD_PORT)
     loglevel: str = "warn"
@@ -148,7 +150,7 @@ def _retries(text: str) -> int:
 
 
 def _resources(text: str) -> Request:
-    return request_for_spec(text) if text else Request({})
+    return definition_for_spec(text) if text else Request({})
 
 
 def _filter(text: str) -> str | None:
@@ -169,6 +171,15 @@ def _lease(text: str) -> float:
     seconds = _seconds(text)
     if seconds < 1:
         raise ValueError("use a number of seconds of at least 1, 1e9 at most")
+    return seconds
+
+
+def _time_limit(text: str) -> float | None:
+    if text.lower() in _NO:
+        return None
+    seconds = duration_for_text(text)
+    if seconds is None:
+        raise ValueError(f"use {ACCEPTED_DURATIONS}; or no for none")
     return seconds
 
 
@@ -218,6 +229,7 @@ _READERS = {
     "poll-interval": _seconds,
     "run-once": _yes_or_no,
     "wait-for-running": _yes_or_no,
+    "time-limit": _time_limit,
     "retries": _retries,
     "dashboard-address": _address,
     "loglevel": _loglevel,

@@ -53,6 +53,7 @@ class Operation:
         self.terms = terms
         self.guard = Guard(claim, terms, self.cut_short)
         self.cause: Cause | None = None
+        self.detail = ""
         self._remote_lock = pathlib.Path(run_dir, ".guild", "LOCK.remote")
         self.is_starting = False
         self.is_stopping = False
@@ -105,9 +106,10 @@ class Operation:
                 # Somebody stopped it, `guild stop` perhaps. Guild still waits for those that hold its output open.
                 self.stop_soon()
 
-    def cut_short(self, cause: Cause) -> None:
+    def cut_short(self, cause: Cause, detail: str = "") -> None:
         """Ends the run for a cause; the signal's handler knows whether there is anything to end yet."""
-        self.cause = self.cause or cause
+        if self.cause is None:
+            self.cause, self.detail = cause, detail
         send_term()
 
     def _cause_of_signal(self) -> Cause:
@@ -129,9 +131,11 @@ class Operation:
         """Leaves no sign of life, and the reason if the run was cut short."""
         self.guard.close()
         if self.is_starting:
-            whereabouts.add_use(self.run_dir)
+            whereabouts.add_use(self.run_dir, self.guard.limits.peak_memory)
         if self.is_starting and self.is_stopping and self.cause:
-            last_word.write(self.claim, self.cause)
+            if self.cause.is_limit:
+                whereabouts.make_terminated(self.run_dir)
+            last_word.write(self.claim, self.cause, self.detail)
         if self.terms.node:
             with contextlib.suppress(OSError):
                 self._remote_lock.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import resource
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from typing import Any
 
 NAME = "dask"
 
-# What the run's starter adds: seconds of all CPUs together, and the bytes of the largest of the run's processes.
+# What the run's starter adds: seconds of all CPUs together, and the most bytes of all processes, as far as was seen.
 CPU = "cpu_seconds"
 MEMORY = "max_memory"
 
@@ -35,11 +36,14 @@ def write(run_dir: str, text: str) -> None:
         )
 
 
-def add_use(run_dir: str) -> None:
-    """Adds what the ended children of this process have used, if the run is still there."""
+def add_use(run_dir: str, memory_seen: int = 0) -> None:
+    """Adds what the ended children of this process have used, if the run is still there.
+
+    `memory_seen` is what all of them together were seen to have; the largest one alone may have had more since.
+    """
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     # Linux counts in units of 1024 bytes, macOS in bytes.
-    memory = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    memory = max(memory_seen, used.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
     facts = {CPU: round(used.ru_utime + used.ru_stime, 2), MEMORY: memory}
     with contextlib.suppress(OSError):
         fd = os.open(_path(run_dir), os.O_WRONLY | os.O_APPEND)
@@ -58,6 +62,14 @@ def used(run_dir: str) -> dict[str, float]:
             if name in (CPU, MEMORY):
                 found[name] = float(value)
     return found
+
+
+def make_terminated(run_dir: str) -> None:
+    """Lets Guild show a run as terminated that we have ended, and that made an exit code of the signal."""
+    status = pathlib.Path(run_dir, ".guild", "attrs", "exit_status")
+    with contextlib.suppress(OSError, ValueError):
+        if int(status.read_text()) > 0:
+            status.write_text(f"{-signal.SIGTERM}\n")
 
 
 def _path(run_dir: str) -> pathlib.Path:

@@ -1,0 +1,83 @@
+"""What this machine has, as far as this process may use it: CPUs and memory.
+
+A container, a job of a batch system or an affinity may allow less than there is.
+"""
+
+import contextlib
+import math
+import os
+import pathlib
+from collections.abc import Iterable, Mapping
+
+import psutil
+
+from guild_dask.resources import CPU, MEMORY, Amount
+
+_CGROUPS = pathlib.Path("/sys/fs/cgroup")
+# What cgroup v1 says where there is no limit is near the largest number that there is.
+_NO_LIMIT = 2**60
+
+
+def amounts(names: Iterable[str]) -> dict[str, float]:
+    """Returns how much there is of `cpu` and `mem`, those of them that are named."""
+    found = {CPU: cpus, MEMORY: memory}
+    return {name: found[name]() for name in names}
+
+
+def cpus() -> float:
+    """Returns how many CPUs this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        allowed = len(os.sched_getaffinity(0))
+    else:
+        allowed = os.cpu_count() or 1
+    quota = _cpu_quota()
+    return float(max(1, min(allowed, math.ceil(quota)) if quota else allowed))
+
+
+def _cpu_quota() -> float | None:
+    """Returns the CPUs that the container or job has the time of, or None if it has all."""
+    with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+        quota, period = (_own_group("") / "cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+        group = _own_group("cpu")
+        quota_and_period = [int((group / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period")]
+        return quota_and_period[0] / quota_and_period[1] if quota_and_period[0] > 0 else None
+    return None
+
+
+def memory() -> Amount:
+    """Returns how many bytes this process and those beside it may have together, in tenths of a gigabyte."""
+    limits = [float(psutil.virtual_memory().total), *_memory_limits(os.environ)]
+    # What is shown is what counts.
+    tenths = math.floor(min(limits) / 1e8)
+    return Amount(tenths * 1e8, f"{tenths / 10:g}GB")
+
+
+def _memory_limits(environ: Mapping[str, str]) -> list[float]:
+    """Returns the limits of the container and of the job, where there are any."""
+    limits = []
+    for controller, name in (("", "memory.max"), ("memory", "memory.limit_in_bytes")):
+        with contextlib.suppress(OSError, ValueError):
+            limit = int((_own_group(controller) / name).read_text())
+            limits += [float(limit)] if limit < _NO_LIMIT else []
+    with contextlib.suppress(KeyError, ValueError):
+        limits.append(int(environ["SLURM_MEM_PER_NODE"]) * 2.0**20)
+    return [limit for limit in limits if limit > 0]
+
+
+def _own_group(controller: str) -> pathlib.Path:
+    """Returns the folder of this process's control group: of cgroup v2, or of one controller of v1."""
+    for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller == "" and controllers == "":
+            return _below(_CGROUPS, path)
+        if controller and controller in controllers.split(","):
+            return _below(_CGROUPS / controller, path)
+    raise FileNotFoundError(controller)
+
+
+def _below(root: pathlib.Path, path: str) -> pathlib.Path:
+    # A container sees its own group as the root, and the group's name as it is outside.
+    folder = root / path.lstrip("/")
+    return folder if folder.is_dir() else root

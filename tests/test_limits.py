@@ -1,0 +1,151 @@
+"""What a starter holds its run to, and what it sees of its run."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
+from support import Guild, Sandbox, wait_until
+
+from guild_dask import usage
+from guild_dask.last_word import Cause
+from guild_dask.limits import Limits
+from guild_dask.terms import Terms
+from guild_dask.usage import Meter
+
+MB = 1_000_000
+
+# Takes so many million bytes, forks so many children that share them, says so, and waits for its input to close.
+TAKE = """
+import os, sys
+taken = bytearray(os.urandom(1)) * (int(sys.argv[1]) * 1_000_000)
+for _ in range(int(sys.argv[2])):
+    if os.fork() == 0:
+        sys.stdin.read()
+        os._exit(0)
+print("taken", flush=True)
+sys.stdin.read()
+"""
+
+
+def taker(megabytes: int, children: int = 0) -> "subprocess.Popen[str]":
+    """Returns a process that has so much memory, which its children share."""
+    command = [sys.executable, "-c", TAKE, str(megabytes), str(children)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    assert process.stdout.readline() == "taken\n"
+    return process
+
+
+@pytest.fixture
+def over() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    process.communicate()
+
+
+def test_memory_of_a_process_below_is_seen() -> None:
+    meter = Meter(os.getpid())
+    before = meter.sample()
+    process = taker(200)
+    assert 190 * MB < meter.sample() - before < 300 * MB
+    end(process)
+    assert meter.peak > 190 * MB
+
+
+def test_memory_that_processes_share_counts_once() -> None:
+    # The workers of a data loader are forks of the one that has loaded the data.
+    process = taker(200, children=4)
+    meter = Meter(os.getpid())
+    meter.sample()
+    end(process)
+    assert 190 * MB < meter.peak < 400 * MB
+
+
+def test_all_processes_below_are_found_whichever_thread_started_them() -> None:
+    found: list[subprocess.Popen[str]] = []
+    thread = threading.Thread(target=lambda: found.append(taker(1, children=1)))
+    thread.start()
+    thread.join()
+    (process,) = found
+    below = usage.below(os.getpid())
+    assert process.pid in below
+    assert len(usage.below(process.pid)) == 1
+    assert set(usage.below(process.pid)) < set(below)
+    end(process)
+
+
+def test_process_that_is_gone_uses_nothing() -> None:
+    process = taker(1)
+    end(process)
+    assert Meter(process.pid).sample() == 0
+
+
+def test_time_limit_ends_the_run_once(over: threading.Event) -> None:
+    ended: list[tuple[Cause, str]] = []
+    Limits(Terms(time_limit=0.3), lambda cause, detail: ended.append((cause, detail)), over).begin()
+    wait_until(lambda: ended)
+    assert ended == [(Cause.TIME_LIMIT, "it ran for 0.3s, its time limit")]
+
+
+def test_more_memory_than_asked_for_ends_the_run(over: threading.Event) -> None:
+    ended: list[tuple[Cause, str]] = []
+    process = taker(200)
+    limits = Limits(Terms(memory=100e6), lambda cause, detail: ended.append((cause, detail)), over)
+    limits.begin()
+    wait_until(lambda: ended)
+    end(process)
+    cause, detail = ended[0]
+    assert cause is Cause.OUT_OF_MEMORY
+    assert detail.startswith("out of memory: it used 2")
+    assert detail.endswith("MB and asked for 100MB")
+    assert limits.peak_memory > 190 * MB
+
+
+def test_shared_memory_ends_no_run(over: threading.Event) -> None:
+    ended: list[tuple[Cause, str]] = []
+    process = taker(200, children=4)
+    Limits(Terms(memory=400e6), lambda cause, detail: ended.append((cause, detail)), over).begin()
+    # Several measurements long.
+    deadline = time.monotonic() + 2
+    wait_until(lambda: time.monotonic() > deadline)
+    end(process)
+    assert not ended
+
+
+def test_run_that_ends_in_time_is_left_alone(over: threading.Event) -> None:
+    ended: list[tuple[Cause, str]] = []
+    Limits(Terms(time_limit=0.5), lambda cause, detail: ended.append((cause, detail)), over).begin()
+    over.set()
+    deadline = time.monotonic() + 1
+    wait_until(lambda: time.monotonic() > deadline)
+    assert not ended
+
+
+def test_time_limit_outlives_the_scheduler(user: Sandbox, guild: Guild) -> None:
+    a_project(user, "forever:\n  exec: sh -c 'echo working; while true; do sleep 0.1; done'\n")
+    stage(guild, "forever", "aaa", options="--tag dask-time:4s")
+    with guild.started(f"run dask:scheduler {NO_DASHBOARD} -y") as scheduler:
+        scheduler.wait_for_output("working")
+        scheduler_process(user).kill()
+        scheduler.wait()
+        assert statuses(user) == {"aaa": "running"}
+        wait_until(lambda: statuses(user) == {"aaa": "terminated"})
+
+
+def test_what_a_run_used_is_on_record(user: Sandbox, guild: Guild) -> None:
+    a_project(user, "take:\n  exec: python take.py 150 1\n", {"take.py": TAKE})
+    stage(guild, "take", "aaa")
+    guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y")
+    text = pathlib.Path(user.guild_home, "runs", "aaa", ".guild", "attrs", "dask").read_text()
+    facts = dict(line.split(": ") for line in text.splitlines())
+    assert 140 * MB < float(facts["max_memory"]) < 400 * MB
