@@ -36,6 +36,16 @@ _SET_BY_GUILD = frozenset(
 )
 _FLAG_PREFIX = "FLAG_"
 
+# What numeric libraries take for the number of threads; else they start one for each CPU of the machine.
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
 # What Dask sets for workers.
 _SET_BY_NANNY = frozenset(
     ("MALLOC_TRIM_THRESHOLD_", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED")
@@ -65,6 +75,16 @@ def job_environment(worker: Mapping[str, str], has_nanny: bool) -> dict[str, str
     job = (_environment_of(os.getppid()) if has_nanny else None) or worker
     added = _SET_BY_NANNY if has_nanny and job is worker else ()
     return {name: value for name, value in job.items() if name not in added and not name.startswith(_DASK_INTERNAL)}
+
+
+def thread_variables(environ: Mapping[str, str], threads: int) -> dict[str, str]:
+    """Returns variables that make numeric libraries start so many threads, as far as the user has not set them.
+
+    Most of them follow OMP_NUM_THREADS where they are told nothing else, so a user who has set that has said all.
+    """
+    if threads < 1 or _THREADS[0] in environ:
+        return {}
+    return {name: str(threads) for name in _THREADS if name not in environ}
 
 
 def _environment_of(pid: int) -> dict[str, str] | None:

@@ -16,13 +16,16 @@ from guild_dask.output import OutputFollower
 from guild_dask.problems import HomeUnavailable, RunUnusable
 from guild_dask.processes import ProcessIdentity
 from guild_dask.publisher import Publisher
-from guild_dask.resources import MEMORY
+from guild_dask.resources import CPU, MEMORY
 from guild_dask.rundir import BrokenRun, Staged, our_tags, working_directory
 from guild_dask.runs import GuildHome
 from guild_dask.starter import NOT_STARTED
 from guild_dask.terms import Terms
 
 log = logging.getLogger("guild")
+
+# Below this, `mem` is not in bytes: the user counts it in a unit of their own, and we do not know which.
+LEAST_MEMORY = 1e6
 
 # Seconds from TERM to KILL of a run's processes.
 GRACE = 10.0
@@ -104,8 +107,14 @@ class Flights:
     def _terms(self, run: Staged, claim: Claim, terms: Terms) -> Terms:
         """Returns the terms of a run, given those of its worker."""
         limit = demands_for_tags(run.tags).time_limit or self.time_limit or 0.0
+        memory, cpus = (float(claim.asks.get(name, 0.0)) for name in (MEMORY, CPU))
         return replace(
-            terms, grace=GRACE, attempt=claim.attempt, time_limit=limit, memory=float(claim.asks.get(MEMORY, 0.0))
+            terms,
+            grace=GRACE,
+            attempt=claim.attempt,
+            time_limit=limit,
+            threads=max(1, int(cpus)) if cpus else 0,
+            memory=memory if memory >= LEAST_MEMORY else 0.0,
         )
 
     def land(self, run_id: str, exit_code: int) -> Result | None:

@@ -26,10 +26,7 @@ def amounts(names: Iterable[str]) -> dict[str, float]:
 
 def cpus() -> float:
     """Returns how many CPUs this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        allowed = len(os.sched_getaffinity(0))
-    else:
-        allowed = os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _cpu_quota()
     return float(max(1, min(allowed, math.ceil(quota)) if quota else allowed))
 

@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from guild_dask import cluster, messages
+from guild_dask import cluster, machine, messages
 from guild_dask.choices import Kind, WorkerCount
 from guild_dask.cluster import Cluster, Common, JobQueue, WorkerCapacity
 from guild_dask.events import Event
@@ -21,6 +21,8 @@ def open_cluster(settings: Settings, common: Common, run_dir: str, environ: Mapp
     choice = settings.cluster
     if choice.kind is Kind.LOCAL:
         return _open_local(settings, common.report)
+    for name in settings.resources.automatic:
+        log.warning("Ignoring %s=auto in resources: it is for cluster=local; give an amount for each worker", name)
     if choice.kind is Kind.JOB_QUEUE:
         opened = _open_job_queue(settings, common, run_dir, environ)
     else:
@@ -66,10 +68,11 @@ def _open_local(settings: Settings, report: Report) -> Cluster:
     given = f" with {slots} worker{'s' if slots > 1 else ''}" if settings.workers_given else ""
     log.info("Initializing cluster%s", given)
     dashboard = _dashboard(settings.dashboard_address)
-    opened = cluster.LocalCluster(slots, settings.resources.amounts, dashboard, report)
+    resources = {**settings.resources.amounts, **machine.amounts(settings.resources.automatic)}
+    opened = cluster.LocalCluster(slots, resources, dashboard, report)
     log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
-    if settings.resources.amounts:
-        log.info("Cluster resources: %s", format_amounts(settings.resources.amounts))
+    if resources:
+        log.info("Cluster resources: %s", format_amounts(resources))
     return opened
 
 

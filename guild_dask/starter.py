@@ -28,7 +28,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from guild_dask import last_word, whereabouts
+from guild_dask import environment, last_word, whereabouts
 from guild_dask.guard import Guard, send_term
 from guild_dask.last_word import Cause
 from guild_dask.terms import Terms, terms_for_text
@@ -223,6 +223,7 @@ def run(gate: int, claim: pathlib.Path, run_dir: str, terms: Terms) -> int:
         os.close(gate)
     if terms.attempt > 1:
         os.environ["GUILD_DASK_ATTEMPT"] = str(terms.attempt)
+    os.environ.update(environment.thread_variables(os.environ, terms.threads))
 
     from guild_dask import claims, processes, snapshot
 

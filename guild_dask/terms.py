@@ -11,6 +11,7 @@ class Terms:
     grace: float = 10.0  # seconds between TERM and KILL
     attempt: int = 1
     time_limit: float = 0.0  # seconds that the run may take; 0: as many as it likes
+    threads: int = 0  # CPU threads that it asked for; 0: it did not ask
     memory: float = 0.0  # bytes that it asked for; 0: it did not ask
     whereabouts: str = ""  # what whereabouts.py writes into the run as it starts
     # The rest is for a worker in another process than the scheduler.

@@ -1,0 +1,102 @@
+"""What this machine has, as far as this process may use it."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guild_dask import environment, machine
+from guild_dask.resources import Request, amount_for_text, definition_for_spec, format_size
+
+
+def test_cpus_are_those_that_this_process_may_use() -> None:
+    assert 1 <= machine.cpus() <= (os.cpu_count() or 1)
+    if sys.platform == "linux":
+        one = f"import os; os.sched_setaffinity(0, [{min(os.sched_getaffinity(0))}])"
+        code = f"{one}; from guild_dask import machine; print(machine.cpus())"
+        shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        assert float(shown) == 1
+
+
+def test_memory_is_at_most_that_of_the_machine_and_reads_as_it_counts() -> None:
+    found = machine.memory()
+    assert 0 < found <= psutil.virtual_memory().total
+    assert amount_for_text(found.text) == pytest.approx(found)
+
+
+def test_memory_is_at_most_that_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "1000")
+    assert machine.memory() == pytest.approx(1.0e9)
+    for text in ("", "much", "0", "-1"):
+        monkeypatch.setenv("SLURM_MEM_PER_NODE", text)
+        assert machine.memory() > 0
+
+
+@pytest.fixture
+def group(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """The control group of this process, as cgroup v2 would show it."""
+    monkeypatch.setattr(machine, "_own_group", lambda controller: tmp_path if controller == "" else tmp_path / "none")
+    return tmp_path
+
+
+def test_container_may_have_less(group: pathlib.Path) -> None:
+    (group / "memory.max").write_text("2000000000\n")
+    (group / "cpu.max").write_text("150000 100000\n")
+    assert machine.memory() == pytest.approx(2e9)
+    assert machine.cpus() == min(2, len(os.sched_getaffinity(0)))
+
+
+def test_container_without_limits_has_all(group: pathlib.Path) -> None:
+    before = machine.amounts(["cpu", "mem"])
+    (group / "memory.max").write_text("max\n")
+    (group / "cpu.max").write_text("max 100000\n")
+    assert machine.amounts(["cpu", "mem"]) == before
+
+
+def test_only_what_is_named_is_found_out() -> None:
+    assert machine.amounts([]) == {}
+    assert set(machine.amounts(["cpu"])) == {"cpu"}
+
+
+# What is `auto` in a definition
+
+
+def test_cpu_and_memory_may_be_automatic() -> None:
+    assert definition_for_spec("cpu=auto gpu=2 mem=AUTO") == Request({"gpu": 2}, (), ("cpu", "mem"))
+
+
+def test_others_may_not() -> None:
+    (problem,) = definition_for_spec("gpu=auto").unreadable
+    assert str(problem).endswith("cpu and mem can be auto; for devices there is the flag gpus=auto")
+
+
+@given(st.text() | st.text("cpumeato= ='1"))
+def test_no_definition_raises(spec: str) -> None:
+    request = definition_for_spec(spec)
+    assert set(request.automatic) <= {"cpu", "mem"}
+    assert not set(request.automatic) & set(request.amounts)
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(0, "0B"), (999, "999B"), (1000, "1kB"), (8e9, "8GB"), (1.234e9, "1.23GB"), (2**31, "2.15GB"), (3e15, "3PB")],
+)
+def test_sizes_are_shown_for_people(amount: float, text: str) -> None:
+    assert format_size(amount) == text
+
+
+# Threads
+
+
+def test_threads_are_told_unless_the_user_has() -> None:
+    told = environment.thread_variables({}, 4)
+    assert told["OMP_NUM_THREADS"] == told["MKL_NUM_THREADS"] == "4"
+    assert "MKL_NUM_THREADS" not in environment.thread_variables({"MKL_NUM_THREADS": "2"}, 4)
+    # All the others follow this one.
+    assert environment.thread_variables({"OMP_NUM_THREADS": "2"}, 4) == {}
+    assert environment.thread_variables({}, 0) == {}
