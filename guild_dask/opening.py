@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from guild_dask import cluster, machine, messages
 from guild_dask.choices import Kind, WorkerCount
-from guild_dask.cluster import Cluster, Common, JobQueue, WorkerCapacity
+from guild_dask.cluster import Cluster, Common, Hosts, JobQueue, WorkerCapacity
 from guild_dask.events import Event
 from guild_dask.resources import format_amounts
 from guild_dask.settings import DashboardAddress, Settings
@@ -25,6 +25,11 @@ def open_cluster(settings: Settings, common: Common, run_dir: str, environ: Mapp
         log.warning("Ignoring %s=auto in resources: it is for cluster=local; give an amount for each worker", name)
     if choice.kind is Kind.JOB_QUEUE:
         opened = _open_job_queue(settings, common, run_dir, environ)
+    elif choice.kind is Kind.SSH:
+        opened = _open_hosts(settings, common, run_dir, environ)
+    elif choice.kind is Kind.CLASS:
+        log.info("Initializing cluster %s", choice.name)
+        opened = cluster.open_class(choice.name, settings.workers.most if settings.workers else None, common)
     else:
         log.info("Initializing cluster %s", choice.name)
         opened = cluster.open_existing(choice, common)
@@ -44,10 +49,23 @@ def _open_job_queue(settings: Settings, common: Common, run_dir: str, environ: M
     queue.cluster_class()  # with it come the defaults of the configuration
     if queue.walltime_in_files() is None and queue.configured.get("walltime"):
         log.warning("%s", messages.default_walltime(queue.name, str(queue.configured["walltime"])))
-    # What is submitted inherits our environment; it is to be the user's own.
+    _become_user(environ)
+    return cluster.open_job_queue(queue, count, _dashboard(settings.dashboard_address), common)
+
+
+def _open_hosts(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> Cluster:
+    names = settings.cluster.hosts
+    slots = settings.workers.most if settings.workers else None
+    log.info("Initializing cluster on %s", ", ".join(names))
+    _become_user(environ)
+    hosts = Hosts(names, slots, settings.resources.amounts, run_dir)
+    return cluster.open_hosts(hosts, _dashboard(settings.dashboard_address), common)
+
+
+def _become_user(environ: Mapping[str, str]) -> None:
+    """Makes our environment the user's own: what is submitted or started from here on inherits it."""
     os.environ.clear()
     os.environ.update(environ)
-    return cluster.open_job_queue(queue, count, _dashboard(settings.dashboard_address), common)
 
 
 def job_queue(settings: Settings, run_dir: str, environ: Mapping[str, str]) -> JobQueue:

@@ -1,11 +1,14 @@
-"""A Dask scheduler that runs already: it is used, and left as it was found."""
+"""Clusters of others: a Dask scheduler that runs already, which is left as it was found, and any of Dask's classes."""
 
+import contextlib
 import ipaddress
 import os
 import urllib.parse
+from typing import Any
 
 import dask.config
 from distributed import Client
+from distributed.utils import import_term
 
 from guild_dask.choices import ClusterChoice, Kind
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
@@ -32,6 +35,37 @@ def open_existing(choice: ClusterChoice, common: Common) -> RemoteCluster:
     opened = RemoteCluster(client, common)
     opened.wait_for_welcomes(PATIENCE)
     return opened
+
+
+def open_class(name: str, workers: int | None, common: Common) -> RemoteCluster:
+    """Returns an opened cluster of any of Dask's classes, which takes its options from Dask's configuration."""
+    try:
+        cluster_class = import_term(name.replace(":", "."))
+    except (ImportError, AttributeError) as e:
+        raise ClusterError(f"cluster={name} cannot be imported: {e}") from e
+    dask.config.set(FOR_LONG_RUNS)
+    try:
+        cluster = cluster_class()
+        if workers:
+            cluster.scale(workers)
+        client = Client(cluster, set_as_default=False, timeout=PATIENCE)
+    except Exception as e:  # it is anybody's class
+        raise ClusterError(f"cluster={name} cannot be opened: {e or type(e).__name__}") from e
+    return OwnCluster(cluster, client, common)
+
+
+class OwnCluster(RemoteCluster):
+    """A cluster of another's class that we opened, and close."""
+
+    def __init__(self, cluster: Any, client: Client, common: Common) -> None:
+        self._cluster = cluster
+        super().__init__(client, common)
+
+    def close(self) -> None:
+        """Closes the cluster with its workers."""
+        super().close()
+        with contextlib.suppress(Exception):  # it is anybody's class
+            self._cluster.close()
 
 
 def _unreachable(choice: ClusterChoice, error: Exception) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 
 import dask.config
 from dask.utils import parse_timedelta
-from distributed import Security
 
 from guild_dask.choices import WorkerCount
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
@@ -22,6 +21,7 @@ from guild_dask.cluster.kinds import ClusterError, WorkerCapacity
 from guild_dask.cluster.local import QuietScheduler
 from guild_dask.cluster.pool import PoolTerms, WorkerPool
 from guild_dask.cluster.remote import Common
+from guild_dask.cluster.security import security_for
 from guild_dask.settings import DashboardAddress
 
 _CLASSES = {
@@ -153,17 +153,15 @@ def open_job_queue(
 
 
 def _security(queue: JobQueue, configured: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what makes connections encrypted, with certificates for this cluster alone, unless all is on loopback."""
+    """Returns what makes connections encrypted, unless all is on loopback."""
     if configured.get("interface") == "lo" or str(options.get("host", "")).startswith(("127.", "localhost")):
         return {}
-    if dask.config.get("distributed.comm.tls.ca-file", None):
-        return {"security": Security(), "protocol": "tls://"}
-    folder = pathlib.Path(queue.run_dir, "certificates")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    try:
-        return {"security": Security.temporary(), "protocol": "tls://", "shared_temp_directory": str(folder)}
-    except ImportError as e:
-        raise ClusterError("encrypted connections need the package cryptography: pip install cryptography") from e
+    security, folder = security_for(queue.run_dir)
+    return {
+        "security": security,
+        "protocol": "tls://",
+        "shared_temp_directory": configured.get("shared-temp-directory") or folder,
+    }
 
 
 def _resources_in(script: str) -> dict[str, float]:

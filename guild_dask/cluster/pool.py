@@ -8,8 +8,9 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from distributed import Client, SpecCluster
 
@@ -25,11 +26,13 @@ from guild_dask.plan import StagedRun
 class PoolTerms:
     """What a pool of workers is made of."""
 
-    worker: WorkerCapacity  # what one worker has
+    worker: WorkerCapacity | None  # what one worker has; None: nobody knows before it comes
     of_each_job: int  # how many workers one job brings
     count: WorkerCount  # of jobs
     # Returns why a job that was asked for will not come, or None if it still may; gets its id, if it has one.
     failure_of: Callable[[str | None], str | None] = lambda _job_id: None
+    # What Dask is to start under which name, where not all are the same.
+    specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class WorkerPool(RemoteCluster):
@@ -48,12 +51,13 @@ class WorkerPool(RemoteCluster):
 
     def prospects(self) -> list[WorkerCapacity]:
         """Returns a worker such as may come."""
-        return [self._terms.worker]
+        return [self._terms.worker] if self._terms.worker else []
 
     @property
     def appetite(self) -> int:
         """Returns how many waiting runs it is of use to know of."""
-        return self._terms.count.most * self._terms.of_each_job * self._terms.worker.slots
+        count, worker = self._terms.count, self._terms.worker
+        return count.most * self._terms.of_each_job * worker.slots if worker and count.is_elastic else 0
 
     def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> None:
         """Asks for the workers that waiting runs need, and gives idle ones back. `busy` are workers that have runs."""
@@ -69,7 +73,9 @@ class WorkerPool(RemoteCluster):
         count = self._terms.count
         expected = sum(not job.has_come for job in self._jobs.values())
         room = count.most - len(self._jobs)
-        needed = more_needed(waiting, self._terms.worker, expected, room, self._terms.of_each_job)
+        needed = 0
+        if self._terms.worker:
+            needed = more_needed(waiting, self._terms.worker, expected, room, self._terms.of_each_job)
         return max(needed, count.least - len(self._jobs))
 
     def _note_presence(self, busy: Container[str], now: float) -> None:
@@ -97,10 +103,11 @@ class WorkerPool(RemoteCluster):
         return self._job_of(self._past[address]) == name
 
     def _ask_for(self, number: int) -> None:
-        names = [f"guild-{next(self._names)}" for _ in range(number)]
+        given = [name for name in self._terms.specs if name not in self._jobs]
+        names = given[:number] if self._terms.specs else [f"guild-{next(self._names)}" for _ in range(number)]
         for name in names:
             self._jobs[name] = Requested(name)
-            self._cluster.worker_spec[name] = dict(self._cluster.new_spec)
+            self._cluster.worker_spec[name] = dict(self._terms.specs.get(name) or self._cluster.new_spec)
         if names:
             self._in_background(self._correct, names)
 

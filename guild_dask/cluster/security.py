@@ -1,0 +1,40 @@
+"""Encrypted connections, with certificates that are made for one cluster and known to nobody else."""
+
+import os
+import pathlib
+from typing import Any
+
+import dask.config
+from distributed import Security
+
+from guild_dask.cluster.kinds import ClusterError
+
+
+def security_for(run_dir: str) -> tuple[Any, str]:
+    """Returns what encrypts connections, and the folder for what workers need of it.
+
+    The user's own certificates are used where Dask's configuration has some.
+    """
+    folder = pathlib.Path(run_dir, "certificates")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if dask.config.get("distributed.comm.tls.ca-file", None):
+        return Security(), str(folder)
+    try:
+        return Security.temporary(), str(folder)
+    except ImportError as e:
+        raise ClusterError("encrypted connections need the package cryptography: pip install cryptography") from e
+
+
+def worker_options(security: Any, folder: str) -> list[str]:
+    """Returns the options of `dask worker` for encrypted connections, after writing what they name to the folder."""
+    options = []
+    for key, value in security.get_tls_config_for_role("worker").items():
+        if key == "ciphers" or not value:
+            continue
+        path = value
+        if "\n" in value:
+            path = os.path.join(folder, f"worker-{key}.pem")
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as f:
+                f.write(value)
+        options += [f"--tls-{key.replace('_', '-')}", path]
+    return options
