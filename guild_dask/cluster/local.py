@@ -8,6 +8,9 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import dask.config
+import distributed.scheduler
+import distributed.worker
+from dask.utils import key_split
 from distributed import Client, Future, Scheduler, SpecCluster, Worker
 from distributed.utils import format_dashboard_link
 from tornado.httpserver import HTTPServer
@@ -179,6 +182,7 @@ class LocalCluster:
         """Lets go of dead processes that runs left to this one, and of what Dask keeps of runs that have ended."""
         job.reap()
         self._release_done()
+        key_split.cache_clear()  # Dask remembers 100,000 keys, and none of ours comes again
 
     def stop(self, run_id: str) -> None:
         """Asks a running job to end."""
@@ -203,11 +207,21 @@ def _with_slack(amount: float) -> float:
     return amount * (1 + share) + least
 
 
+def _without_spans(extensions: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns Dask's extensions but for the one that notes something of each task for as long as the cluster lives."""
+    return {name: extension for name, extension in extensions.items() if name not in ("spans", "stealing")}
+
+
 def _spec_cluster(capacity: WorkerCapacity, dashboard: DashboardAddress | None) -> SpecCluster:
     address = f"{dashboard.host}:{dashboard.port}" if dashboard else None
     scheduler = {
         "cls": QuietScheduler,
-        "options": {"protocol": "inproc://", "dashboard": dashboard is not None, "dashboard_address": address},
+        "options": {
+            "protocol": "inproc://",
+            "dashboard": dashboard is not None,
+            "dashboard_address": address,
+            "extensions": _without_spans(distributed.scheduler.DEFAULT_EXTENSIONS),
+        },
     }
     worker = {
         "cls": _QuietWorker,
@@ -218,6 +232,7 @@ def _spec_cluster(capacity: WorkerCapacity, dashboard: DashboardAddress | None) 
             "memory_limit": 0,
             "dashboard": False,
             "dashboard_address": None,
+            "extensions": _without_spans(distributed.worker.DEFAULT_EXTENSIONS),
         },
     }
     with warnings.catch_warnings():
