@@ -70,8 +70,8 @@ class Loop:
         self._publisher = flights.publisher
         find = functools.partial(fates.found, self._home.runs_dir, self._home.claims_folder)
         self._aftercare = Aftercare(flights)
-        self._workforce = Workforce(flights.cluster, flights.ledger)
-        self._waiting = WaitingRuns(self._ledger, find)
+        self._workforce = Workforce(flights.cluster, flights.ledger, settings.time_limit)
+        self._waiting = WaitingRuns(self._ledger, find, self._workforce.time_of)
         self._next_look = 0.0
         self._next_beat = 0.0
         self._pause_until = 0.0  # nothing starts before

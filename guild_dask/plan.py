@@ -20,9 +20,10 @@ from guild_dask.reasons import (
     Reason,
     Reserved,
     TooLarge,
+    TooLong,
 )
 from guild_dask.resources import fits
-from guild_dask.rooms import Room, Worker
+from guild_dask.rooms import TIME, Room, Worker
 
 __all__ = ["DAY", "PATIENCE", "Kind", "Plan", "StagedRun", "Worker", "is_impossible", "kind_of", "place_for", "plan"]
 
@@ -192,6 +193,8 @@ def _impossible(rooms: Sequence[Room], asks: Mapping[str, float]) -> Reason | No
     for name in sorted(asks):
         largest = max(room.most(name) for room in rooms)
         if asks[name] > largest:
+            if name == TIME:
+                return TooLong(asks[name], largest)
             return TooLarge(name, asks[name], largest)
     if any(room.devices for room in rooms) and not could_be_given(asks.get(GPU, 0.0)):
         return NotWhole(GPU, asks[GPU])

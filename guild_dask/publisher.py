@@ -19,11 +19,12 @@ from guild_dask import rundir, whereabouts
 from guild_dask.claims import Claim
 from guild_dask.ends import Result
 from guild_dask.journal import NAME, Journal
-from guild_dask.plan import Worker, kind_of
+from guild_dask.plan import Kind, Worker, kind_of
 from guild_dask.presence import STATE
 from guild_dask.processes import ProcessIdentity
 from guild_dask.reasons import IMPOSSIBLE, Reason
 from guild_dask.resources import format_amounts
+from guild_dask.rooms import TIME
 from guild_dask.rundir import Staged
 from guild_dask.state import (
     MOST_ENDED,
@@ -55,6 +56,11 @@ class View:
     held: Mapping[str, Reason]
     blocked_by: Sequence[str] = ()
     phase: str = "working"
+
+
+def _kind(asks: Mapping[str, float]) -> Kind:
+    """Returns what is asked for, without the time that the plan takes into account."""
+    return kind_of({name: amount for name, amount in asks.items() if name != TIME})
 
 
 def state_path(home: str, scheduler_id: str) -> pathlib.Path:
@@ -148,7 +154,7 @@ class Publisher:
         """Returns what is to be told now."""
         first = view.waiting.first(MOST_WAITING)[:MOST_WAITING]
         heads = view.waiting.first(1)
-        whys = {kind_of(run.asks): _why(view.held.get(run.id)) for run in heads}
+        whys = {_kind(run.asks): _why(view.held.get(run.id)) for run in heads}
         return replace(
             self._state,
             phase=view.phase,
@@ -157,11 +163,14 @@ class Publisher:
             waiting=len(view.waiting),
             first=tuple(
                 _waiting_run(
-                    view.waiting[run.id][0], run.asks, _why(view.held.get(run.id)) or whys.get(kind_of(run.asks))
+                    view.waiting[run.id][0], run.asks, _why(view.held.get(run.id)) or whys.get(_kind(run.asks))
                 )
                 for run in first
             ),
-            kinds=tuple(WaitingKind(count, dict(kind), whys.get(kind)) for kind, count in view.waiting.kinds().items()),
+            kinds=tuple(
+                WaitingKind(count, dict(_kind(dict(kind))), whys.get(_kind(dict(kind))))
+                for kind, count in view.waiting.kinds().items()
+            ),
             aside=view.waiting.problems(),
             blocked_by=tuple(view.blocked_by),
             ends=dict(self._ends),

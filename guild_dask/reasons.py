@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from guild_dask.demands import format_duration
 from guild_dask.resources import format_amount
 
 
@@ -26,6 +27,18 @@ class TooLarge:
     def __str__(self) -> str:
         asked, largest = format_amount(self.asked), format_amount(self.largest)
         return f"asks {self.name}={asked}, largest worker has {self.name}={largest}"
+
+
+@dataclass(frozen=True)
+class TooLong:
+    """No worker lasts as long as the run may take."""
+
+    asked: float  # seconds
+    longest: float
+
+    def __str__(self) -> str:
+        asked, longest = format_duration(self.asked), format_duration(self.longest)
+        return f"may take {asked}, and the longest that a worker lasts is {longest}"
 
 
 @dataclass(frozen=True)
@@ -89,10 +102,10 @@ class Reserved:
         return f"waits because run {self.for_run} has been passed over too often and is next"
 
 
-Reason = NotDefined | TooLarge | NotWhole | NoSingleWorker | NoWorker | NoFreeSlot | InUse | Reserved
+Reason = NotDefined | TooLarge | TooLong | NotWhole | NoSingleWorker | NoWorker | NoFreeSlot | InUse | Reserved
 
 # Reasons that no end of a run can remove: only other workers, or other tags.
-IMPOSSIBLE = (NotDefined, TooLarge, NotWhole, NoSingleWorker)
+IMPOSSIBLE = (NotDefined, TooLarge, TooLong, NotWhole, NoSingleWorker)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,16 @@
 """What is free on a worker while a plan is made. Pure."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from guild_dask import devices
 from guild_dask.devices import GPU, PIN, is_pin
 from guild_dask.resources import fits
+
+# A run with a time limit asks for so many seconds under this name. A worker that ends lasts that long, and no run takes
+# of it.
+TIME = "dask-time"
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,7 @@ class Worker:
     free: Mapping[str, float]
     devices: Mapping[str, float] = field(default_factory=dict)  # the free share of each; `gpu` is their number
     is_to_come: bool = False  # it is not there yet, and has nothing free
+    lasts: float = math.inf  # seconds, from now on
 
 
 class Room:
@@ -36,10 +42,12 @@ class Room:
         """Tells whether the worker has such a resource or device; without any, it takes no notice of their names."""
         if is_pin(name):
             return not self.devices or name[len(PIN) :] in self.devices
-        return name in self.worker.total
+        return name in self.worker.total or name == TIME
 
     def most(self, name: str) -> float:
         """Returns how much of it the worker has when it is idle."""
+        if name == TIME:
+            return self.worker.lasts
         return 1.0 if is_pin(name) else self.worker.total.get(name, 0.0)
 
     def could_hold(self, asks: Mapping[str, float]) -> bool:
@@ -74,7 +82,8 @@ class Room:
         return devices.pick(devices.left(self.devices, devices.pinned(kept)), asks)
 
     def _amounts(self, asks: Mapping[str, float]) -> Mapping[str, float]:
-        return devices.amounts(asks, has_devices=bool(self.devices))
+        amounts = devices.amounts(asks, has_devices=bool(self.devices))
+        return {name: amount for name, amount in amounts.items() if name != TIME} if TIME in amounts else amounts
 
     def take(self, asks: Mapping[str, float]) -> Mapping[str, float]:
         """Takes what a run that may have it asks for, and returns the shares of devices that it gets."""
@@ -96,6 +105,8 @@ class Room:
         """Returns how much is free for one who asks for that much of it."""
         if is_pin(name):
             return self.devices.get(name[len(PIN) :], 1.0)
+        if name == TIME:
+            return self.worker.lasts
         if name == GPU and self.devices:
             return devices.available(self.devices, asked)
         return self.free[name]

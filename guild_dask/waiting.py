@@ -13,6 +13,7 @@ from guild_dask.ledger import Ledger
 from guild_dask.listing import Listing
 from guild_dask.plan import Kind, StagedRun, Worker, is_impossible, kind_of, place_for
 from guild_dask.reasons import AfterRuns, Hold, NotDefined, Reason, Reserved
+from guild_dask.rooms import TIME
 from guild_dask.rundir import Staged
 
 log = logging.getLogger("guild")
@@ -27,8 +28,14 @@ class WaitingRuns:
     A run that comes after others is in no line until they have ended; `find` tells what has become of those.
     """
 
-    def __init__(self, ledger: Ledger, find: Callable[[Iterable[str]], Mapping[str, Found]]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        find: Callable[[Iterable[str]], Mapping[str, Found]],
+        time_of: Callable[[Demands], float | None] = lambda _demands: None,
+    ) -> None:
         self._ledger = ledger
+        self._time_of = time_of  # how long a run may take, where workers do not last for ever
         self._find = find
         self._runs: dict[str, tuple[Staged, Demands]] = {}
         self._lines: dict[Kind, list[tuple[int, str]]] = {}
@@ -61,7 +68,12 @@ class WaitingRuns:
     def first(self, count: int) -> list[StagedRun]:
         """Returns the first so many of each line, in order. No more of a line can start when so many slots are free."""
         heads = [line[:count] for line in self._lines.values()]
-        return [StagedRun(run_id, self._runs[run_id][1].amounts) for _, run_id in heapq.merge(*heads)]
+        return [StagedRun(run_id, self._asks(run_id)) for _, run_id in heapq.merge(*heads)]
+
+    def _asks(self, run_id: str) -> Mapping[str, float]:
+        demands = self._runs[run_id][1]
+        seconds = self._time_of(demands)
+        return {**demands.amounts, TIME: seconds} if seconds else demands.amounts
 
     def take(self, run_id: str) -> None:
         """Takes out a run that is waiting no more."""
@@ -86,7 +98,7 @@ class WaitingRuns:
 
     def _place(self, run_id: str) -> tuple[Kind, tuple[int, str]]:
         run, demands = self._runs[run_id]
-        return kind_of(demands.amounts), (place_for(run.since, demands.priority), run_id)
+        return kind_of(self._asks(run_id)), (place_for(run.since, demands.priority), run_id)
 
     def kinds(self) -> dict[Kind, int]:
         """Returns how many wait of each kind."""

@@ -1,14 +1,22 @@
 """The workers as the loop plans with them: those that are there, and those that may come."""
 
 import logging
+import math
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 
-from guild_dask.cluster import Cluster
+from guild_dask.cluster import Cluster, WorkerCapacity
+from guild_dask.demands import Demands
 from guild_dask.events import ClusterTrouble, WorkerRefused, WorkersChanged
 from guild_dask.ledger import Ledger
 from guild_dask.plan import StagedRun, Worker
 
 log = logging.getLogger("guild")
+
+# Seconds before a worker's end in which nothing new is started on it, and by which a run must have ended; a tenth of
+# its life if that is less.
+GOING = 60.0
 
 WorkerEvent = WorkersChanged | WorkerRefused | ClusterTrouble
 
@@ -16,22 +24,39 @@ WorkerEvent = WorkersChanged | WorkerRefused | ClusterTrouble
 class Workforce:
     """What the workers of a cluster have free, and whether that has changed."""
 
-    def __init__(self, cluster: Cluster, ledger: Ledger) -> None:
+    def __init__(self, cluster: Cluster, ledger: Ledger, time_limit: float | None = None) -> None:
         self._cluster = cluster
         self._ledger = ledger
+        self._time_limit = time_limit  # of runs that do not ask for another
         self._trouble: str | None = None
         self.has_changed = False
 
     def present(self) -> list[Worker]:
         """Returns the workers that are there, each with what is free on it."""
-        return [self._ledger.free(each.name, each.host, each.slots, each.resources) for each in self._cluster.workers()]
+        now = time.monotonic()
+        return [self._worker(each, now) for each in self._cluster.workers()]
+
+    def _worker(self, each: WorkerCapacity, now: float) -> Worker:
+        worker = self._ledger.free(each.name, each.host, each.slots, each.resources)
+        if each.ends is None:
+            return worker
+        lasts = each.ends - now - min(GOING, (each.lifetime or GOING) / 10)
+        # It goes soon: what runs on it goes on, and nothing new starts there.
+        return replace(worker, lasts=lasts, free_slots=worker.free_slots if lasts > 0 else 0)
 
     def all(self) -> list[Worker]:
         """Returns those that are there, and one of each kind that may come, which has nothing free."""
         to_come = [
-            Worker(each.name, each.slots, each.resources, 0, {}, is_to_come=True) for each in self._cluster.prospects()
+            Worker(each.name, each.slots, each.resources, 0, {}, is_to_come=True, lasts=each.lifetime or math.inf)
+            for each in self._cluster.prospects()
         ]
         return [*self.present(), *to_come]
+
+    def time_of(self, demands: Demands) -> float | None:
+        """Returns how long a run may take, where a worker may end before it."""
+        if any(each.lifetime for each in self._cluster.prospects()):
+            return demands.time_limit or self._time_limit
+        return None
 
     @property
     def appetite(self) -> int:

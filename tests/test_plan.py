@@ -20,7 +20,9 @@ from guild_dask.reasons import (
     Reason,
     Reserved,
     TooLarge,
+    TooLong,
 )
+from guild_dask.rooms import TIME
 from guild_dask.rundir import Staged
 
 checked = settings(deadline=None, max_examples=150)
@@ -512,3 +514,30 @@ def test_cost_of_a_plan_grows_with_kinds_and_workers_rather_than_with_runs() -> 
         return min(times)
 
     assert seconds_for(10_000) < 4 * seconds_for(1_000)
+
+
+LASTING = Worker("lasting", 1, {}, 1, {}, lasts=600)
+
+
+def test_run_with_a_time_limit_is_placed_where_it_fits_in_time() -> None:
+    short = Worker("short", 1, {}, 1, {}, lasts=60)
+    run = StagedRun("aaa", {TIME: 300.0})
+    assert plan([run], [short, LASTING]).starts == ((run, "lasting"),)
+
+
+def test_run_waits_for_a_worker_that_lasts_long_enough() -> None:
+    # The one that is there ends too soon, and one to come would not.
+    run = StagedRun("aaa", {TIME: 300.0})
+    short = Worker("short", 1, {}, 1, {}, lasts=60)
+    to_come = Worker("to come", 1, {}, 0, {}, is_to_come=True, lasts=600)
+    assert plan([run], [short, to_come]).held == {"aaa": NoWorker()}
+
+
+def test_run_that_may_take_longer_than_any_worker_lasts_is_impossible() -> None:
+    assert plan([StagedRun("aaa", {TIME: 3600.0})], [LASTING]).held == {"aaa": TooLong(3600.0, 600)}
+
+
+def test_time_is_not_used_up() -> None:
+    two = Worker("two", 2, {}, 2, {}, lasts=600)
+    runs = [StagedRun("aaa", {TIME: 500.0}), StagedRun("bbb", {TIME: 500.0})]
+    assert len(plan(runs, [two]).starts) == 2

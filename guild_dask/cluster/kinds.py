@@ -22,8 +22,8 @@ class WorkerCapacity:
     resources: Mapping[str, float]
     host: str
     label: str = ""  # its name, for people
-    age: float = 0.0  # seconds since it was started, when it came
     lifetime: float | None = None  # seconds from its start to its end, where that is known
+    ends: float | None = None  # when that will be, by time.monotonic()
 
 
 class Cluster(Protocol):

@@ -41,6 +41,7 @@ class WorkerPool(RemoteCluster):
     def __init__(self, cluster: SpecCluster, terms: PoolTerms, common: Common) -> None:
         self._cluster = cluster
         self._terms = terms
+        self.lifetime = terms.worker.lifetime if terms.worker else None
         self._jobs: dict[str, Requested] = {}
         self._job_ids: dict[str, str] = {}
         self._names = itertools.count(1)

@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import itertools
 import threading
+import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +70,8 @@ class RemoteCluster:
         client.subscribe_topic("all", self._on_event)
         self.look()
 
+    lifetime: float | None = None  # seconds from the start of a worker to its end, where that is known
+
     # Who is there
 
     def _on_event(self, event: tuple[float, Any]) -> None:
@@ -115,7 +118,8 @@ class RemoteCluster:
             resources={str(key): float(value) for key, value in about["resources"].items()},
             host=card.host,
             label=name,
-            age=card.age,
+            lifetime=self.lifetime,
+            ends=time.monotonic() + self.lifetime - card.age if self.lifetime else None,
         )
         with self._lock:
             if address in self._known:

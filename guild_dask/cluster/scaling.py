@@ -1,5 +1,6 @@
 """How many workers to ask for, and which to give back. Pure."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -48,4 +49,5 @@ def pause_after(failures: int) -> float:
 
 
 def _idle(worker: WorkerCapacity, name: str) -> Worker:
-    return Worker(name, worker.slots, worker.resources, worker.slots, worker.resources)
+    lasts = worker.lifetime or math.inf
+    return Worker(name, worker.slots, worker.resources, worker.slots, worker.resources, lasts=lasts)
