@@ -20,6 +20,9 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING
 # Dask's own loggers, and those of the libraries that it brings.
 _DASK_LOGGERS = ("distributed", "dask", "tornado", "bokeh", "asyncio", "py.warnings")
 
+# Below these, Dask gives some a handler of their own, for standard error.
+_WITH_OWN_HANDLER = ("distributed.client", "distributed.gc", "tornado.application")
+
 
 class OutputStream:
     """Standard output for log lines and run output, each written whole.
@@ -104,3 +107,6 @@ def set_up(loglevel: str, stream: OutputStream, dask_log: str) -> None:
         logger.handlers = [handler]
         logger.propagate = False
         logger.setLevel(level)
+    for name in _WITH_OWN_HANDLER:
+        logging.getLogger(name).handlers = []
+        logging.getLogger(name).propagate = True

@@ -15,26 +15,38 @@ from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 from guild_dask.cluster.kinds import ClusterError
 from guild_dask.cluster.remote import Common, RemoteCluster
 
-# Seconds to find the scheduler.
+# Seconds to find the scheduler, at first and when it was gone.
 PATIENCE = 30
+_PATIENCE_LATER = 5
 
 
 def open_existing(choice: ClusterChoice, common: Common) -> RemoteCluster:
     """Returns the cluster of a scheduler that runs already; raises ClusterError if it cannot be reached."""
+    opened = RemoteCluster(_client(choice, PATIENCE), common, lambda: _client_again(choice))
+    opened.wait_for_welcomes(PATIENCE)
+    return opened
+
+
+def _client(choice: ClusterChoice, patience: float) -> Client:
+    """Returns a client of the scheduler; raises ClusterError if it cannot be reached."""
     settings = {name: value for name, value in FOR_LONG_RUNS.items() if ".comm." in name}
     with dask.config.set(settings):
         try:
-            if choice.kind is Kind.SCHEDULER_FILE:
-                if not os.path.exists(choice.name):
-                    raise ClusterError(f"cluster=scheduler-file:{choice.name}: there is no such file")
-                client = Client(scheduler_file=choice.name, set_as_default=False, timeout=PATIENCE)
-            else:
-                client = Client(choice.name, set_as_default=False, timeout=PATIENCE)
+            if choice.kind is not Kind.SCHEDULER_FILE:
+                return Client(choice.name, set_as_default=False, timeout=patience)
+            if not os.path.exists(choice.name):
+                raise ClusterError(f"cluster=scheduler-file:{choice.name}: there is no such file")
+            return Client(scheduler_file=choice.name, set_as_default=False, timeout=patience)
         except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError) as e:
             raise ClusterError(_unreachable(choice, e)) from e
-    opened = RemoteCluster(client, common)
-    opened.wait_for_welcomes(PATIENCE)
-    return opened
+
+
+def _client_again(choice: ClusterChoice) -> Client | None:
+    """Returns a client of a scheduler that was gone, or None if it still is."""
+    try:
+        return _client(choice, _PATIENCE_LATER)
+    except ClusterError:
+        return None
 
 
 def open_class(name: str, workers: int | None, common: Common) -> RemoteCluster:

@@ -27,6 +27,26 @@ class Card:
     age: float  # seconds since its process was started
 
 
+def problem_with(card: Card, home: str) -> str | None:
+    """Returns why a worker cannot start runs of this Guild home, and what to do; None if it can."""
+    if card.version != __version__:
+        return (
+            f"has guild-dask {card.version}, and this is {__version__}: "
+            f"install guild-dask {__version__} in the environment of the worker"
+        )
+    if not card.sees_home:
+        return f"does not see the Guild home {home}: set GUILD_HOME to a folder that all hosts share"
+    return None
+
+
+def problem_of_stranger(error: Exception) -> str:
+    """Returns why a worker has no card, and what to do."""
+    # Dask passes on what went wrong while it unpacked what we sent, some of it as text.
+    if "ModuleNotFoundError" in repr(error) and "'guild_dask" in str(error):
+        return f"does not have guild-dask: install guild-dask {__version__} in the environment of the worker"
+    return f"cannot start runs ({type(error).__name__}: {error}): see the log of the worker"
+
+
 async def welcome(home: str, token: str, dask_worker: Worker) -> Card:
     """Returns the worker's card; if it sees the Guild home, it is ready to start runs afterwards."""
     sees_home = os.path.exists(token)

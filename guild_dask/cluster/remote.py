@@ -14,9 +14,9 @@ from typing import Any
 
 from distributed import Client, Future
 
-from guild_dask import __version__, job
+from guild_dask import job
 from guild_dask.cluster.kinds import WorkerCapacity
-from guild_dask.cluster.on_worker import Card, farewell, welcome
+from guild_dask.cluster.on_worker import Card, farewell, problem_of_stranger, problem_with, welcome
 from guild_dask.events import Event, JobAdrift, JobEnded, JobLost, WorkerRefused, WorkersChanged
 from guild_dask.plan import StagedRun
 from guild_dask.resources import format_amounts
@@ -53,9 +53,10 @@ class _Member:
 class RemoteCluster:
     """The workers of a Dask scheduler, and runs on them."""
 
-    def __init__(self, client: Client, common: Common) -> None:
+    def __init__(self, client: Client, common: Common, connect: Callable[[], Client | None] = lambda: None) -> None:
         self._client = client
         self._common = common
+        self._connect = connect  # to a scheduler that may come back; None if it is not there
         self._report = common.report
         self._members: dict[str, _Member] = {}
         self._known: dict[str, Mapping[str, Any]] = {}  # address -> what Dask says of the worker, welcome or not
@@ -83,10 +84,12 @@ class RemoteCluster:
     def look(self) -> None:
         """Finds out which workers there are now, and asks new ones whether they can start runs."""
         with self._looking:
+            if not self._is_connected() and not self._reconnect():
+                return
             try:
                 found = dict(self._client.scheduler_info(n_workers=-1)["workers"])
             except (OSError, RuntimeError, ValueError, TimeoutError):
-                return  # the connection is being made anew, or is gone; what happens to jobs is told for each of them
+                return  # the connection has just gone, or the scheduler is busy; the next look tells
             gone = set(self._known) - set(found)
             self._past.update({address: str(self._known[address].get("name")) for address in gone})
             new = {address: about for address, about in found.items() if address not in self._known}
@@ -96,6 +99,28 @@ class RemoteCluster:
         for address, about in new.items():
             self._welcomes.append(self._in_background(self._welcome, address, about))
 
+    def _is_connected(self) -> bool:
+        """Tells whether the scheduler is there. Dask itself does not try to find one again that was shut down."""
+        stream = self._client.scheduler_comm
+        return bool(self._client.status == "running" and stream is not None and not stream.closed())
+
+    def _reconnect(self) -> bool:
+        """Gives up the workers of a scheduler that is gone, and tells whether there is one again."""
+        if self._known:
+            self._report(WorkersChanged("The Dask scheduler is gone; nothing starts until it is there again"))
+        gone, self._known = self._known, {}
+        self._past.update({address: str(about.get("name")) for address, about in gone.items()})
+        for address in gone:
+            self._lose(address)
+        client = self._connect()
+        if client is None:
+            return False
+        with contextlib.suppress(Exception):  # Dask has several for a scheduler that is gone
+            self._client.close(timeout=0)
+        self._client = client
+        client.subscribe_topic("all", self._on_event)
+        return True
+
     def wait_for_welcomes(self, seconds: float) -> None:
         """Waits until the workers that are there have said whether they can start runs, or so many seconds."""
         concurrent.futures.wait([each for each in self._welcomes if each], timeout=seconds)
@@ -104,9 +129,9 @@ class RemoteCluster:
         name = str(about.get("name") or address)
         try:
             answers = self._client.run(welcome, self._common.home, self._common.token, workers=[address])
-            problem = self._problem(answers[address])
+            problem = problem_with(answers[address], self._common.home)
         except Exception as e:  # noqa: BLE001  # whatever a strange worker makes of it; it is told, and gets no run
-            answers, problem = {}, _problem_of_stranger(e)
+            answers, problem = {}, problem_of_stranger(e)
         if problem:
             if address in self._known:
                 self._report(WorkerRefused(name, problem))
@@ -125,16 +150,6 @@ class RemoteCluster:
             if address in self._known:
                 self._members[address] = _Member(capacity, card.node)
         self._report(WorkersChanged(f"Worker {_described(capacity, card.node)} has joined"))
-
-    def _problem(self, card: Card) -> str | None:
-        if card.version != __version__:
-            return (
-                f"has guild-dask {card.version}, and this is {__version__}: "
-                f"install guild-dask {__version__} in the environment of the worker"
-            )
-        if not card.sees_home:
-            return f"does not see the Guild home {self._common.home}: set GUILD_HOME to a folder that all hosts share"
-        return None
 
     def _lose(self, address: str) -> None:
         """Notes that a worker is gone. Its runs may go on."""
@@ -183,6 +198,9 @@ class RemoteCluster:
     def submit(self, work: job.Job, worker: str, asks: Mapping[str, float]) -> None:
         """Runs a job on a worker, which the plan has found to have room. An event tells its end."""
         run_id = work.run_id
+        if not self._is_connected():
+            self._report(JobLost(run_id, "the Dask scheduler is gone"))
+            return
         try:
             future = self._client.submit(
                 job.run,
@@ -249,7 +267,8 @@ class RemoteCluster:
 
     def tidy(self) -> None:
         """Looks for workers that came or went without a word."""
-        self._in_background(self.look)
+        if not self._looking.locked():
+            self._in_background(self.look)
 
     def dashboard_link(self) -> str | None:
         """Returns where the dashboard can be seen, or None if there is none."""
@@ -280,9 +299,3 @@ def _described(capacity: WorkerCapacity, node: str) -> str:
     has = [f"{capacity.slots} slot{'s' if capacity.slots > 1 else ''}"]
     has += [format_amounts(capacity.resources)] if capacity.resources else []
     return f"{capacity.label} on {node} ({', '.join(has)})"
-
-
-def _problem_of_stranger(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError) and "guild_dask" in str(error):
-        return f"does not have guild-dask: install guild-dask {__version__} in the environment of the worker"
-    return f"cannot start runs ({type(error).__name__}: {error}): see the log of the worker"

@@ -1,0 +1,156 @@
+"""Runs on a Dask cluster that somebody else has started, and what is left of it afterwards."""
+
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from distributed import Client
+from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
+from support import Guild, Sandbox, Started, wait_until
+
+from guild_dask.choices import cluster_for_text
+from guild_dask.cluster import ClusterError, Common, address, open_existing
+from systems.dask_processes import DaskProcesses, dask_processes
+from systems.journal import Journal, Life
+
+SCHEDULER = f"run dask:scheduler {NO_DASHBOARD} poll-interval=0.5 lease=2 -y"
+
+
+@pytest.fixture
+def cluster(user: Sandbox) -> Iterator[DaskProcesses]:
+    """A Dask scheduler without workers."""
+    with dask_processes(user) as cluster:
+        yield cluster
+
+
+def worker_of(life: Life, workers: list[Started]) -> Started:
+    """Returns the worker from which a run's process comes."""
+    parents = [process.pid for process in psutil.Process(life.pid).parents()]
+    return next(worker for worker in workers if worker.pid in parents)
+
+
+def test_runs_go_where_their_resources_are(
+    user: Sandbox, guild: Guild, journal: Journal, cluster: DaskProcesses
+) -> None:
+    cluster.start_worker("plain")
+    cluster.start_worker("large", "--resources GPU=2")
+    stage(guild, "work seconds=0.2", "aaa", "bbb")
+    stage(guild, "work seconds=0.2", "ccc", options="--tag dask:GPU=2")
+    stage(guild, "work seconds=0.2", "ddd", options="--tag dask:GPU=3")
+    done = guild(f"{SCHEDULER} cluster={cluster.address} run-once=yes")
+    assert "Cluster resources: GPU=2" in done.output
+    assert "asks GPU=3" in done.output
+    journal.check(["aaa", "bbb", "ccc"])
+    assert statuses(user) == {"aaa": "completed", "bbb": "completed", "ccc": "completed", "ddd": "staged"}
+
+
+def test_cluster_is_left_as_it_was_found(guild: Guild, journal: Journal, cluster: DaskProcesses) -> None:
+    worker = cluster.start_worker("one")
+    stage(guild, "work seconds=0.2", "aaa")
+    guild(f"{SCHEDULER} cluster=scheduler-file:{cluster.file} run-once=yes")
+    journal.check(["aaa"])
+    assert worker.is_running
+    with Client(cluster.address) as client:
+        assert client.submit(sum, [1, 2]).result() == 3
+
+
+def test_run_of_a_killed_worker_goes_on_elsewhere(
+    user: Sandbox, guild: Guild, journal: Journal, cluster: DaskProcesses
+) -> None:
+    workers = [cluster.start_worker(name) for name in ("one", "two")]
+    stage(guild, "work seconds=4", "aaa")
+    with guild.started(f"{SCHEDULER} cluster={cluster.address} run-once=yes") as scheduler:
+        worker_of(journal.wait_for("aaa"), workers).kill()
+        assert scheduler.wait().exit_code == 0
+    journal.check(["aaa"])
+    assert len(journal.lives("aaa")) == 2
+    assert statuses(user) == {"aaa": "completed"}
+
+
+def test_runs_go_on_when_their_scheduler_is_killed_and_started_again(
+    user: Sandbox, guild: Guild, journal: Journal, cluster: DaskProcesses
+) -> None:
+    cluster.start_worker("one")
+    stage(guild, "work seconds=4", "aaa")
+    stage(guild, "work seconds=0.2", "bbb")
+    with guild.started(f"{SCHEDULER} cluster={cluster.address}") as scheduler:
+        journal.wait_for("aaa")
+        scheduler_process(user).kill()
+        scheduler.wait()
+    with guild.started(f"{SCHEDULER} cluster={cluster.address}") as scheduler:
+        # The worker's only place is taken, by a run that the second scheduler did not start.
+        wait_until(lambda: statuses(user) == {"aaa": "completed", "bbb": "completed"}, describe=lambda: str(journal))
+    journal.check(["aaa", "bbb"])
+    (first,), (second,) = journal.lives("aaa"), journal.lives("bbb")
+    assert second.begun > first.last
+
+
+def test_runs_outlive_the_dask_scheduler_and_others_wait_for_the_next_one(
+    user: Sandbox, guild: Guild, journal: Journal, cluster: DaskProcesses
+) -> None:
+    cluster.start_worker("one")
+    stage(guild, "work seconds=4", "aaa")
+    stage(guild, "work seconds=0.2", "bbb")
+    with guild.started(f"{SCHEDULER} cluster=scheduler-file:{cluster.file}") as scheduler:
+        journal.wait_for("aaa")
+        cluster.scheduler.kill()
+        wait_until(lambda: statuses(user) == {"aaa": "completed", "bbb": "staged"}, describe=scheduler.so_far)
+        cluster.start_scheduler()
+        cluster.start_worker("two")
+        wait_until(lambda: statuses(user)["bbb"] == "completed", describe=scheduler.so_far)
+    journal.check(["aaa", "bbb"])
+    assert "Traceback" not in scheduler.output
+
+
+def test_stopping_the_scheduler_stops_its_runs(
+    user: Sandbox, guild: Guild, journal: Journal, cluster: DaskProcesses
+) -> None:
+    worker = cluster.start_worker("one")
+    stage(guild, "work seconds=600", "aaa")
+    with guild.started(f"{SCHEDULER} cluster={cluster.address}") as scheduler:
+        journal.wait_for("aaa")
+        scheduler.signal(signal.SIGINT)
+        scheduler.wait()
+    assert statuses(user) == {"aaa": "terminated"}
+    assert worker.is_running
+
+
+def test_worker_without_guild_dask_is_named_and_gets_no_run(
+    guild: Guild, journal: Journal, cluster: DaskProcesses, user: Sandbox
+) -> None:
+    code = "import sys; sys.modules['guild_dask'] = None; from distributed.cli.dask_worker import main; main()"
+    options = f"{cluster.address} --name stranger --nthreads 1 --no-nanny --no-dashboard"
+    with Guild(user.root, (sys.executable, "-c", code)).started(options) as stranger:
+        stranger.wait_for_output("Registered to")
+        stage(guild, "work seconds=0.2", "aaa")
+        with guild.started(f"{SCHEDULER} cluster={cluster.address}") as scheduler:
+            scheduler.wait_for_output("stranger")
+            scheduler.wait_for_output("does not have guild-dask: install guild-dask")
+            cluster.start_worker("friend")
+            wait_until(lambda: statuses(user) == {"aaa": "completed"}, describe=lambda: str(scheduler.so_far()))
+
+
+def test_address_where_nobody_listens_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(address, "PATIENCE", 0.5)
+    choice = cluster_for_text("tcp://127.0.0.1:1")
+    with pytest.raises(ClusterError, match=r"cannot reach the Dask scheduler of cluster=tcp://127\.0\.0\.1:1"):
+        open_existing(choice, Common("home", "token", 60, lambda _: None))
+
+
+def test_environment_of_a_run_is_that_of_its_worker(
+    guild: Guild, user: Sandbox, cluster: DaskProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_project(user, f"show:\n  exec: {shlex.quote(sys.executable)} -c 'import os; print(dict(os.environ))'\n")
+    monkeypatch.setenv("OF_THE_WORKER", "yes")
+    cluster.start_worker("one", "--nanny")
+    monkeypatch.delenv("OF_THE_WORKER")
+    monkeypatch.setenv("OF_THE_SCHEDULER", "yes")
+    stage(guild, "show", "aaa")
+    guild(f"{SCHEDULER} cluster={cluster.address} run-once=yes")
+    shown = guild("cat --output aaa").output
+    assert "OF_THE_WORKER" in shown
+    assert "OF_THE_SCHEDULER" not in shown
+    assert "OMP_NUM_THREADS" not in shown  # a nanny sets it
