@@ -78,7 +78,7 @@ def measure_makespan(bench: Bench) -> object:
 def measure_endurance(bench: Bench) -> object:
     """Returns whether a scheduler grows."""
     home = bench.home(bench.plugin)
-    return endurance.measure(home, make_template(home, "noop"), bench.length).as_data()
+    return endurance.measure(home, make_template(home, "nothing"), bench.length).as_data()
 
 
 PARTS: dict[str, Callable[[Bench], object]] = {

@@ -78,7 +78,7 @@ def main(results: pathlib.Path, quick: bool, environments: pathlib.Path | None, 
         folder = pathlib.Path(scratch)
         environment = plugin_environment(environments or folder / "environments")
         home = make_home(environment, folder / "home", make_project(folder / "project"), 0)
-        measured = measure(home, make_template(home, "noop"), QUICK if quick else Length(**length))
+        measured = measure(home, make_template(home, "nothing"), QUICK if quick else Length(**length))
     results.mkdir(parents=True, exist_ok=True)
     (results / "endurance.json").write_text(json.dumps(measured.as_data(), indent=2) + "\n", encoding="utf-8")
     text = markdown_for(measured)

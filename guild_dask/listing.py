@@ -58,8 +58,15 @@ class RunsDirectory:
         due, vanished = self._new_and_vanished()
         due.update(dict.fromkeys((*self._doubted, *self._broken)))
         due.update(dict.fromkeys(itertools.islice(self._staged, _STAGED_TURN)))
-        due.update(dict.fromkeys(itertools.islice(self._others, _TURN)))
+        due.update(dict.fromkeys(self._others_that_may_be_staged()))
         return self._look_at(due, vanished)
+
+    def _others_that_may_be_staged(self) -> list[str]:
+        """Returns those of the others whose turn it is that have the marker by now."""
+        turn = list(itertools.islice(self._others, _TURN))
+        for name in turn:
+            self._others[name] = self._others.pop(name)
+        return [name for name in turn if os.access(f"{self.path}/{name}/.guild/STAGED", os.F_OK)]
 
     def look_at(self, names: Iterable[str]) -> Listing:
         """Returns what has changed, after a look at those with the given names."""
