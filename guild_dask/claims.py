@@ -43,6 +43,7 @@ class Claim:
     asks: Mapping[str, float] = field(default_factory=dict)
     serial: int = 0  # another for each claim of a scheduler
     worker: str = ""
+    devices: Mapping[str, float] = field(default_factory=dict)  # the share that the run has of each
     lease: float = 0.0  # the starter ends the run when it could not beat for so many seconds; 0: it does not beat
 
     def as_data(self) -> dict[str, Any]:
@@ -55,6 +56,7 @@ class Claim:
             "asks": {name: float(amount) for name, amount in self.asks.items()},
             "serial": self.serial,
             "worker": self.worker,
+            "devices": dict(self.devices),
             "lease": self.lease,
         }
 
@@ -241,6 +243,7 @@ def _read(file: pathlib.Path) -> Claim | None:
             asks=asks,
             serial=int(data.get("serial", 0)),
             worker=str(data.get("worker", "")),
+            devices={str(name): float(share) for name, share in data.get("devices", {}).items()},
             lease=float(data.get("lease", 0.0)),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):

@@ -4,7 +4,7 @@ A worker's devices have names. A run asks for a whole number of them, or for a p
 others; `gpu:NAME` asks for that very device. Where a worker's GPUs have no names, they are an amount like any other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from guild_dask.resources import fits
 
@@ -31,6 +31,16 @@ def amounts(asks: Mapping[str, float], has_devices: bool) -> Mapping[str, float]
         return asks
     plain = {name: amount for name, amount in asks.items() if not is_pin(name)}
     return {**plain, GPU: plain.get(GPU, 0.0) + sum(pins.values())} if has_devices else plain
+
+
+def asks_with_pins(asks: Mapping[str, float], names: Sequence[str] | None) -> Mapping[str, float]:
+    """Returns what a run asks for that was given these very devices, and no others; None: it was not."""
+    if names is None:
+        return asks
+    share = asks.get(GPU, 0.0)
+    share = share if 0 < share < 1 and len(names) == 1 else 1.0
+    others = {name: amount for name, amount in asks.items() if name != GPU}
+    return {**others, **{f"{PIN}{name}": share for name in names}}
 
 
 def could_be_given(asked: float) -> bool:

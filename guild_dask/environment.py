@@ -87,6 +87,18 @@ def thread_variables(environ: Mapping[str, str], threads: int) -> dict[str, str]
     return {name: str(threads) for name in _THREADS if name not in environ}
 
 
+def device_variables(environ: Mapping[str, str], devices: str | None) -> dict[str, str]:
+    """Returns variables that let a run see these devices and no others; None: it sees what it would see anyway.
+
+    AMD's ROCR_VISIBLE_DEVICES is left alone: HIP's counts among what that one leaves, so one of them has to do.
+    """
+    if devices is None:
+        return {}
+    # By default CUDA counts the fastest device first, and nvidia-smi, where the numbers come from, does not.
+    order = {} if "CUDA_DEVICE_ORDER" in environ else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    return {"CUDA_VISIBLE_DEVICES": devices, "HIP_VISIBLE_DEVICES": devices or "-1", **order}
+
+
 def _environment_of(pid: int) -> dict[str, str] | None:
     try:
         data = pathlib.Path(f"/proc/{pid}/environ").read_bytes()

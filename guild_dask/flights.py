@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from guild_dask import attempts, job, messages, retries
+from guild_dask import attempts, devices, job, messages, retries
 from guild_dask.claims import Claim
 from guild_dask.cluster import Cluster
 from guild_dask.demands import demands_for_tags
@@ -54,7 +54,9 @@ class Flights:
     retries: int | None = None  # as the user asked for; None: not asked for
     time_limit: float | None = None  # seconds, for runs that do not ask for another; None: none
 
-    def claim(self, run: Staged, worker: str, asks: Mapping[str, float]) -> Claim:
+    def claim(
+        self, run: Staged, worker: str, asks: Mapping[str, float], shares: Mapping[str, float] | None = None
+    ) -> Claim:
         """Returns a claim of this scheduler on a run, for the next attempt at it."""
         me = self.identity
         return Claim(
@@ -63,7 +65,8 @@ class Flights:
             scheduler=me.process,
             owner=me.process,
             attempt=len(attempts.past(run.dir)) + 1,
-            asks=asks,
+            asks=devices.amounts(asks, has_devices=bool(shares)),
+            devices=shares or {},
             serial=next(self.ledger.serials),
             worker=worker,
             lease=self.cluster.terms(worker).lease,
@@ -89,7 +92,7 @@ class Flights:
         """Sends a claimed run to a worker."""
         self.ledger.starts[run.id] = self.ledger.starts.get(run.id, 0) + 1
         terms = self.cluster.terms(worker)
-        flight = Flight(run, worker, claim.asks, terms.node or self.identity.process.host)
+        flight = Flight(run, worker, claim.asks, terms.node or self.identity.process.host, claim.devices)
         self.ledger.in_flight[run.id] = flight
         where = self.publisher.started(run, worker, flight.host, claim)
         work = job.Job(
@@ -114,6 +117,7 @@ class Flights:
             attempt=claim.attempt,
             time_limit=limit,
             threads=max(1, int(cpus)) if cpus else 0,
+            devices=",".join(claim.devices) if claim.devices else terms.devices,
             memory=memory if memory >= LEAST_MEMORY else 0.0,
         )
 

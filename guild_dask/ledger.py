@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from guild_dask.claims import Claim
@@ -24,6 +24,7 @@ class Flight:
     worker: str
     asks: Mapping[str, float]
     host: str = ""
+    devices: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -56,11 +57,12 @@ class Ledger:
             self.told.pop(run_id, None)
             self.starts.pop(run_id, None)
 
-    def free(self, name: str, host: str, slots: int, total: Mapping[str, float]) -> Worker:
+    def free(self, name: str, host: str, slots: int, total: Mapping[str, float], devices: Iterable[str] = ()) -> Worker:
         """Returns a worker with what is left beside the runs on it, and beside those that nobody looks after there."""
-        asks = [flight.asks for flight in self.in_flight.values() if flight.worker == name]
-        asks += [claim.asks for claim in self.orphans if (claim.worker, claim.owner.host) == (name, host)]
-        free = dict(total)
-        for taken in asks:
-            free = remaining(free, taken)
-        return Worker(name, slots, total, slots - len(asks), free)
+        taking: list[Flight | Claim] = [flight for flight in self.in_flight.values() if flight.worker == name]
+        taking += [claim for claim in self.orphans if (claim.worker, claim.owner.host) == (name, host)]
+        free, shares = dict(total), dict.fromkeys(devices, 1.0)
+        for taken in taking:
+            free = remaining(free, taken.asks)
+            shares = remaining(shares, taken.devices)
+        return Worker(name, slots, total, slots - len(taking), free, shares)

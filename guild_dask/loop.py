@@ -10,6 +10,7 @@ import logging
 import math
 import queue
 import time
+from collections.abc import Mapping
 
 from guild_dask import fates, messages
 from guild_dask.aftercare import Aftercare
@@ -71,7 +72,7 @@ class Loop:
         find = functools.partial(fates.found, self._home.runs_dir, self._home.claims_folder)
         self._aftercare = Aftercare(flights)
         self._workforce = Workforce(flights.cluster, flights.ledger, settings.time_limit)
-        self._waiting = WaitingRuns(self._ledger, find, self._workforce.time_of)
+        self._waiting = WaitingRuns(self._ledger, find, self._workforce.time_of, settings.gpus is not None)
         self._next_look = 0.0
         self._next_beat = 0.0
         self._pause_until = 0.0  # nothing starts before
@@ -171,11 +172,11 @@ class Loop:
         while self._orders.may_start and not self._blocked_by and time.monotonic() >= self._pause_until:
             wanted = self._plan()
             outputs = self._flights.open_outputs(wanted)
-            claims = {run_id: self._claim_for(run_id, worker) for run_id, worker in wanted.items()}
+            claims = {run_id: self._claim_for(run_id, *place) for run_id, place in wanted.items()}
             claimed = self._home.claim([(self._waiting[run_id][0], claim) for run_id, claim in claims.items()])
             for run in claimed.runs:
                 self._waiting.take(run.id)
-                self._flights.send(run, wanted[run.id], claims[run.id], outputs.pop(run.id))
+                self._flights.send(run, wanted[run.id][0], claims[run.id], outputs.pop(run.id))
             self._flights.close_outputs(outputs)
             for run_id, problem in claimed.refused.items():
                 self._set_aside(run_id, problem)
@@ -193,12 +194,12 @@ class Loop:
         may_start = self._orders.may_start and not self._blocked_by
         self._workforce.adjust(self._waiting.first(self._workforce.appetite) if may_start else ())
 
-    def _claim_for(self, run_id: str, worker: str) -> Claim:
+    def _claim_for(self, run_id: str, worker: str, devices: Mapping[str, float]) -> Claim:
         run, demands = self._waiting[run_id]
-        return self._flights.claim(run, worker, demands.amounts)
+        return self._flights.claim(run, worker, demands.amounts, devices)
 
-    def _plan(self) -> dict[str, str]:
-        """Returns the runs to start now, each with its worker."""
+    def _plan(self) -> dict[str, tuple[str, Mapping[str, float]]]:
+        """Returns the runs to start now, each with its worker, and its shares of the worker's devices."""
         workers = self._workforce.all()
         slots = sum(max(0, worker.free_slots) for worker in workers)
         # One more than can start of each kind: it tells whether some could start later.
@@ -207,7 +208,7 @@ class Loop:
         self._waiting.tell_held(decided.held)
         could_start = any(not isinstance(reason, IMPOSSIBLE) for reason in decided.held.values())
         self._may_start_later = could_start or self._waiting.has_hope
-        return {run.id: worker for run, worker in decided.starts}
+        return {run.id: (worker, decided.devices.get(run.id, {})) for run, worker in decided.starts}
 
     def _set_aside(self, run_id: str, problem: str) -> None:
         """Leaves a run staged that cannot be started here, and goes on with the others."""

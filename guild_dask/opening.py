@@ -4,11 +4,12 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from guild_dask import cluster, machine, messages
+from guild_dask import cluster, gpus, machine, messages
 from guild_dask.choices import Kind, WorkerCount
 from guild_dask.cluster import Cluster, Common, Hosts, JobQueue, WorkerCapacity
+from guild_dask.devices import GPU
 from guild_dask.events import Event
-from guild_dask.resources import format_amounts
+from guild_dask.resources import AUTO, format_amounts
 from guild_dask.settings import DashboardAddress, Settings
 
 log = logging.getLogger("guild")
@@ -20,7 +21,7 @@ def open_cluster(settings: Settings, common: Common, run_dir: str, environ: Mapp
     """Returns the opened cluster; raises ClusterError, with a text for the user, if it cannot be opened."""
     choice = settings.cluster
     if choice.kind is Kind.LOCAL:
-        return _open_local(settings, common.report)
+        return _open_local(settings, common.report, environ)
     for name in settings.resources.automatic:
         log.warning("Ignoring %s=auto in resources: it is for cluster=local; give an amount for each worker", name)
     if choice.kind is Kind.JOB_QUEUE:
@@ -81,14 +82,32 @@ def dry_run(settings: Settings, run_dir: str, environ: Mapping[str, str]) -> str
     return f"Would submit {messages.jobs(count.least, count.most)} to {queue.name}, each with this script:\n\n{script}"
 
 
-def _open_local(settings: Settings, report: Report) -> Cluster:
+def _devices(settings: Settings, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the devices that are to be given out."""
+    if settings.gpus is None:
+        return ()
+    if GPU in settings.resources.amounts:
+        log.warning("Ignoring gpu=... in resources: gpus=%s says which there are", ",".join(settings.gpus))
+    if settings.gpus != (AUTO,):
+        return settings.gpus
+    found = tuple(gpus.found(environ))
+    if not found:
+        log.warning("No GPU was found (gpus=auto)")
+    return found
+
+
+def _open_local(settings: Settings, report: Report, environ: Mapping[str, str]) -> Cluster:
     slots = settings.workers.most if settings.workers else cluster.default_workers()
     given = f" with {slots} worker{'s' if slots > 1 else ''}" if settings.workers_given else ""
     log.info("Initializing cluster%s", given)
     dashboard = _dashboard(settings.dashboard_address)
+    devices = _devices(settings, environ)
     resources = {**settings.resources.amounts, **machine.amounts(settings.resources.automatic)}
-    opened = cluster.LocalCluster(slots, resources, dashboard, report)
+    resources = {**resources, GPU: float(len(devices))} if devices else resources
+    opened = cluster.LocalCluster(slots, resources, dashboard, report, devices)
     log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
+    if devices:
+        log.info("GPUs: %s", ", ".join(devices))
     if resources:
         log.info("Cluster resources: %s", format_amounts(resources))
     return opened

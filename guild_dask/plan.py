@@ -67,7 +67,7 @@ class _Passes:
         return self._counts.setdefault(kind, 0)
 
     def started(self, kind: Kind) -> None:
-        names = {_common(name) for name, _ in kind}
+        names = {_common(name) for name, _ in kind if name != TIME}  # nobody takes of the time that a worker lasts
         for other in self._counts:
             if any(_common(name) in names for name, _ in other):
                 self._counts[other] += 1

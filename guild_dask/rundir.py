@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 from guild import opref as guild_opref
 
+from guild_dask import opdata
 from guild_dask.demands import PREFIX
 
 # No attribute that we read comes near this, and what is nested deeper than memory allows would end the process.
@@ -43,6 +44,7 @@ class Staged:
     since: int  # when it was staged, in microseconds: runs start in this order
     tags: tuple[str, ...]  # those that are meant for us
     needs: tuple[str, ...] = ()  # the runs whose files its operation takes, as Guild noted them when it was staged
+    gpus: tuple[str, ...] | None = None  # the devices that the user gave it with --gpus; none for --no-gpus
 
 
 def marker(run_dir: str, name: str) -> str:
@@ -118,39 +120,20 @@ def read_staged(run_dir: str) -> Staged:
     since = attribute(run_dir, "started") or attribute(run_dir, "initialized")
     if not isinstance(since, int):
         raise BrokenRun("it does not say when it was staged")
-    return Staged(os.path.basename(run_dir), run_dir, since, our_tags(run_dir), _needs(run_dir))
+    op = _operation_data(run_dir)
+    return Staged(os.path.basename(run_dir), run_dir, since, our_tags(run_dir), opdata.needs(op), opdata.gpus(op))
 
 
-def _needs(run_dir: str) -> tuple[str, ...]:
-    """Returns the runs that the operation's dependencies on other operations are bound to, as far as they say so."""
-    if not _mentions(run_dir, "op", b"operation:"):
-        return ()  # as with most runs, and reading that much YAML takes its time
+def _operation_data(run_dir: str) -> Any:
+    """Returns what Guild noted about the run's operation, if there is something in it that matters here."""
     try:
-        op = attribute(run_dir, "op")
-    except BrokenRun:
-        return ()
-    dependencies = op.get("deps") if isinstance(op, dict) else None
-    runs: list[str] = []
-    for dependency in dependencies if isinstance(dependencies, list) else ():
-        if _is_on_operation(dependency):
-            for value in dependency["config"].values():
-                runs += [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, str)]
-    return tuple(runs)
-
-
-def _is_on_operation(dependency: Any) -> bool:
-    if not isinstance(dependency, dict) or not isinstance(dependency.get("config"), dict):
-        return False
-    sources = dependency.get("sources")
-    return isinstance(sources, list) and any(isinstance(source, dict) and "operation" in source for source in sources)
-
-
-def _mentions(run_dir: str, name: str, text: bytes) -> bool:
-    try:
-        with open(_attribute_path(run_dir, name), "rb") as f:
-            return text in f.read(_LONGEST)
-    except OSError:
-        return False
+        with open(_attribute_path(run_dir, "op"), "rb") as f:
+            text = f.read(_LONGEST)
+        # As with most runs, there is not, and reading that much YAML takes its time.
+        matters = b"operation:" in text or b"CUDA_VISIBLE_DEVICES:" in text
+        return attribute(run_dir, "op") if matters else None
+    except (OSError, BrokenRun):
+        return None
 
 
 def record_end(run_dir: str, exit_status: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from guild_dask.choices import ClusterChoice, Kind, WorkerCount, cluster_for_text, workers_for_text
 from guild_dask.demands import ACCEPTED_DURATIONS, duration_for_text
-from guild_dask.resources import Request, definition_for_spec
+from guild_dask.resources import AUTO, Request, definition_for_spec
 
 SECTION = "guild-dask"
 
@@ -42,6 +42,7 @@ class Settings:
     workers: WorkerCount | None = None  # None: one for each CPU, or what suits the kind of cluster
     workers_given: bool = False  # by a flag, not by the configuration
     resources: Request = field(default_factory=lambda: Request({}))
+    gpus: tuple[str, ...] | None = None  # names of devices, or AUTO; None: GPUs are an amount, if anything
     filter: str | None = None  # None: all runs
     poll_interval: float = 10.0
     run_once: bool = False
@@ -153,6 +154,17 @@ def _resources(text: str) -> Request:
     return definition_for_spec(text) if text else Request({})
 
 
+def _gpus(text: str) -> tuple[str, ...] | None:
+    if text.lower() in ("no", "false", "off", "none", ""):
+        return None
+    if text.lower() == AUTO:
+        return (AUTO,)
+    names = [part.strip() for part in text.split(",")]
+    if len(set(names)) < len(names) or not all(re.fullmatch(r"[\w./-]*\w", name, re.ASCII) for name in names):
+        raise ValueError("use auto, the numbers or ids of devices with commas between them (0,1,2), or no")
+    return tuple(names)
+
+
 def _filter(text: str) -> str | None:
     return text or None  # what it means is Guild's to say
 
@@ -225,6 +237,7 @@ _READERS = {
     "cluster": cluster_for_text,
     "workers": workers_for_text,
     "resources": _resources,
+    "gpus": _gpus,
     "filter": _filter,
     "poll-interval": _seconds,
     "run-once": _yes_or_no,

@@ -224,6 +224,7 @@ def run(gate: int, claim: pathlib.Path, run_dir: str, terms: Terms) -> int:
     if terms.attempt > 1:
         os.environ["GUILD_DASK_ATTEMPT"] = str(terms.attempt)
     os.environ.update(environment.thread_variables(os.environ, terms.threads))
+    os.environ.update(environment.device_variables(os.environ, terms.devices))
 
     from guild_dask import claims, processes, snapshot
 

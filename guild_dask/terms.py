@@ -12,6 +12,7 @@ class Terms:
     attempt: int = 1
     time_limit: float = 0.0  # seconds that the run may take; 0: as many as it likes
     threads: int = 0  # CPU threads that it asked for; 0: it did not ask
+    devices: str | None = None  # the devices that it gets, as CUDA_VISIBLE_DEVICES; None: nobody gives them
     memory: float = 0.0  # bytes that it asked for; 0: it did not ask
     whereabouts: str = ""  # what whereabouts.py writes into the run as it starts
     # The rest is for a worker in another process than the scheduler.

@@ -5,10 +5,12 @@ import heapq
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from guild_dask import dependencies, messages
 from guild_dask.demands import Demands, demands_for_tags
 from guild_dask.dependencies import Found, Links
+from guild_dask.devices import asks_with_pins
 from guild_dask.ledger import Ledger
 from guild_dask.listing import Listing
 from guild_dask.plan import Kind, StagedRun, Worker, is_impossible, kind_of, place_for
@@ -33,9 +35,11 @@ class WaitingRuns:
         ledger: Ledger,
         find: Callable[[Iterable[str]], Mapping[str, Found]],
         time_of: Callable[[Demands], float | None] = lambda _demands: None,
+        has_devices: bool = False,
     ) -> None:
         self._ledger = ledger
         self._time_of = time_of  # how long a run may take, where workers do not last for ever
+        self._has_devices = has_devices  # GPUs are devices with names, rather than an amount
         self._find = find
         self._runs: dict[str, tuple[Staged, Demands]] = {}
         self._lines: dict[Kind, list[tuple[int, str]]] = {}
@@ -152,6 +156,8 @@ class WaitingRuns:
 
     def _take_in(self, run: Staged) -> None:
         demands = demands_for_tags(run.tags)
+        if self._has_devices:
+            demands = replace(demands, amounts=asks_with_pins(demands.amounts, run.gpus))
         self._runs[run.id] = (run, demands)
         self._join_line(run.id)
         if demands.after or run.needs:

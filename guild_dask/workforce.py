@@ -37,7 +37,7 @@ class Workforce:
         return [self._worker(each, now) for each in self._cluster.workers()]
 
     def _worker(self, each: WorkerCapacity, now: float) -> Worker:
-        worker = self._ledger.free(each.name, each.host, each.slots, each.resources)
+        worker = self._ledger.free(each.name, each.host, each.slots, each.resources, each.devices)
         if each.ends is None:
             return worker
         lasts = each.ends - now - min(GOING, (each.lifetime or GOING) / 10)

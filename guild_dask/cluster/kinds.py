@@ -21,6 +21,7 @@ class WorkerCapacity:
     slots: int
     resources: Mapping[str, float]
     host: str
+    devices: tuple[str, ...] = ()  # the names of its GPUs, where these are given out one by one; `gpu` is their number
     label: str = ""  # its name, for people
     lifetime: float | None = None  # seconds from its start to its end, where that is known
     ends: float | None = None  # when that will be, by time.monotonic()

@@ -100,8 +100,9 @@ class LocalCluster:
         resources: Mapping[str, float],
         dashboard: DashboardAddress | None,
         report: Callable[[Event], object],
+        devices: tuple[str, ...] = (),
     ) -> None:
-        self._capacity = WorkerCapacity(self.WORKER, slots, resources, socket.gethostname())
+        self._capacity = WorkerCapacity(self.WORKER, slots, resources, socket.gethostname(), devices)
         self._report = report
         self._futures: dict[str, Future] = {}
         self._count = itertools.count()  # no two submissions have the same key
@@ -140,8 +141,8 @@ class LocalCluster:
         """Does nothing: there is one worker, always."""
 
     def terms(self, worker: str) -> Terms:
-        """Returns the terms of runs on a worker."""
-        return Terms()
+        """Returns the terms of runs on a worker: those that get no device see none, if devices are given out."""
+        return Terms(devices="" if self._capacity.devices else None)
 
     def submit(self, work: job.Job, worker: str, asks: Mapping[str, float]) -> None:
         """Runs a job on a worker, which the plan has found to have room. An event tells its end."""

@@ -1,0 +1,96 @@
+"""The GPUs of this machine, by name, as far as this process may use them.
+
+Whoever has set which devices are visible, the user or a batch system, has decided. Else the drivers are asked: NVIDIA's
+by its own command, AMD's through the kernel.
+"""
+
+import pathlib
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+
+# What the user or a batch system says, the nearest to the run first.
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+_OF_JOB = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
+
+_NVIDIA = ("nvidia-smi", "-L")
+_PATIENCE = 30.0  # seconds; the driver may have to be loaded
+
+_AMD_NODES = pathlib.Path("/sys/class/kfd/kfd/topology/nodes")
+
+_GPU_LINE = re.compile(r"GPU (\d+): .*")
+_MIG_LINE = re.compile(r"\s+MIG .*\(UUID: (MIG-[^)]+)\).*")
+_RANGE = re.compile(r"(\d+)-(\d+)")
+
+
+def found(environ: Mapping[str, str], nvidia: Sequence[str] = _NVIDIA, amd: pathlib.Path = _AMD_NODES) -> list[str]:
+    """Returns the names of the devices, each as CUDA_VISIBLE_DEVICES takes it; none if there is no device."""
+    for name in _VISIBLE:
+        if name in environ:
+            return visible(environ[name])
+    if "ROCR_VISIBLE_DEVICES" in environ:
+        # It comes before the others: they count among what it leaves.
+        return [str(number) for number in range(len(visible(environ["ROCR_VISIBLE_DEVICES"])))]
+    for name in _OF_JOB:
+        if environ.get(name):
+            return in_ranges(environ[name])
+    return listed(_output(nvidia, environ)) or _amd(amd)
+
+
+def visible(text: str) -> list[str]:
+    """Returns the devices that a variable such as CUDA_VISIBLE_DEVICES leaves: those before the first that is none."""
+    devices: list[str] = []
+    for part in text.split(","):
+        name = part.strip()
+        if not name or name.startswith("-") or name in ("none", "void", "NoDevFiles"):
+            break
+        devices.append(name)
+    return list(dict.fromkeys(devices))
+
+
+def in_ranges(text: str) -> list[str]:
+    """Returns the devices that Slurm writes as 0,2-3."""
+    devices: list[str] = []
+    for part in text.split(","):
+        limits = _RANGE.fullmatch(part.strip())
+        if limits and int(limits[2]) - int(limits[1]) < 1000:
+            devices += map(str, range(int(limits[1]), int(limits[2]) + 1))
+        elif part.strip():
+            devices.append(part.strip())
+    return list(dict.fromkeys(devices))
+
+
+def listed(text: str) -> list[str]:
+    """Returns the devices in what `nvidia-smi -L` prints: numbers, or the ids of the parts that a GPU is cut into."""
+    devices: dict[str, list[str]] = {}
+    number = ""
+    for line in text.splitlines():
+        gpu, part = _GPU_LINE.fullmatch(line), _MIG_LINE.fullmatch(line)
+        if gpu:
+            number = gpu[1]
+            devices[number] = []
+        elif part and number:
+            devices[number].append(part[1])
+    return [name for number, parts in devices.items() for name in parts or [number]]
+
+
+def _output(command: Sequence[str], environ: Mapping[str, str]) -> str:
+    try:
+        finished = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE, check=True, env=dict(environ)
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""  # there is no such driver, or it does not work
+    return finished.stdout
+
+
+def _amd(nodes: pathlib.Path) -> list[str]:
+    """Returns AMD's GPUs, numbered as its libraries do: the nodes of the kernel's topology that have SIMD units."""
+    count = 0
+    try:
+        for node in sorted(nodes.iterdir(), key=lambda path: int(path.name)):
+            properties = dict(line.split(" ", 1) for line in (node / "properties").read_text().splitlines())
+            count += int(properties.get("simd_count", "0")) > 0
+    except (OSError, ValueError):
+        return []
+    return [str(number) for number in range(count)]

@@ -1,0 +1,177 @@
+"""GPUs as devices: which there are, and that no two runs have one, whatever happens to the scheduler."""
+
+import json
+import os
+import pathlib
+import stat
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
+from support import Guild, Sandbox, wait_until
+
+from guild_dask import claims, environment, gpus, opdata, processes
+from guild_dask.claims import Claim
+from guild_dask.ledger import Flight, Ledger
+from guild_dask.rundir import Staged
+
+PLAIN = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5f3a)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-77b1)
+"""
+
+CUT = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5f3a)
+  MIG 1g.5gb      Device  0: (UUID: MIG-c6d4)
+  MIG 1g.5gb      Device  1: (UUID: MIG-cba6)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-77b1)
+"""
+
+
+# Which there are
+
+
+@pytest.mark.parametrize(
+    ("text", "devices"),
+    [
+        (PLAIN, ["0", "1"]),
+        (CUT, ["MIG-c6d4", "MIG-cba6", "1"]),
+        ("", []),
+        ("No devices found.\n", []),
+        ("  MIG 1g.5gb Device 0: (UUID: MIG-c6d4)\n", []),
+    ],
+)
+def test_output_of_the_nvidia_command_is_read(text: str, devices: list[str]) -> None:
+    assert gpus.listed(text) == devices
+
+
+@given(st.text())
+def test_no_text_raises(text: str) -> None:
+    for read in (gpus.listed, gpus.visible, gpus.in_ranges):
+        assert all(isinstance(name, str) and name for name in read(text))
+
+
+@pytest.mark.parametrize(
+    ("environ", "devices"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "2,3"}, ["2", "3"]),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-5f3a", "SLURM_JOB_GPUS": "0-7"}, ["GPU-5f3a"]),
+        ({"CUDA_VISIBLE_DEVICES": ""}, []),
+        ({"CUDA_VISIBLE_DEVICES": "1,-1,2"}, ["1"]),  # as CUDA reads it
+        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, []),
+        ({"HIP_VISIBLE_DEVICES": "1"}, ["1"]),
+        ({"ROCR_VISIBLE_DEVICES": "4,5"}, ["0", "1"]),
+        ({"SLURM_JOB_GPUS": "0,2-4"}, ["0", "2", "3", "4"]),
+        ({"SLURM_STEP_GPUS": "1", "SLURM_JOB_GPUS": "0,1"}, ["1"]),
+    ],
+)
+def test_what_is_visible_is_decided_by_the_user_or_the_job(environ: dict[str, str], devices: list[str]) -> None:
+    assert gpus.found(environ, nvidia=["false"]) == devices
+
+
+def test_drivers_are_asked_if_nobody_has_decided(tmp_path: pathlib.Path) -> None:
+    command = tmp_path / "nvidia-smi"
+    command.write_text(f"#!/bin/sh\ncat <<'END'\n{PLAIN}END\n")
+    command.chmod(command.stat().st_mode | stat.S_IXUSR)
+    assert gpus.found(os.environ.copy() | {"X": "y"}, nvidia=[str(command), "-L"]) == ["0", "1"]
+
+
+def test_amd_devices_are_those_of_the_kernel(tmp_path: pathlib.Path) -> None:
+    for number, count in enumerate((0, 304, 304)):
+        node = tmp_path / str(number)
+        node.mkdir()
+        (node / "properties").write_text(f"cpu_cores_count {0 if count else 64}\nsimd_count {count}\n")
+    assert gpus.found({}, nvidia=["/no/such/command"], amd=tmp_path) == ["0", "1"]
+
+
+def test_machine_without_any_has_none(tmp_path: pathlib.Path) -> None:
+    assert gpus.found({}, nvidia=["false"], amd=tmp_path / "nothing") == []
+
+
+# What a run sees
+
+
+def test_run_sees_its_devices_and_no_others() -> None:
+    shown = environment.device_variables({}, "0,1")
+    assert shown == {
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "HIP_VISIBLE_DEVICES": "0,1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
+    assert environment.device_variables({}, "")["CUDA_VISIBLE_DEVICES"] == ""
+    assert "CUDA_DEVICE_ORDER" not in environment.device_variables({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "0")
+    assert environment.device_variables({}, None) == {}
+
+
+@pytest.mark.parametrize(
+    ("op", "devices"),
+    [
+        ({"op-cmd": {"cmd-env": {"CUDA_VISIBLE_DEVICES": "0, 2"}}}, ("0", "2")),
+        ({"op-cmd": {"cmd-env": {"CUDA_VISIBLE_DEVICES": 3}}}, ("3",)),
+        ({"op-cmd": {"cmd-env": {"CUDA_VISIBLE_DEVICES": ""}}}, ()),
+        ({"op-cmd": {"cmd-env": {}}}, None),
+        ({"op-cmd": {"cmd-env": {"CUDA_VISIBLE_DEVICES": ["0"]}}}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_devices_that_the_user_gave_are_read(op: object, devices: tuple[str, ...] | None) -> None:
+    assert opdata.gpus(op) == devices
+
+
+@given(
+    st.recursive(
+        st.none() | st.text() | st.integers(),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(st.sampled_from(["deps", "sources", "config", "operation", "op-cmd", "cmd-env"]), inner)
+        ),
+    )
+)
+def test_no_operation_data_raises(op: object) -> None:
+    assert all(isinstance(run, str) for run in opdata.needs(op))
+    assert opdata.gpus(op) is None
+
+
+# Who has which
+
+
+def test_devices_of_runs_that_go_on_are_not_free() -> None:
+    me = processes.identity(os.getpid())
+    assert me
+    ledger = Ledger()
+    ledger.in_flight["aaa"] = Flight(Staged("aaa", "", 0, ()), "w", {"gpu": 0.5}, devices={"0": 0.5})
+    ledger.orphans = (Claim("bbb", "dead", me, me, asks={"gpu": 1.0}, worker="w", devices={"2": 1.0}),)
+    worker = ledger.free("w", me.host, 4, {"gpu": 3.0}, ("0", "1", "2"))
+    assert worker.devices == {"0": 0.5, "1": 1.0, "2": 0.0}
+    assert worker.free == {"gpu": 1.5}
+
+
+def test_claim_keeps_devices_and_old_claims_have_none(tmp_path: pathlib.Path) -> None:
+    me = processes.identity(os.getpid())
+    assert me
+    claim = Claim("aaa", "scheduler", me, me, devices={"0": 0.5})
+    path = claims.write(tmp_path, claim)
+    assert claims.present(tmp_path, "aaa") == claim
+    data = json.loads(path.read_text())
+    del data["devices"]
+    path.write_text(json.dumps(data))
+    old = claims.present(tmp_path, "aaa")
+    assert old is not None
+    assert old.devices == {}
+
+
+def test_run_of_a_scheduler_that_was_killed_keeps_its_device(user: Sandbox, guild: Guild) -> None:
+    go = user.folder / "go"
+    hold = f'echo "$RUN_ID sees [$CUDA_VISIBLE_DEVICES]"; until [ -e {go} ]; do sleep 0.1; done'
+    a_project(user, f"hold:\n  exec: sh -c '{hold}'\n")
+    stage(guild, "hold", "aaa", "bbb", options="--tag dask:gpu=1")
+    with guild.started(f"run dask:scheduler gpus=0 {NO_DASHBOARD} -y") as first:
+        first.wait_for_output("aaa sees [0]")
+        scheduler_process(user).kill()
+        first.wait()
+    with guild.started(f"run dask:scheduler gpus=0,1 workers=4 {NO_DASHBOARD} -y") as second:
+        # Device 0 would be the first to be given out.
+        second.wait_for_output("bbb sees [1]")
+        assert statuses(user) == {"aaa": "running", "bbb": "running"}
+        go.touch()
+        wait_until(lambda: statuses(user) == {"aaa": "completed", "bbb": "completed"})
