@@ -8,7 +8,7 @@ JOB_QUEUES = ("slurm", "pbs", "sge", "lsf", "oar", "moab", "htcondor")
 
 ACCEPTED_CLUSTERS = (
     "local, the address of a Dask scheduler (tcp://head:8786 or tls://head:8786), scheduler-file:PATH, a job queue "
-    f"({', '.join(JOB_QUEUES)}), ssh:HOST,HOST,... or a Dask cluster class (package.module:Class)"
+    f"({', '.join(JOB_QUEUES)}), ssh:HOST,HOST,..., a Dask cluster class (package.module:Class), or pools as configured"
 )
 
 _ADDRESS = re.compile(r"(tcp|tls|ucx|ws|wss)://\S+", re.ASCII)
@@ -27,6 +27,7 @@ class Kind(enum.Enum):
     JOB_QUEUE = "job queue"
     SSH = "ssh"
     CLASS = "class"
+    POOLS = "pools"
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,14 @@ class ClusterChoice:
         return self.kind not in (Kind.ADDRESS, Kind.SCHEDULER_FILE)
 
 
+_BY_NAME = {
+    "": ClusterChoice(),
+    "local": ClusterChoice(),
+    "pools": ClusterChoice(Kind.POOLS, "pools"),
+    **{name: ClusterChoice(Kind.JOB_QUEUE, name) for name in JOB_QUEUES},
+}
+
+
 @dataclass(frozen=True)
 class WorkerCount:
     """How many workers: so many, or from least to most as waiting runs need them."""
@@ -57,10 +66,8 @@ class WorkerCount:
 
 def cluster_for_text(text: str) -> ClusterChoice:
     """Returns the choice that a text such as `slurm` or `tcp://head:8786` stands for."""
-    if text.lower() in ("local", ""):
-        return ClusterChoice()
-    if text.lower() in JOB_QUEUES:
-        return ClusterChoice(Kind.JOB_QUEUE, text.lower())
+    if text.lower() in _BY_NAME:
+        return _BY_NAME[text.lower()]
     if text.startswith(_FILE) and len(text) > len(_FILE):
         return ClusterChoice(Kind.SCHEDULER_FILE, text[len(_FILE) :])
     if text.startswith(_SSH):

@@ -1,8 +1,10 @@
 """Opens the cluster that the settings ask for, and says what it has."""
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from guild_dask import cluster, gpus, machine, messages
 from guild_dask.choices import Kind, WorkerCount
@@ -24,6 +26,8 @@ def open_cluster(settings: Settings, common: Common, run_dir: str, environ: Mapp
         return _open_local(settings, common.report, environ)
     for name in settings.resources.automatic:
         log.warning("Ignoring %s=auto in resources: it is for cluster=local; give an amount for each worker", name)
+    if choice.kind is Kind.POOLS:
+        return _open_pools(settings, common, run_dir, environ)
     if choice.kind is Kind.JOB_QUEUE:
         opened = _open_job_queue(settings, common, run_dir, environ)
     elif choice.kind is Kind.SSH:
@@ -41,6 +45,20 @@ def open_cluster(settings: Settings, common: Common, run_dir: str, environ: Mapp
     if resources:
         log.info("Cluster resources: %s", resources)
     return opened
+
+
+def _open_pools(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> Cluster:
+    """Opens one cluster for each pool; the first has the dashboard."""
+    opened: dict[str, Cluster] = {}
+    with contextlib.ExitStack() as closing:
+        for name, pool in settings.pools:
+            log.info("Opening pool %s", name)
+            dashboard = None if opened else settings.dashboard_address
+            wanted = replace(pool, dashboard_address=dashboard, lease=settings.lease)
+            opened[name] = open_cluster(wanted, common, run_dir, environ)
+            closing.callback(opened[name].close)
+        closing.pop_all()
+    return cluster.CompositeCluster(opened)
 
 
 def _open_job_queue(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> Cluster:
@@ -71,7 +89,7 @@ def _become_user(environ: Mapping[str, str]) -> None:
 
 def job_queue(settings: Settings, run_dir: str, environ: Mapping[str, str]) -> JobQueue:
     """Returns the job queue that the settings ask for."""
-    return JobQueue(settings.cluster.name, settings.resources.amounts, run_dir, environ)
+    return JobQueue(settings.cluster.name, settings.resources.amounts, run_dir, environ, settings.config_name)
 
 
 def dry_run(settings: Settings, run_dir: str, environ: Mapping[str, str]) -> str:

@@ -47,7 +47,7 @@ def recover(home: GuildHome, adrift: Container[str] = (), again: Again = never) 
             continue
         if not is_ours and home.presence.is_alive(claim.scheduler_id, claim.scheduler):
             continue
-        cause = _death(home, found, claim)
+        cause = _death(home, found, claim, is_ours)
         if cause:
             abandoned.append((found, cause))
         else:
@@ -56,10 +56,12 @@ def recover(home: GuildHome, adrift: Container[str] = (), again: Again = never) 
     return Recovered(tuple(staged_again), tuple(ended), tuple(orphans), tuple(stops))
 
 
-def _death(home: GuildHome, found: claims.Found, claim: claims.Claim) -> Cause | None:
+def _death(home: GuildHome, found: claims.Found, claim: claims.Claim, is_ours: bool) -> Cause | None:
     """Returns why an attempt is over, or None if it may go on."""
     run_dir = home.run_dir(found.run_id)
-    lives = processes.is_alive(claim.owner)
+    # A claim of ours that no starter has taken over yet may be on its way to a worker out of our sight.
+    is_under_way = is_ours and claim.owner == claim.scheduler
+    lives = None if is_under_way else processes.is_alive(claim.owner)
     if lives is None:
         return _silence(home, found, claim, run_dir)
     if lives or (found.is_started and _is_operation_alive(run_dir, claim.owner.pid)):

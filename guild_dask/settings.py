@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from guild_dask.choices import ClusterChoice, Kind, WorkerCount, cluster_for_text, workers_for_text
@@ -52,6 +52,8 @@ class Settings:
     dashboard_address: DashboardAddress | None = DashboardAddress(_LOCAL, DEFAULT_DASHBOARD_PORT)
     loglevel: str = "warn"
     lease: float = 60.0  # seconds
+    config_name: str = ""  # of dask-jobqueue's configuration; empty: the name of the queue
+    pools: tuple[tuple[str, "Settings"], ...] = ()  # several clusters at once, by name
     dry_run: bool = False
     progress: str = "auto"
 
@@ -71,9 +73,32 @@ def settings_for(flags: Mapping[str, str | None], configuration: Mapping[str, An
             values[name.replace("-", "_")] = _checked(
                 read, value, f"{name}={_shown(value)} in Dask's configuration ({SECTION})"
             )
-    settings = Settings(**values, workers_given=flags.get("workers") is not None)
+    pools = _pools(configuration.get("pools"))
+    if pools and flags.get("cluster") is None:
+        values["cluster"] = ClusterChoice(Kind.POOLS, "pools")
+    settings = Settings(**values, pools=pools, workers_given=flags.get("workers") is not None)
     _check_together(settings)
     return settings
+
+
+def _pools(configured: Any) -> tuple[tuple[str, Settings], ...]:
+    """Returns the settings of each pool that the configuration has; raises BadSetting."""
+    if configured is None:
+        return ()
+    if not isinstance(configured, Mapping) or not all(isinstance(each, Mapping) for each in configured.values()):
+        raise BadSetting(f"invalid value pools in Dask's configuration ({SECTION}): use NAME: {{cluster: ..., ...}}")
+    return tuple((_text(name), _pool(_text(name), pool)) for name, pool in configured.items())
+
+
+def _pool(name: str, configured: Mapping[str, Any]) -> Settings:
+    given = {_text(key).replace("_", "-"): value for key, value in configured.items()}
+    unknown = sorted(set(given) - {*_OF_POOLS, "config-name"})
+    if unknown:
+        raise BadSetting(f"unknown key {unknown[0]!r} in pool {name!r}: use {', '.join((*_OF_POOLS, 'config-name'))}")
+    settings = settings_for({}, {key: value for key, value in given.items() if key in _OF_POOLS})
+    if settings.cluster.kind is Kind.POOLS:
+        raise BadSetting(f"pool {name!r} cannot be made of pools")
+    return replace(settings, config_name=_text(given.get("config-name") or ""))
 
 
 def _check_together(settings: Settings) -> None:
@@ -83,6 +108,8 @@ def _check_together(settings: Settings) -> None:
         raise BadSetting(f"workers={_count(workers)} makes no sense with an existing cluster: its workers are its own")
     if workers and workers.is_elastic and kind is not Kind.JOB_QUEUE:
         raise BadSetting(f"invalid value workers={_count(workers)}: a range is for job queues; use a whole number")
+    if kind is Kind.POOLS and not settings.pools:
+        raise BadSetting(f"cluster=pools needs pools in Dask's configuration ({SECTION}: pools: NAME: ...)")
     if settings.dry_run and kind is not Kind.JOB_QUEUE:
         raise BadSetting("dry-run=yes shows what would be submitted to a job queue; use it with cluster=slurm, say")
 
@@ -105,7 +132,7 @@ def section_of(configuration: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
             continue
         for key, value in (found or {}).items():
             name = _text(key).replace("_", "-")
-            if name in _READERS:
+            if name in _READERS or name == "pools":
                 known[name] = value
             else:
                 unknown.append(_text(key))
@@ -232,6 +259,9 @@ def _progress(text: str) -> str:
     except ValueError:
         raise ValueError("use auto, yes or no") from None
 
+
+# What a pool has of its own.
+_OF_POOLS = ("cluster", "workers", "resources")
 
 _READERS = {
     "cluster": cluster_for_text,

@@ -1,7 +1,7 @@
 """How many workers are asked for, and which are given back."""
 
 from guild_dask.cluster.kinds import WorkerCapacity
-from guild_dask.cluster.scaling import IDLE, Requested, more_needed, pause_after, to_give_back
+from guild_dask.cluster.scaling import IDLE, Requested, need, pause_after, to_give_back
 from guild_dask.plan import StagedRun
 
 TWO_GPUS = WorkerCapacity("to come", 2, {"gpu": 2.0}, "")
@@ -12,25 +12,25 @@ def _runs(count: int, gpu: float = 1.0) -> list[StagedRun]:
 
 
 def test_as_many_are_asked_for_as_waiting_runs_fill() -> None:
-    assert [more_needed(_runs(n), TWO_GPUS, expected=0, room=10) for n in (0, 1, 2, 3, 5)] == [0, 1, 1, 2, 3]
+    assert [need(_runs(n), TWO_GPUS, expected=0, room=10).jobs for n in (0, 1, 2, 3, 5)] == [0, 1, 1, 2, 3]
 
 
 def test_no_more_than_there_is_room_for() -> None:
-    assert more_needed(_runs(100), TWO_GPUS, expected=0, room=3) == 3
-    assert more_needed(_runs(100), TWO_GPUS, expected=0, room=0) == 0
+    assert need(_runs(100), TWO_GPUS, expected=0, room=3).jobs == 3
+    assert need(_runs(100), TWO_GPUS, expected=0, room=0).jobs == 0
 
 
 def test_those_that_were_asked_for_and_have_not_come_count() -> None:
-    assert more_needed(_runs(4), TWO_GPUS, expected=1, room=10) == 1
-    assert more_needed(_runs(4), TWO_GPUS, expected=2, room=10) == 0
+    assert need(_runs(4), TWO_GPUS, expected=1, room=10).jobs == 1
+    assert need(_runs(4), TWO_GPUS, expected=2, room=10).jobs == 0
 
 
 def test_nothing_is_asked_for_where_no_worker_could_hold_the_run() -> None:
-    assert more_needed(_runs(3, gpu=3.0), TWO_GPUS, expected=0, room=10) == 0
+    assert need(_runs(3, gpu=3.0), TWO_GPUS, expected=0, room=10).jobs == 0
 
 
 def test_several_workers_of_one_job_count_together() -> None:
-    assert more_needed(_runs(5), TWO_GPUS, expected=0, room=10, of_each_job=2) == 2
+    assert need(_runs(5), TWO_GPUS, expected=0, room=10, of_each_job=2).jobs == 2
 
 
 def test_only_what_is_idle_for_long_is_given_back_and_never_the_last_few() -> None:
@@ -50,3 +50,8 @@ def test_pauses_after_failures_grow_and_are_bounded() -> None:
     pauses = [pause_after(n) for n in range(1, 50)]
     assert pauses == sorted(pauses)
     assert pauses[0] < pauses[-1] <= 600
+
+
+def test_runs_that_would_still_wait_are_told() -> None:
+    runs = [*_runs(5), StagedRun("large", {"gpu": 3.0})]
+    assert [run.id for run in need(runs, TWO_GPUS, expected=1, room=1).left] == ["run-4", "large"]

@@ -52,11 +52,18 @@ class JobQueue:
     resources: Mapping[str, float]
     run_dir: str  # of the scheduler, on the file system that all hosts share
     environ: Mapping[str, str]
+    config_name: str = ""  # another section of the configuration than that of the queue's name
+
+    @property
+    def section(self) -> str:
+        """Returns the name of the section in dask-jobqueue's configuration."""
+        return self.config_name or self.name
 
     @property
     def configured(self) -> Mapping[str, Any]:
         """Returns the section of dask-jobqueue's configuration."""
-        return dict(dask.config.get(f"jobqueue.{self.name}", {}))
+        own = dask.config.get(f"jobqueue.{self.section}", None) or {}
+        return {**dask.config.get(f"jobqueue.{self.name}", {}), **own}
 
     def cluster_class(self) -> Any:
         """Returns dask-jobqueue's class; raises ClusterError if it is not installed."""
@@ -72,6 +79,10 @@ class JobQueue:
         """Returns what we add to the user's configuration of a job."""
         configured = self.configured
         options: dict[str, Any] = {}
+        if self.section != self.name:
+            # A section of one's own needs to say only what is different.
+            dask.config.set({f"jobqueue.{self.section}": dict(configured)})
+            options["config_name"] = self.section
         if (configured.get("processes") or 1) == 1:
             # A nanny would start a dead worker again, and change the environment. The job's end is what we want.
             options.update(nanny=False, processes=1)
@@ -89,7 +100,7 @@ class JobQueue:
     def walltime_in_files(self) -> str | None:
         """Returns the walltime that the user configured, not the one that dask-jobqueue has by default."""
         collected = dask.config.collect(paths=dask.config.paths, env=self.environ)
-        section = (collected.get("jobqueue") or {}).get(self.name) or {}
+        section = (collected.get("jobqueue") or {}).get(self.section) or {}
         return str(section["walltime"]) if section.get("walltime") else None
 
     def walltime(self) -> float | None:
@@ -207,5 +218,5 @@ def _told(queue: JobQueue) -> Any:
         lines = str(e).splitlines() or [type(e).__name__]
         raise ClusterError(
             f"cluster={queue.name} is not configured: {lines[0]} "
-            f"(dask-jobqueue reads jobqueue.{queue.name} in ~/.config/dask/jobqueue.yaml; see docs/clusters.md)"
+            f"(dask-jobqueue reads jobqueue.{queue.section} in ~/.config/dask/jobqueue.yaml; see docs/clusters.md)"
         ) from e

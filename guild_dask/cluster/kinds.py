@@ -6,6 +6,7 @@ from typing import Protocol
 
 from guild_dask.job import Job
 from guild_dask.plan import StagedRun
+from guild_dask.resources import format_amounts
 from guild_dask.terms import Terms
 
 
@@ -26,6 +27,12 @@ class WorkerCapacity:
     lifetime: float | None = None  # seconds from its start to its end, where that is known
     ends: float | None = None  # when that will be, by time.monotonic()
 
+    def described(self, node: str) -> str:
+        """Returns the worker's name and what it has, for people."""
+        has = [f"{self.slots} slot{'s' if self.slots > 1 else ''}"]
+        has += [format_amounts(self.resources)] if self.resources else []
+        return f"{self.label} on {node} ({', '.join(has)})"
+
 
 class Cluster(Protocol):
     """Workers, and runs on them. What happens to these comes up as events."""
@@ -40,8 +47,11 @@ class Cluster(Protocol):
     def appetite(self) -> int:
         """Returns how many waiting runs adjust() has a use for; 0: for none."""
 
-    def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> None:
-        """Asks for workers that the waiting runs need, and gives back those that none needs, but for the busy ones."""
+    def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> Sequence[StagedRun]:
+        """Asks for workers that the waiting runs need, and gives back idle ones, but for those that are busy.
+
+        Returns the runs that would still wait if all that was asked for came.
+        """
 
     def terms(self, worker: str) -> Terms:
         """Returns the terms of runs on a worker, as far as the worker's kind decides them."""

@@ -137,8 +137,9 @@ class LocalCluster:
         """Returns 0: waiting runs are of no use to adjust()."""
         return 0
 
-    def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> None:
-        """Does nothing: there is one worker, always."""
+    def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> Sequence[StagedRun]:
+        """Asks for nothing: there is one worker, always."""
+        return waiting
 
     def terms(self, worker: str) -> Terms:
         """Returns the terms of runs on a worker: those that get no device see none, if devices are given out."""

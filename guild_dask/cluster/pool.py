@@ -17,7 +17,7 @@ from distributed import Client, SpecCluster
 from guild_dask.choices import WorkerCount
 from guild_dask.cluster.kinds import WorkerCapacity
 from guild_dask.cluster.remote import Common, RemoteCluster
-from guild_dask.cluster.scaling import Requested, more_needed, pause_after, to_give_back
+from guild_dask.cluster.scaling import Need, Requested, need, pause_after, to_give_back
 from guild_dask.events import ClusterTrouble
 from guild_dask.plan import StagedRun
 
@@ -60,24 +60,20 @@ class WorkerPool(RemoteCluster):
         count, worker = self._terms.count, self._terms.worker
         return count.most * self._terms.of_each_job * worker.slots if worker and count.is_elastic else 0
 
-    def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> None:
+    def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> Sequence[StagedRun]:
         """Asks for the workers that waiting runs need, and gives idle ones back. `busy` are workers that have runs."""
         now = time.monotonic()
         self._note_presence(busy, now)
         self._check_missing()
         for name in to_give_back(self._jobs, self._terms.count.least, now):
             self._drop(name)
-        if now >= self._pause_until:
-            self._ask_for(self._more(waiting))
-
-    def _more(self, waiting: Sequence[StagedRun]) -> int:
         count = self._terms.count
+        room = 0 if now < self._pause_until else count.most - len(self._jobs)
         expected = sum(not job.has_come for job in self._jobs.values())
-        room = count.most - len(self._jobs)
-        needed = 0
-        if self._terms.worker:
-            needed = more_needed(waiting, self._terms.worker, expected, room, self._terms.of_each_job)
-        return max(needed, count.least - len(self._jobs))
+        worker = self._terms.worker
+        needed = need(waiting, worker, expected, room, self._terms.of_each_job) if worker else Need(0, waiting)
+        self._ask_for(min(room, max(needed.jobs, count.least - len(self._jobs))))
+        return needed.left
 
     def _note_presence(self, busy: Container[str], now: float) -> None:
         """Notes which jobs have workers, and since when these have nothing to do."""

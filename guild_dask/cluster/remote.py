@@ -19,7 +19,6 @@ from guild_dask.cluster.kinds import WorkerCapacity
 from guild_dask.cluster.on_worker import Card, farewell, problem_of_stranger, problem_with, welcome
 from guild_dask.events import Event, JobAdrift, JobEnded, JobLost, WorkerRefused, WorkersChanged
 from guild_dask.plan import StagedRun
-from guild_dask.resources import format_amounts
 from guild_dask.terms import Terms
 
 # Dask counts resources as floats for as long as a worker lives. It is asked for this much less than the plan has found
@@ -149,7 +148,7 @@ class RemoteCluster:
         with self._lock:
             if address in self._known:
                 self._members[address] = _Member(capacity, card.node)
-        self._report(WorkersChanged(f"Worker {_described(capacity, card.node)} has joined"))
+        self._report(WorkersChanged(f"Worker {capacity.described(card.node)} has joined"))
 
     def _lose(self, address: str) -> None:
         """Notes that a worker is gone. Its runs may go on."""
@@ -172,6 +171,8 @@ class RemoteCluster:
 
     def workers(self) -> list[WorkerCapacity]:
         """Returns the workers there are now."""
+        if self._client.status != "running":
+            return []  # what was sent now would be sent later, to nobody knows whom
         with self._lock:
             return [member.capacity for member in self._members.values()]
 
@@ -184,8 +185,9 @@ class RemoteCluster:
         """Returns 0: waiting runs are of no use to adjust()."""
         return 0
 
-    def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> None:
-        """Does nothing: the workers are others' to come and go."""
+    def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> Sequence[StagedRun]:
+        """Asks for nothing: the workers are others' to come and go."""
+        return waiting
 
     def terms(self, worker: str) -> Terms:
         """Returns the terms of runs on a worker."""
@@ -293,9 +295,3 @@ class RemoteCluster:
             with contextlib.suppress(RuntimeError):  # closed in between
                 return self._threads.submit(function, *args)
         return None
-
-
-def _described(capacity: WorkerCapacity, node: str) -> str:
-    has = [f"{capacity.slots} slot{'s' if capacity.slots > 1 else ''}"]
-    has += [format_amounts(capacity.resources)] if capacity.resources else []
-    return f"{capacity.label} on {node} ({', '.join(has)})"

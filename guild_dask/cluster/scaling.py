@@ -22,18 +22,28 @@ class Requested:
     idle_since: float | None = None  # None: it has a run, or has not come
 
 
-def more_needed(
-    waiting: Sequence[StagedRun], worker: WorkerCapacity, expected: int, room: int, of_each_job: int = 1
-) -> int:
-    """Returns how many jobs to ask for, at most `room`, for runs that wait and would not fit on those expected."""
-    if not waiting or room < 1:
-        return 0
+@dataclass(frozen=True)
+class Need:
+    """How many jobs to ask for, and the runs that would still wait."""
+
+    jobs: int
+    left: Sequence[StagedRun]
+
+
+def need(waiting: Sequence[StagedRun], worker: WorkerCapacity, expected: int, room: int, of_each_job: int = 1) -> Need:
+    """Returns what to ask for, at most `room` jobs, for runs that wait and would not fit on those expected."""
     to_come = [_idle(worker, f"expected-{n}") for n in range(expected * of_each_job)]
-    to_ask = [_idle(worker, f"new-{n}") for n in range(room * of_each_job)]
-    placed = plan(waiting, to_come).starts
-    rest = [run for run in waiting if run.id not in {each.id for each, _ in placed}]
-    used = {name for _, name in plan(rest, to_ask).starts}
-    return -(-len(used) // of_each_job)
+    to_ask = [_idle(worker, f"new-{n}") for n in range(max(0, room) * of_each_job)]
+    rest = _left(waiting, to_come)
+    starts = plan(rest, to_ask).starts
+    used = {name for _, name in starts}
+    placed = {run.id for run, _ in starts}
+    return Need(-(-len(used) // of_each_job), [run for run in rest if run.id not in placed])
+
+
+def _left(waiting: Sequence[StagedRun], workers: Sequence[Worker]) -> Sequence[StagedRun]:
+    placed = {run.id for run, _ in plan(waiting, workers).starts} if workers else set()
+    return [run for run in waiting if run.id not in placed]
 
 
 def to_give_back(jobs: Mapping[str, Requested], least: int, now: float) -> list[str]:

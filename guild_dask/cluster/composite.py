@@ -1,0 +1,96 @@
+"""Several clusters as one: a CPU partition and a GPU partition, or this machine and a job queue. One queue for all."""
+
+import contextlib
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+
+from guild_dask import job
+from guild_dask.cluster.kinds import Cluster, WorkerCapacity
+from guild_dask.plan import StagedRun
+from guild_dask.terms import Terms
+
+
+class CompositeCluster:
+    """Clusters by the names of their pools. Each scales for the runs that need it, the first that can before others."""
+
+    def __init__(self, pools: Mapping[str, Cluster]) -> None:
+        self._pools = pools
+        self._of_worker: dict[str, Cluster] = {}
+        self._of_run: dict[str, Cluster] = {}
+
+    def workers(self) -> list[WorkerCapacity]:
+        """Returns the workers of all pools there are now."""
+        found = []
+        for pool in self._pools.values():
+            for worker in pool.workers():
+                self._of_worker[worker.name] = pool
+                found.append(worker)
+        return found
+
+    def prospects(self) -> list[WorkerCapacity]:
+        """Returns the workers that may come, one of each kind."""
+        return [
+            replace(worker, name=f"{worker.name} in {name}")
+            for name, pool in self._pools.items()
+            for worker in pool.prospects()
+        ]
+
+    @property
+    def appetite(self) -> int:
+        """Returns how many waiting runs adjust() has a use for."""
+        return sum(pool.appetite for pool in self._pools.values())
+
+    def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> Sequence[StagedRun]:
+        """Has each pool ask for what the runs need that those before it have not asked for."""
+        for pool in self._pools.values():
+            waiting = pool.adjust(waiting, busy)
+        return waiting
+
+    def terms(self, worker: str) -> Terms:
+        """Returns the terms of runs on a worker."""
+        return self._pool(worker).terms(worker)
+
+    def submit(self, work: job.Job, worker: str, asks: Mapping[str, float]) -> None:
+        """Runs a job on a worker of one of the pools."""
+        pool = self._pool(worker)
+        self._of_run[work.run_id] = pool
+        pool.submit(work, worker, asks)
+
+    def _pool(self, worker: str) -> Cluster:
+        return self._of_worker.get(worker) or next(iter(self._pools.values()))
+
+    def prepare(self, environ: Mapping[str, str]) -> None:
+        """Lets workers get ready to start runs."""
+        for pool in self._pools.values():
+            pool.prepare(environ)
+
+    def tidy(self) -> None:
+        """Does what is to be done now and then."""
+        for pool in self._pools.values():
+            pool.tidy()
+
+    def stop(self, run_id: str) -> None:
+        """Asks a running job to end."""
+        if run_id in self._of_run:
+            self._of_run[run_id].stop(run_id)
+
+    def kill(self, run_id: str) -> None:
+        """Ends the processes of a running job at once."""
+        if run_id in self._of_run:
+            self._of_run[run_id].kill(run_id)
+
+    def destroy(self, run_id: str) -> None:
+        """Ends a job that kill() has not ended."""
+        if run_id in self._of_run:
+            self._of_run[run_id].destroy(run_id)
+
+    def dashboard_link(self) -> str | None:
+        """Returns where the dashboard of the first pool that has one can be seen."""
+        links = (pool.dashboard_link() for pool in self._pools.values())
+        return next((link for link in links if link), None)
+
+    def close(self) -> None:
+        """Closes all that was opened, the last one first."""
+        with contextlib.ExitStack() as closing:
+            for pool in self._pools.values():
+                closing.callback(pool.close)
