@@ -33,19 +33,20 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10,<3.14",  # Guild reads `ast.Str`, which Python 3.14 removed
     packages=find_packages(include=["guild_dask", "guild_dask.*"]),
-    package_data={"guild_dask": ["dask.yml", "py.typed"]},
+    package_data={"guild_dask": ["dask.yml", "py.typed", "page/static/*"]},
     install_requires=[
         *GUILD_WORKS_WITH,
         "dask>=2024.12",
         "distributed>=2024.12",
         "bokeh>=3.1",  # Dask's dashboard
+        "packaging>=20",  # versions, for the doctor
         "psutil>=5.9",  # process trees of runs
         "pyyaml>=6",
     ],
     extras_require={
         "jobqueue": JOBQUEUE,
         "ssh": SSH,
-        "test": ["pytest>=8", "hypothesis>=6.100", *JOBQUEUE, *SSH],
+        "test": ["pytest>=8", "hypothesis>=6.100", "selenium>=4.15", *JOBQUEUE, *SSH],
     },
     entry_points={
         "guild.plugins": ["guild_dask = guild_dask.plugin:DaskSchedulerPlugin"],

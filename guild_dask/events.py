@@ -69,6 +69,11 @@ class StopAsked:
     signal_name: str
 
 
+@dataclass(frozen=True)
+class SomebodyLooks:
+    """Somebody has opened the page of runs, and wants to see them now."""
+
+
 Event = (
     JobEnded
     | JobLost
@@ -78,5 +83,6 @@ Event = (
     | ClusterTrouble
     | RunStaged
     | ControlChanged
+    | SomebodyLooks
     | StopAsked
 )

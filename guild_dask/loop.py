@@ -260,12 +260,15 @@ class Loop:
             self._next_look = time.monotonic()
         elif isinstance(event, (WorkersChanged, WorkerRefused, ClusterTrouble)):
             self._workforce.take_in(event)
-        else:
-            if self._stop:
-                # Asked twice: somebody is in a hurry.
-                self._flights.each(self._cluster.kill)
-            self._stop = event
-            self._ledger.is_stopping = True
+        elif isinstance(event, StopAsked):  # not SomebodyLooks, who needs nothing but to be told, before the next wait
+            self._stop_soon(event)
+
+    def _stop_soon(self, event: StopAsked) -> None:
+        if self._stop:
+            # Asked twice: somebody is in a hurry.
+            self._flights.each(self._cluster.kill)
+        self._stop = event
+        self._ledger.is_stopping = True
 
     def _land(self, run_id: str, exit_code: int) -> None:
         result = self._flights.land(run_id, exit_code)

@@ -138,6 +138,11 @@ def _dashboard(wanted: DashboardAddress | None) -> DashboardAddress | None:
     return found
 
 
+def places(opened: Cluster) -> dict[str, tuple[str, str]]:
+    """Returns the workers' names for people, and their hosts, by the names that the plan has for them."""
+    return {worker.name: (worker.label or worker.name, worker.host) for worker in opened.workers()}
+
+
 def described(workers: Sequence[WorkerCapacity]) -> str:
     """Returns what several workers have: the sum of each resource, and the most that one of them has."""
     names = sorted({name for worker in workers for name in worker.resources})

@@ -12,14 +12,16 @@ import pathlib
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from guild_dask import rundir, whereabouts
 from guild_dask.claims import Claim
 from guild_dask.ends import Result
 from guild_dask.journal import NAME, Journal
-from guild_dask.plan import Kind, Worker, kind_of
+from guild_dask.page.book import Book, InLine
+from guild_dask.plan import Kind, Worker, kind_of, place_for
 from guild_dask.presence import STATE
 from guild_dask.processes import ProcessIdentity
 from guild_dask.reasons import IMPOSSIBLE, Reason
@@ -47,6 +49,10 @@ _PERIOD = 1.0
 _REMEMBERED = 50
 
 
+# Returns the workers' names for people, and their hosts, by the names that the plan has for them.
+Places = Callable[[], Mapping[str, tuple[str, str]]]
+
+
 @dataclass(frozen=True)
 class View:
     """What the loop knows at a moment, for others to see."""
@@ -71,11 +77,15 @@ def state_path(home: str, scheduler_id: str) -> pathlib.Path:
 class Publisher:
     """The state and the events of this scheduler."""
 
-    def __init__(self, home: str, run_dir: str, scheduler: State) -> None:
+    def __init__(
+        self, home: str, run_dir: str, scheduler: State, places: Places = dict, book: Book | None = None
+    ) -> None:
         self._path = state_path(home, scheduler.scheduler)
         self._runs_dir = os.path.join(home, "runs")
         self._journal = Journal(os.path.join(run_dir, NAME))
         self._state = scheduler
+        self._places = places
+        self._book = book  # the page of runs, if there is one
         self._running: dict[str, RunningRun] = {}
         self._ended: deque[EndedRun] = deque(maxlen=MOST_ENDED)
         self._ends: dict[str, int] = {}
@@ -85,12 +95,18 @@ class Publisher:
         self.latest: State | None = None
         self.due: float | None = None  # when to be called again, by the monotonic clock, though nothing may happen
 
+    @property
+    def page(self) -> str | None:
+        """Returns where the page of runs is, if there is one."""
+        return self._state.page
+
     # What happens to runs
 
     def started(self, run: Staged, worker: str, host: str, claim: Claim) -> str:
         """Notes that a run goes to a worker, and returns what is to be said of that in the run itself."""
         now = time.time()
         waited = max(0.0, now - run.since / 1e6)
+        worker = self._places().get(worker, (worker, host))[0]
         running = RunningRun(run.id, _operation(run.dir), worker, host, now, waited, claim.attempt, claim.asks)
         self._running[run.id] = running
         self._note("started", now, running)
@@ -125,6 +141,8 @@ class Publisher:
         if end == "completed":
             self._durations.setdefault(running.operation, deque(maxlen=_REMEMBERED)).append(ran)
         self._note("ended", now, ended)
+        if self._book:
+            self._book.ended(ended)
 
     def left(self, run_id: str) -> None:
         """Notes that a run is no more this scheduler's."""
@@ -149,21 +167,26 @@ class Publisher:
         if self.latest is None or state != replace(self.latest, updated=0.0):
             self.latest = replace(state, updated=time.time())
             self._write(self.latest)
+        if self._book and self._book.is_watched:
+            self._book.write(self.latest, _line(view, state))
 
     def state(self, view: View) -> State:
         """Returns what is to be told now."""
         first = view.waiting.first(MOST_WAITING)[:MOST_WAITING]
         heads = view.waiting.first(1)
+        places, here = self._places(), ("", self._state.host)
         whys = {_kind(run.asks): _why(view.held.get(run.id)) for run in heads}
         return replace(
             self._state,
             phase=view.phase,
-            workers=tuple(_worker_state(worker, self._state) for worker in view.workers),
+            workers=tuple(_worker_state(worker, places.get(worker.name, here)) for worker in view.workers),
             running=tuple(self._running.values()),
             waiting=len(view.waiting),
             first=tuple(
                 _waiting_run(
-                    view.waiting[run.id][0], run.asks, _why(view.held.get(run.id)) or whys.get(_kind(run.asks))
+                    view.waiting[run.id][0],
+                    dict(_kind(run.asks)),
+                    _why(view.held.get(run.id)) or whys.get(_kind(run.asks)),
                 )
                 for run in first
             ),
@@ -201,11 +224,9 @@ class Publisher:
             self._path.unlink(missing_ok=True)
 
 
-def scheduler_state(
-    run_id: str, process: ProcessIdentity, run_once: bool = False, dashboard: str | None = None
-) -> State:
-    """Returns the state of a scheduler that has just begun."""
-    return State(run_id, process.host, process.pid, time.time(), run_once=run_once, dashboard=dashboard)
+def scheduler_state(run_id: str, process: ProcessIdentity, **facts: Any) -> State:
+    """Returns the state of a scheduler that has just begun, with what else is known of it."""
+    return State(run_id, process.host, process.pid, time.time(), **facts)
 
 
 @functools.lru_cache(maxsize=10 * MOST_WAITING)
@@ -213,14 +234,21 @@ def _operation(run_dir: str) -> str:
     return rundir.operation(run_dir)
 
 
-def _host(worker: Worker, scheduler: State) -> str:
-    return getattr(worker, "host", "") or scheduler.host
-
-
-def _worker_state(worker: Worker, scheduler: State) -> WorkerState:
+def _worker_state(worker: Worker, place: tuple[str, str]) -> WorkerState:
     used = {name: max(0.0, total - worker.free.get(name, 0.0)) for name, total in worker.total.items()}
     slots = max(0, worker.slots - worker.free_slots)
-    return WorkerState(worker.name, _host(worker, scheduler), worker.slots, slots, worker.total, used)
+    return WorkerState(place[0] or worker.name, place[1], worker.slots, slots, worker.total, used)
+
+
+def _line(view: View, state: State) -> list[InLine]:
+    """Returns all that waits, in order."""
+    kinds = {_kind(kind.asks): number for number, kind in enumerate(state.kinds)}
+    line = []
+    for waiting in view.waiting.first(len(view.waiting)):
+        run, demands = view.waiting[waiting.id]
+        key, kind = place_for(run.since, demands.priority), _kind(waiting.asks)
+        line.append(InLine(run.id, run.since / 1e6, key, kinds[kind], dict(kind)))
+    return line
 
 
 def _waiting_run(run: Staged, asks: Mapping[str, float], why: Why | None) -> WaitingRun:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from guild_dask.flights import Identity
     from guild_dask.listing import Listing
-    from guild_dask.publisher import Publisher
 
 _log = logging.getLogger("guild")
 
@@ -61,14 +60,14 @@ def _show(settings: Settings) -> int:
 
 
 def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]") -> int:
-    from guild_dask import cluster, control, opening, processes, runs
+    from guild_dask import cluster, control, onlookers, opening, processes, runs
     from guild_dask.flights import Flights
     from guild_dask.ledger import Ledger
     from guild_dask.loop import Loop
     from guild_dask.orders import Orders
     from guild_dask.output import OutputFollower
     from guild_dask.presence import Presence
-    from guild_dask.publisher import Publisher, scheduler_state
+    from guild_dask.publisher import scheduler_state
     from guild_dask.watch import FolderWatcher, RunsWatcher
 
     select = _select_for(settings)
@@ -83,7 +82,7 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
     processes.adopt_orphans()
     identity = _identity(this_run)
     with contextlib.ExitStack() as closing:
-        closing.callback(_report, this_run)
+        closing.callback(onlookers.leave_report, this_run)
         presence = Presence(runs.guild_home(), this_run.id, identity.process)
         presence.beat()
         closing.callback(presence.leave)
@@ -103,11 +102,13 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         closing.callback(orders.forget)
         folder = str(control.folder(runs.guild_home()))
         closing.callback(FolderWatcher(folder, lambda: events.put(ControlChanged())).close)
-        about = scheduler_state(this_run.id, identity.process, settings.run_once, opened.dashboard_link())
-        publisher = Publisher(runs.guild_home(), this_run.dir, about)
-        closing.callback(publisher.close)
-        closing.callback(_show_progress(settings, publisher, stream))
-        flights = Flights(identity, home, opened, follower, Ledger(), publisher, settings.retries, settings.time_limit)
+        about = scheduler_state(this_run.id, identity.process)
+        views = onlookers.open_views(settings, about, this_run.dir, opened, events.put)
+        closing.callback(views.close)
+        closing.callback(onlookers.show_progress(settings, views.publisher, stream))
+        flights = Flights(
+            identity, home, opened, follower, Ledger(), views.publisher, settings.retries, settings.time_limit
+        )
         loop = Loop(settings, flights, presence, orders, events)
         try:
             loop.run()
@@ -125,30 +126,6 @@ def _select_for(settings: Settings) -> "tuple[Callable[[Listing], Listing], ...]
     from guild_dask.selection import Selection
 
     return (Selection(settings.filter).of,)
-
-
-def _report(this_run: scheduler_run.SchedulerRun) -> None:
-    """Leaves a report of what was done, as the last thing: it is only to be looked at."""
-    from guild_dask import journal
-    from guild_dask.report import files
-
-    if not any(event["event"] == "started" for event in journal.read(this_run.path(journal.NAME))):
-        return
-    try:
-        files.write_report(this_run.dir, this_run.path("report.html"))
-    except Exception as e:  # noqa: BLE001  # whatever is wrong with a picture, the runs are done
-        _log.debug("No report: %r", e)
-
-
-def _show_progress(settings: Settings, publisher: "Publisher", stream: log.OutputStream) -> "Callable[[], None]":
-    """Shows how far runs are, if the user wants that and there is where; returns what stops it."""
-    from guild_dask.progress import Progress
-    from guild_dask.terminal import terminal_for
-
-    terminal = None if settings.progress == "no" else terminal_for(os.environ)
-    if terminal is None and settings.progress != "yes":
-        return lambda: None
-    return Progress(lambda: publisher.latest, stream, terminal).close
 
 
 def _identity(this_run: scheduler_run.SchedulerRun) -> "Identity":

@@ -104,6 +104,7 @@ class State:
     phase: str = "working"
     run_once: bool = False
     dashboard: str | None = None
+    page: str | None = None  # where runs can be seen
     workers: tuple[WorkerState, ...] = ()
     running: tuple[RunningRun, ...] = ()
     waiting: int = 0
@@ -157,6 +158,7 @@ def state_for_data(data: Any) -> State | None:
             phase=str(data["phase"]),
             run_once=bool(data["run_once"]),
             dashboard=None if data["dashboard"] is None else str(data["dashboard"]),
+            page=None if data.get("page") is None else str(data["page"]),
             workers=_each(data["workers"], worker_for_data),
             running=_each(data["running"], _running),
             waiting=int(data["waiting"]),

@@ -24,6 +24,8 @@ DASK = frozenset(("bokeh", "dask", "dask_jobqueue", "distributed", "tornado"))
 KNOWS_DASK = frozenset(("cluster",))
 # Beside the cluster, each of these knows one of what Dask brings: what draws, or what serves a page.
 KNOWS_PART_OF_DASK: Mapping[str, frozenset[str]] = {
+    "page.handlers": frozenset(("tornado",)),
+    "page.server": frozenset(("tornado",)),
     "report.page": frozenset(("bokeh",)),
 }
 KNOWS_GUILD = frozenset(("guild_compatibility", "plugin", "rundir", "runs"))
@@ -310,6 +312,8 @@ BREAKS: tuple[tuple[Rule, str, str], ...] = (
     (only_the_cluster_knows_dask, "nobody_knows_it_yet", "import tornado.ioloop"),
     (only_the_cluster_knows_dask, "report.page", "import distributed"),
     (only_the_cluster_knows_dask, "report.story", "import bokeh"),
+    (only_the_cluster_knows_dask, "page.book", "import tornado"),
+    (only_the_cluster_knows_dask, "page.server", "import distributed"),
     (light_modules_do_not_bring_dask, "commands.report", "from guild_dask.report import page"),
     (only_the_cluster_knows_dask, "plugin", "if TYPE_CHECKING:\n    import distributed"),
     (only_the_runs_know_guild, "loop", "from guild import run"),

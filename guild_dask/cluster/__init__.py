@@ -9,7 +9,7 @@ from guild_dask.cluster.dask_settings import configuration, default_workers
 from guild_dask.cluster.jobqueue import JobQueue, job_script, open_job_queue
 from guild_dask.cluster.kinds import Cluster, ClusterError, WorkerCapacity
 from guild_dask.cluster.local import LocalCluster
-from guild_dask.cluster.ports import free_port
+from guild_dask.cluster.ports import free_port, link
 from guild_dask.cluster.remote import Common
 from guild_dask.cluster.ssh import Hosts, open_hosts
 
@@ -27,6 +27,7 @@ __all__ = [
     "free_port",
     "is_open_to_others",
     "job_script",
+    "link",
     "open_class",
     "open_existing",
     "open_hosts",

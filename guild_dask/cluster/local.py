@@ -124,6 +124,21 @@ class LocalCluster:
         host = socket.gethostname() if self._dashboard_host in ("0.0.0.0", "::") else self._dashboard_host
         return str(format_dashboard_link(host, port))
 
+    def add_pages(self, routes: Sequence[Any], first: str) -> str | None:
+        """Adds pages to the dashboard, with a link to the first of them on all of Dask's own."""
+        if self._dashboard_host is None:
+            return None
+        from distributed.dashboard.scheduler import template_variables
+
+        scheduler = self._cluster.scheduler
+        scheduler.http_application.add_handlers(r".*$", list(routes))
+        pages = template_variables(scheduler)["pages"]
+        if first not in pages:
+            pages.insert(0, first)
+        # The user may have told Dask where its dashboard is seen through a proxy.
+        before, status, after = (self.dashboard_link() or "").rpartition("status")
+        return f"{before}{first}{after}" if status else None
+
     def workers(self) -> list[WorkerCapacity]:
         """Returns the workers there are now."""
         return [self._capacity]

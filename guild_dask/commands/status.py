@@ -120,6 +120,8 @@ def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | No
         lines.append(click.style(f"It is {state.phase}.", fg="yellow"))
     if state.dashboard:
         lines.append(f"Dashboard: {state.dashboard}")
+    if state.page:
+        lines.append(f"Runs:      {state.page}")
     lines += ["", *_worker_lines(state)]
     runs_dir = os.path.join(home, "runs")
     for section in (

@@ -1,0 +1,68 @@
+"""All that lets others see what a scheduler does: what it publishes, the page of runs, the live line and the report."""
+
+import functools
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from guild_dask import journal, opening, runs, terminal
+from guild_dask.cluster import Cluster
+from guild_dask.events import Event, SomebodyLooks
+from guild_dask.log import OutputStream
+from guild_dask.page import showing
+from guild_dask.page.book import Book
+from guild_dask.progress import Progress
+from guild_dask.publisher import Publisher
+from guild_dask.report import files
+from guild_dask.scheduler_run import SchedulerRun
+from guild_dask.settings import Settings
+from guild_dask.state import State
+
+log = logging.getLogger("guild")
+
+
+@dataclass(frozen=True)
+class Views:
+    """What has been opened."""
+
+    publisher: Publisher
+    close: Callable[[], None]
+
+
+def open_views(
+    settings: Settings, about: State, run_dir: str, opened: Cluster, put: Callable[[Event], object]
+) -> Views:
+    """Opens the page of runs, and what publishes for it and for others."""
+    runs_dir = os.path.join(runs.guild_home(), "runs")
+    book = Book(runs_dir, lambda: put(SomebodyLooks()))
+    link, close_page = showing.show(book, opened, settings.dashboard_address)
+    about = replace(about, run_once=settings.run_once, dashboard=opened.dashboard_link(), page=link)
+    places = functools.partial(opening.places, opened)
+    publisher = Publisher(runs.guild_home(), run_dir, about, places, book if link else None)
+
+    def close() -> None:
+        publisher.close()
+        close_page()
+
+    return Views(publisher, close)
+
+
+def show_progress(settings: Settings, publisher: Publisher, stream: OutputStream) -> Callable[[], None]:
+    """Shows how far runs are, if the user wants that and there is where; returns what stops it."""
+    found = None if settings.progress == "no" else terminal.terminal_for(os.environ)
+    if found is None and settings.progress != "yes":
+        return lambda: None
+    if found and publisher.page:
+        log.info("Page of runs: %s", publisher.page)
+    return Progress(lambda: publisher.latest, stream, found).close
+
+
+def leave_report(this_run: SchedulerRun) -> None:
+    """Leaves a report of what was done, as the last thing: it is only to be looked at."""
+    if not any(event["event"] == "started" for event in journal.read(this_run.path(journal.NAME))):
+        return
+    try:
+        files.write_report(this_run.dir, this_run.path("report.html"))
+    except Exception as e:  # noqa: BLE001  # whatever is wrong with a picture, the runs are done
+        log.debug("No report: %r", e)

@@ -1,0 +1,60 @@
+"""A server for the page alone, where the cluster has no dashboard in our process that could take it."""
+
+import asyncio
+import functools
+import threading
+from collections.abc import Sequence
+
+from tornado.httpserver import HTTPServer
+from tornado.ioloop import IOLoop
+from tornado.web import Application, RedirectHandler
+
+from guild_dask.page.handlers import Route
+
+
+class PageServer:
+    """Serves routes in a thread of its own."""
+
+    def __init__(self, routes: Sequence[Route], host: str, port: int) -> None:
+        """Listens; raises OSError if that cannot be done."""
+        self.port = 0
+        self._loop: IOLoop | None = None
+        self._problem: OSError | None = None
+        ready = threading.Event()
+        self._thread = threading.Thread(
+            target=self._serve, args=(routes, host, port, ready), name="guild-page", daemon=True
+        )
+        self._thread.start()
+        ready.wait()
+        if self._problem:
+            raise self._problem
+
+    def _serve(self, routes: Sequence[Route], host: str, port: int, ready: threading.Event) -> None:
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        try:
+            server = HTTPServer(Application([*routes, (r"/", RedirectHandler, {"url": "guild", "permanent": False})]))
+            self._stop = functools.partial(_stop, server)
+            server.listen(port, host)
+            self.port = next(iter(server._sockets.values())).getsockname()[1]
+            self._loop = IOLoop.current()
+        except OSError as e:
+            self._problem = e
+        finally:
+            ready.set()
+        if self._loop:
+            self._loop.start()
+        loop.close()
+
+    def close(self) -> None:
+        """Ends it."""
+        if self._loop:
+            self._loop.add_callback(self._stop)
+        self._thread.join()
+
+
+async def _stop(server: HTTPServer) -> None:
+    """Ends a server with its connections, so that browsers see that nobody is there any more."""
+    server.stop()
+    await server.close_all_connections()
+    IOLoop.current().stop()
