@@ -57,20 +57,40 @@ class Plan:
     devices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # run id -> device -> its share of it
 
 
-class _Passes:
-    """Counts, for each kind of request, the starts that used something it asks for."""
+class _Line:
+    """What is known, while a plan is made, of the runs that ask for the same. Nothing comes free in that time.
 
-    def __init__(self) -> None:
-        self._counts: dict[Kind, int] = {}
+    So a worker that has no room for one of them has none for the next, and the reason of one is that of all behind it.
+    """
 
-    def so_far(self, kind: Kind) -> int:
-        return self._counts.setdefault(kind, 0)
+    def __init__(self, kind: Kind, rooms: Iterable[Room]) -> None:
+        self.asks = dict(kind)
+        # Nobody takes of the time that a worker lasts.
+        self.names = frozenset(_common(name) for name in self.asks if name != TIME)
+        self.able = [room for room in rooms if room.could_hold(self.asks)]
+        self._open = self._unreserved = list(self.able)
+        self.reason: Reason | None = None
+        self.passes = 0  # starts of later runs that used something these ask for
 
-    def started(self, kind: Kind) -> None:
-        names = {_common(name) for name, _ in kind if name != TIME}  # nobody takes of the time that a worker lasts
-        for other in self._counts:
-            if any(_common(name) in names for name, _ in other):
-                self._counts[other] += 1
+    def best_room(self) -> Room | None:
+        """Returns the room that a run may take with the least to spare, so that large gaps stay for large runs."""
+        while self._open:
+            room = min(self._open, key=_spare)
+            if room.may_take(self.asks):
+                return room
+            self._open = [other for other in self._open if other is not room]
+        return None
+
+    def reserve(self, run_id: str) -> None:
+        """Keeps what a run needs on the worker that has most of it already, if one is not yet kept for another."""
+        if self._unreserved:
+            self._unreserved = [room for room in self._unreserved if room.reserved_for is None]
+        if self._unreserved:
+            min(self._unreserved, key=lambda room: _missing(room, self.asks)).reserve(run_id, self.asks)
+
+
+def _spare(room: Room) -> tuple[float, int]:
+    return room.spare
 
 
 def _common(name: str) -> str:
@@ -86,32 +106,51 @@ def plan(
 ) -> Plan:
     """Returns the starts that fit now, in order, and a reason for every other run."""
     rooms = _rooms(workers)
+    lines = _Lines(rooms)
     before = passed or {}
-    passes = _Passes()
     starts: list[tuple[StagedRun, str]] = []
     given: dict[str, Mapping[str, float]] = {}
     held: dict[str, Reason] = {}
-    waiting: dict[str, tuple[Kind, int]] = {}
-    # Nothing comes free while a plan is made: what did not fit for one run does not fit for the next of its kind.
-    reasons: dict[Kind, Reason] = {}
+    waiting: list[tuple[str, _Line, int]] = []
     for run in staged:
-        kind = kind_of(run.asks)
-        asks = dict(kind)
-        room = None if kind in reasons else _best_room(rooms, asks)
+        line = lines.of(run.asks)
+        room = None if line.reason else line.best_room()
         if room:
-            given[run.id] = room.take(asks)
+            given[run.id] = room.take(line.asks)
             starts.append((run, room.worker.name))
-            passes.started(kind)
+            lines.count_start(line)
             continue
-        reason = reasons.get(kind) or _reason(rooms, asks)
-        reasons[kind] = held[run.id] = reason
-        if not isinstance(reason, IMPOSSIBLE):
-            waiting[run.id] = (kind, passes.so_far(kind))
+        line.reason = held[run.id] = line.reason or _reason(rooms, line)
+        if not isinstance(line.reason, IMPOSSIBLE):
+            waiting.append((run.id, line, line.passes))
             if before.get(run.id, 0) >= patience:
-                _reserve(rooms, run, asks)
-    counts = {run_id: before.get(run_id, 0) + passes.so_far(kind) - n for run_id, (kind, n) in waiting.items()}
+                line.reserve(run.id)
+    counts = {run_id: before.get(run_id, 0) + line.passes - n for run_id, line, n in waiting}
     devices = {run_id: shares for run_id, shares in given.items() if shares}
     return Plan(tuple(starts), held, {run_id: count for run_id, count in counts.items() if count}, devices)
+
+
+class _Lines:
+    """The lines of a plan, by what their runs ask for."""
+
+    def __init__(self, rooms: Sequence[Room]) -> None:
+        self._rooms = rooms
+        self._lines: dict[Kind, _Line] = {}
+        self._known: dict[int, _Line] = {}  # by identity: runs with the same tags have the same value
+
+    def of(self, asks: Mapping[str, float]) -> _Line:
+        line = self._known.get(id(asks))
+        if line is None:
+            kind = kind_of(asks)
+            line = self._lines.get(kind) or self._lines.setdefault(kind, _Line(kind, self._rooms))
+            self._known[id(asks)] = line
+        return line
+
+    def count_start(self, started: _Line) -> None:
+        """Counts a start for those in other lines that were passed over by it."""
+        for line in self._lines.values():
+            if line.reason and not line.names.isdisjoint(started.names):
+                line.passes += 1
 
 
 def place_for(since: int, priority: int) -> int:
@@ -137,37 +176,18 @@ def _rooms(workers: Iterable[Worker]) -> list[Room]:
     return [Room(worker) for worker in workers if worker.slots > 0]
 
 
-def _best_room(rooms: Iterable[Room], asks: Mapping[str, float]) -> Room | None:
-    """Returns the room that the run may take with the least to spare, so that large gaps stay for large runs."""
-    able = [room for room in rooms if room.could_hold(asks) and room.may_take(asks)]
-    return min(able, key=_spare) if able else None
-
-
-def _spare(room: Room) -> tuple[float, int]:
-    total = room.worker.total
-    shares = [room.free[name] / total[name] for name in total if total[name] > 0]
-    return (sum(shares), -room.slots)
-
-
-def _reserve(rooms: Iterable[Room], run: StagedRun, asks: Mapping[str, float]) -> None:
-    """Keeps what the run needs on the worker that has most of it already, if one is not yet kept for another."""
-    able = [room for room in rooms if room.reserved_for is None and room.could_hold(asks)]
-    if able:
-        min(able, key=lambda room: _missing(room, asks)).reserve(run.id, asks)
-
-
 def _missing(room: Room, asks: Mapping[str, float]) -> float:
     missing = (max(0.0, amount - room.available(name, amount)) / amount for name, amount in asks.items())
     return sum(missing) + (room.slots < 1)
 
 
-def _reason(rooms: Sequence[Room], asks: Mapping[str, float]) -> Reason:
+def _reason(rooms: Sequence[Room], line: _Line) -> Reason:
+    asks, able = line.asks, line.able
     if not rooms:
         return NoWorker()
-    impossible = _impossible(rooms, asks)
+    impossible = None if able else _impossible(rooms, asks)
     if impossible:
         return impossible
-    able = [room for room in rooms if room.could_hold(asks)]
     if all(room.worker.is_to_come for room in able):
         return NoWorker()
     kept = next((room for room in able if room.has_room(asks)), None)

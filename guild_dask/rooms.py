@@ -35,8 +35,14 @@ class Room:
         self.slots = worker.free_slots
         self.free = {name: worker.free.get(name, 0.0) for name in worker.total}
         self.devices = dict(worker.devices)
+        self.spare = self._spare()
         self.reserved_for: str | None = None
         self.kept: Mapping[str, float] = {}
+
+    def _spare(self) -> tuple[float, int]:
+        """Returns how much is free, as a value to compare rooms by."""
+        total = self.worker.total
+        return (sum(self.free[name] / total[name] for name in total if total[name] > 0), -self.slots)
 
     def defines(self, name: str) -> bool:
         """Tells whether the worker has such a resource or device; without any, it takes no notice of their names."""
@@ -93,6 +99,7 @@ class Room:
             self.free[name] -= amount
         taken = self._pick(asks, self.kept) if self.devices and GPU in wanted else None
         self.devices = devices.left(self.devices, taken) if taken else self.devices
+        self.spare = self._spare()
         return taken or {}
 
     def reserve(self, run_id: str, asks: Mapping[str, float]) -> None:
