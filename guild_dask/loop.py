@@ -158,7 +158,8 @@ class Loop:
         self._waiting.update(self._aftercare.rested(listing))
         running = []
         if self._settings.wait_for_running and self._waiting:
-            running = self._home.running_elsewhere([*self._ledger.in_flight, self._flights.identity.run_id])
+            own = [*self._ledger.in_flight, *self._ledger.adrift, self._flights.identity.run_id]
+            running = self._home.running_elsewhere(own)
         self._blocked_by = running
         if running:
             self._waiting.tell_blocked(running)

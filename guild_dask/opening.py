@@ -89,7 +89,14 @@ def _become_user(environ: Mapping[str, str]) -> None:
 
 def job_queue(settings: Settings, run_dir: str, environ: Mapping[str, str]) -> JobQueue:
     """Returns the job queue that the settings ask for."""
-    return JobQueue(settings.cluster.name, settings.resources.amounts, run_dir, environ, settings.config_name)
+    return JobQueue(
+        name=settings.cluster.name,
+        resources=settings.resources.amounts,
+        run_dir=run_dir,
+        environ=environ,
+        config_name=settings.config_name,
+        workers=settings.pool or "guild",
+    )
 
 
 def dry_run(settings: Settings, run_dir: str, environ: Mapping[str, str]) -> str:

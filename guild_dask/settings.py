@@ -52,6 +52,7 @@ class Settings:
     dashboard_address: DashboardAddress | None = DashboardAddress(_LOCAL, DEFAULT_DASHBOARD_PORT)
     loglevel: str = "warn"
     lease: float = 60.0  # seconds
+    pool: str = ""  # its name, for the settings of a pool
     config_name: str = ""  # of dask-jobqueue's configuration; empty: the name of the queue
     pools: tuple[tuple[str, "Settings"], ...] = ()  # several clusters at once, by name
     dry_run: bool = False
@@ -98,7 +99,7 @@ def _pool(name: str, configured: Mapping[str, Any]) -> Settings:
     settings = settings_for({}, {key: value for key, value in given.items() if key in _OF_POOLS})
     if settings.cluster.kind is Kind.POOLS:
         raise BadSetting(f"pool {name!r} cannot be made of pools")
-    return replace(settings, config_name=_text(given.get("config-name") or ""))
+    return replace(settings, pool=name, config_name=_text(given.get("config-name") or ""))
 
 
 def _check_together(settings: Settings) -> None:

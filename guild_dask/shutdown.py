@@ -1,9 +1,11 @@
 """The end of a scheduler's runs when it is stopped."""
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
 
+from guild_dask import claims, last_word
 from guild_dask.flights import Flights
 from guild_dask.problems import HomeUnavailable
 
@@ -21,6 +23,9 @@ def end_runs(flights: Flights, wait_until: Callable[[float], None]) -> None:
     asked = time.monotonic()
     if in_flight:
         log.info("Ending %d run(s); Ctrl-C or 'guild stop' once more kills them", len(in_flight))
+    for run_id in flights.ledger.adrift:
+        with contextlib.suppress(OSError):  # the run's own host, wherever it is, is asked through the Guild home
+            last_word.ask_to_stop(claims.path(flights.home.claims_folder, run_id))
     for step, deadline in (
         (flights.cluster.stop, asked + LAST_RESORT),
         (flights.cluster.kill, asked + GIVE_UP),

@@ -53,6 +53,7 @@ class JobQueue:
     run_dir: str  # of the scheduler, on the file system that all hosts share
     environ: Mapping[str, str]
     config_name: str = ""  # another section of the configuration than that of the queue's name
+    workers: str = "guild"  # what the names of workers begin with
 
     @property
     def section(self) -> str:
@@ -100,8 +101,9 @@ class JobQueue:
     def walltime_in_files(self) -> str | None:
         """Returns the walltime that the user configured, not the one that dask-jobqueue has by default."""
         collected = dask.config.collect(paths=dask.config.paths, env=self.environ)
-        section = (collected.get("jobqueue") or {}).get(self.section) or {}
-        return str(section["walltime"]) if section.get("walltime") else None
+        sections = collected.get("jobqueue") or {}
+        found = [(sections.get(name) or {}).get("walltime") for name in (self.section, self.name)]
+        return next((str(walltime) for walltime in found if walltime), None)
 
     def walltime(self) -> float | None:
         """Returns the seconds that a job may take, or None if that cannot be read."""
@@ -159,7 +161,8 @@ def open_job_queue(
         host="",
         lifetime=queue.walltime(),
     )
-    terms = PoolTerms(worker, int(job.worker_processes), count, _failures_in(queue, job.log_directory))
+    failures = _failures_in(queue, job.log_directory)
+    terms = PoolTerms(worker, int(job.worker_processes), count, failures, prefix=queue.workers)
     return WorkerPool(cluster, terms, common)
 
 

@@ -18,7 +18,7 @@ from guild_dask.choices import WorkerCount
 from guild_dask.cluster.kinds import WorkerCapacity
 from guild_dask.cluster.remote import Common, RemoteCluster
 from guild_dask.cluster.scaling import Need, Requested, need, pause_after, to_give_back
-from guild_dask.events import ClusterTrouble
+from guild_dask.events import ClusterTrouble, WorkersChanged
 from guild_dask.plan import StagedRun
 
 
@@ -33,6 +33,7 @@ class PoolTerms:
     failure_of: Callable[[str | None], str | None] = lambda _job_id: None
     # What Dask is to start under which name, where not all are the same.
     specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    prefix: str = "guild"  # of the names of the others
 
 
 class WorkerPool(RemoteCluster):
@@ -101,7 +102,11 @@ class WorkerPool(RemoteCluster):
 
     def _ask_for(self, number: int) -> None:
         given = [name for name in self._terms.specs if name not in self._jobs]
-        names = given[:number] if self._terms.specs else [f"guild-{next(self._names)}" for _ in range(number)]
+        names = (
+            given[:number]
+            if self._terms.specs
+            else [f"{self._terms.prefix}-{next(self._names)}" for _ in range(number)]
+        )
         for name in names:
             self._jobs[name] = Requested(name)
             self._cluster.worker_spec[name] = dict(self._terms.specs.get(name) or self._cluster.new_spec)
@@ -123,6 +128,10 @@ class WorkerPool(RemoteCluster):
                 self._forget(name)  # it was not taken
                 with contextlib.suppress(Exception):
                     self._cluster.sync(self._cluster._correct_state)
+        taken = [self._job_ids[name] for name in names if name in self._job_ids]
+        if taken and not self._terms.specs:
+            plural = "s" if len(taken) > 1 else ""
+            self._report(WorkersChanged(f"Asked for {len(taken)} worker job{plural}: {', '.join(taken)}"))
 
     def _fail(self, problem: str) -> None:
         self._failures += 1
