@@ -5,6 +5,7 @@ with a line too many. A module that no rule names gets the strictest one: neithe
 """
 
 import ast
+import functools
 import pathlib
 import subprocess
 import sys
@@ -111,6 +112,12 @@ class Import(NamedTuple):
         return self.name.partition(".")[0]
 
 
+# Each rule looks at each module, and each is broken once in all of them.
+@functools.cache
+def _parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
 @dataclass(frozen=True)
 class Module:
     """A source file of the package; its name is relative to the package, such as `plan` or `cluster.local`."""
@@ -125,17 +132,22 @@ class Module:
 
     @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.source)
+        return _parsed(self.source)
 
     def imports(self) -> Iterator[Import]:
         """Returns what is imported anywhere; for `from a import b` both a and a.b, since b may be a module."""
-        return _imports(self.tree, is_at_top=True)
+        return iter(_all_imports(self.source))
 
     def uses(self) -> Iterator[tuple[ast.expr, int]]:
         """Returns each name and attribute that is mentioned, with its line."""
         for node in ast.walk(self.tree):
             if isinstance(node, (ast.Name, ast.Attribute)):
                 yield node, node.lineno
+
+
+@functools.cache
+def _all_imports(source: str) -> tuple[Import, ...]:
+    return tuple(_imports(_parsed(source), is_at_top=True))
 
 
 def _imports(node: ast.AST, is_at_top: bool) -> Iterator[Import]:
