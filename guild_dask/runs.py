@@ -147,7 +147,8 @@ class GuildHome:
         """Records the end of a run that started and whose Guild process died, unless that one has done so itself."""
         if not self.has_ended(run_dir):
             rundir.record_end(run_dir, exit_status)
-        rundir.clear_marker(run_dir, "LOCK.remote")
+        for name in ("PENDING", "LOCK.remote"):
+            rundir.clear_marker(run_dir, name)
 
     def has_ended(self, run_dir: str) -> bool:
         """Tells whether Guild has recorded the end of a run since it was claimed."""

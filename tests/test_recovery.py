@@ -14,6 +14,9 @@ from guild_dask.presence import Presence
 from guild_dask.recovery import recover
 from guild_dask.runs import GuildHome
 
+# Of its own: processes of another run of that name, in another home, would pass for it.
+RUN = "power-cut-test"
+
 QUICK = """
 quick:
   exec: echo quick
@@ -24,34 +27,34 @@ quick:
 def home(user: Sandbox, guild: Guild) -> GuildHome:
     """A Guild home in which one run had started, under a scheduler that is gone."""
     a_project(user, QUICK)
-    stage(guild, "quick", "aaa")
+    stage(guild, "quick", RUN)
     me = processes.identity(os.getpid())
     assert me
     found = GuildHome(str(user.guild_home), Presence(str(user.guild_home), "me", me))
     found.presence.beat()
     dead = replace(me, started=me.started - 1)
     (run,) = found.staged().staged
-    assert found.claim([(run, claims.Claim("aaa", "other", dead, dead))]).runs
-    assert claims.mark_started(claims.path(found.claims_folder, "aaa"))
+    assert found.claim([(run, claims.Claim(RUN, "other", dead, dead))]).runs
+    assert claims.mark_started(claims.path(found.claims_folder, RUN))
     return found
 
 
 def _after_a_boot(home: GuildHome) -> None:
     """Makes the claim one of before the machine was started anew."""
-    started = claims.path(home.claims_folder, "aaa").with_suffix(claims.STARTED)
-    claim = claims.present(home.claims_folder, "aaa")
+    started = claims.path(home.claims_folder, RUN).with_suffix(claims.STARTED)
+    claim = claims.present(home.claims_folder, RUN)
     assert claim
     before = replace(claim.owner, boot="before")
     claims.write(home.claims_folder, replace(claim, owner=before, scheduler=before))
-    os.replace(claims.path(home.claims_folder, "aaa"), started)
+    os.replace(claims.path(home.claims_folder, RUN), started)
 
 
 def test_run_that_a_power_cut_ended_is_tried_again(home: GuildHome, user: Sandbox) -> None:
     _after_a_boot(home)
     ((run_id, result),) = recover(home, again=lambda _dir, is_loss: is_loss).ended
-    assert (run_id, result.end, result.cause) == ("aaa", End.TRIED_AGAIN, Cause.NODE_LOST)
-    assert statuses(user) == {"aaa": "staged"}
-    assert [each.number for each in attempts.past(home.run_dir("aaa"))] == [1]
+    assert (run_id, result.end, result.cause) == (RUN, End.TRIED_AGAIN, Cause.NODE_LOST)
+    assert statuses(user) == {RUN: "staged"}
+    assert [each.number for each in attempts.past(home.run_dir(RUN))] == [1]
     assert not list(home.claims_folder.iterdir())
 
 
@@ -59,11 +62,11 @@ def test_run_that_a_power_cut_ended_is_terminated_where_there_are_no_retries(hom
     _after_a_boot(home)
     ((_, result),) = recover(home).ended
     assert result.end is End.TERMINATED
-    assert statuses(user) == {"aaa": "terminated"}
+    assert statuses(user) == {RUN: "terminated"}
 
 
 def test_run_whose_processes_were_killed_is_not_tried_again(home: GuildHome, user: Sandbox) -> None:
     # The machine is not to blame; whoever killed them may not want them back.
     ((_, result),) = recover(home, again=lambda *_: True).ended
     assert (result.end, result.cause) == (End.TERMINATED, Cause.KILLED)
-    assert statuses(user) == {"aaa": "terminated"}
+    assert statuses(user) == {RUN: "terminated"}
