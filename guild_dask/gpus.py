@@ -37,6 +37,11 @@ def found(environ: Mapping[str, str], nvidia: Sequence[str] = _NVIDIA, amd: path
     return listed(_output(nvidia, environ)) or _amd(amd)
 
 
+def are_assigned(environ: Mapping[str, str]) -> bool:
+    """Tells whether somebody has said which devices are this process's."""
+    return any(environ.get(name) is not None for name in (*_VISIBLE, "ROCR_VISIBLE_DEVICES", *_OF_JOB))
+
+
 def visible(text: str) -> list[str]:
     """Returns the devices that a variable such as CUDA_VISIBLE_DEVICES leaves: those before the first that is none."""
     devices: list[str] = []

@@ -86,7 +86,7 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         presence = Presence(runs.guild_home(), this_run.id, identity.process)
         presence.beat()
         closing.callback(presence.leave)
-        common = cluster.Common(runs.guild_home(), presence.token, settings.lease, events.put)
+        common = cluster.Common(runs.guild_home(), presence.token, settings.lease, events.put, settings.gpus)
         opened = opening.open_cluster(settings, common, this_run.dir, identity.environ)
         closing.callback(opened.close)
         closing.callback(_log.info, "Stopping Dask cluster")

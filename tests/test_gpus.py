@@ -13,6 +13,7 @@ from support import Guild, Sandbox, wait_until
 
 from guild_dask import claims, environment, gpus, opdata, processes
 from guild_dask.claims import Claim
+from guild_dask.cluster import on_worker
 from guild_dask.ledger import Flight, Ledger
 from guild_dask.rundir import Staged
 
@@ -175,3 +176,35 @@ def test_run_of_a_scheduler_that_was_killed_keeps_its_device(user: Sandbox, guil
         assert statuses(user) == {"aaa": "running", "bbb": "running"}
         go.touch()
         wait_until(lambda: statuses(user) == {"aaa": "completed", "bbb": "completed"})
+
+
+# On other workers
+
+
+def card(name: str = "host", *names: str, is_assigned: bool = True) -> on_worker.Card:
+    return on_worker.Card("1", name, name, True, 0.0, names, not is_assigned)
+
+
+ABOUT = {"nthreads": 4, "resources": {"foo": 1.0}, "name": "w"}
+
+
+def test_gpus_of_a_worker_are_its_devices() -> None:
+    found = on_worker.capacity_for("tcp://w", ABOUT, card("host", "0", "1"), ())
+    assert (found.devices, found.resources) == (("0", "1"), {"foo": 1.0, "gpu": 2.0})
+    plain = on_worker.capacity_for("tcp://w", ABOUT, card(), ())
+    assert (plain.devices, plain.resources) == ((), {"foo": 1.0})
+
+
+def test_gpus_of_a_host_are_given_to_one_of_its_workers() -> None:
+    # Both see all of them, if nobody has said whose they are.
+    first = on_worker.capacity_for("tcp://v", ABOUT, card("host", "0", is_assigned=False), ())
+    second = on_worker.capacity_for("tcp://w", ABOUT, card("host", "0", is_assigned=False), [first])
+    elsewhere = on_worker.capacity_for("tcp://x", ABOUT, card("other", "0", is_assigned=False), [first])
+    assert (first.devices, second.devices, elsewhere.devices) == (("0",), (), ("0",))
+    assert second.resources["gpu"] == 0
+    # Those of a job are the job's.
+    assert on_worker.capacity_for("tcp://w", ABOUT, card("host", "0"), [first]).devices == ("0",)
+
+
+def test_dask_is_asked_only_for_what_it_knows() -> None:
+    assert set(on_worker.known_to_dask({"gpu": 1.0, "foo": 1.0, "bar": 0.0}, {"foo", "bar"})) == {"foo"}

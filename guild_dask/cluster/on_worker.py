@@ -6,14 +6,22 @@ The scheduler has these functions run there, by Dask. All else that a worker doe
 import asyncio
 import os
 import socket
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed import Worker, WorkerPlugin
 
-from guild_dask import __version__, environment, job, processes
+from guild_dask import __version__, environment, gpus, job, processes
+from guild_dask.cluster.kinds import WorkerCapacity
+from guild_dask.devices import GPU
+from guild_dask.resources import AUTO
 
 PLUGIN = "guild-dask"
+
+# Dask counts resources as floats for as long as a worker lives. It is asked for this much less than the plan has found
+# to be free, so that a rounding error of its own does not hold back a run.
+_LESS = 1 - 1e-6
 
 
 @dataclass(frozen=True)
@@ -25,6 +33,8 @@ class Card:
     node: str  # as its users know it
     sees_home: bool
     age: float  # seconds since its process was started
+    gpus: tuple[str, ...] = ()  # that it has, by name, if they are to be given out
+    are_gpus_of_host: bool = False  # nobody has said that they are this worker's; others on its host see them, too
 
 
 def problem_with(card: Card, home: str) -> str | None:
@@ -47,8 +57,11 @@ def problem_of_stranger(error: Exception) -> str:
     return f"cannot start runs ({type(error).__name__}: {error}): see the log of the worker"
 
 
-async def welcome(home: str, token: str, dask_worker: Worker) -> Card:
-    """Returns the worker's card; if it sees the Guild home, it is ready to start runs afterwards."""
+async def welcome(home: str, token: str, given: Sequence[str] | None, dask_worker: Worker) -> Card:
+    """Returns the worker's card; if it sees the Guild home, it is ready to start runs afterwards.
+
+    `given` are the GPUs to be given out, or AUTO for those that are found; None for none.
+    """
     sees_home = os.path.exists(token)
     if sees_home:
         processes.adopt_orphans()
@@ -57,7 +70,28 @@ async def welcome(home: str, token: str, dask_worker: Worker) -> Card:
         if PLUGIN not in dask_worker.plugins:
             await dask_worker.plugin_add(RunsKeeper(), name=PLUGIN)
     host = socket.gethostname()
-    return Card(__version__, host, os.environ.get("SLURMD_NODENAME") or host, sees_home, processes.age(os.getpid()))
+    node = os.environ.get("SLURMD_NODENAME") or host
+    own = environment.job_environment(os.environ, has_nanny=bool(dask_worker.nanny))
+    names = gpus.found(own) if given == (AUTO,) else given or ()
+    card = Card(__version__, host, node, sees_home, processes.age(os.getpid()), tuple(names))
+    return replace(card, are_gpus_of_host=not gpus.are_assigned(own))
+
+
+def capacity_for(
+    address: str, about: Mapping[str, Any], card: Card, others: Iterable[WorkerCapacity]
+) -> WorkerCapacity:
+    """Returns what a worker has: what Dask knows, and the GPUs on its card, unless another on its host has them."""
+    has_other = any(other.host == card.host and other.devices for other in others)
+    devices = () if card.are_gpus_of_host and has_other else card.gpus
+    resources = {str(key): float(value) for key, value in about["resources"].items()}
+    return WorkerCapacity(
+        name=address,
+        slots=int(about["nthreads"]),
+        resources={**resources, GPU: float(len(devices))} if card.gpus else resources,
+        host=card.host,
+        devices=devices,
+        label=str(about.get("name") or address),
+    )
 
 
 def farewell(dask_worker: Worker) -> None:
@@ -65,6 +99,11 @@ def farewell(dask_worker: Worker) -> None:
     if not job.running():
         dask_worker.plugins.pop(PLUGIN, None)
         job.close()
+
+
+def known_to_dask(asks: Mapping[str, float], defined: Container[str]) -> dict[str, float]:
+    """Returns what Dask is to set aside: it waits for ever for what it does not know that its worker has."""
+    return {name: float(amount) * _LESS for name, amount in asks.items() if amount > 0 and name in defined}
 
 
 class RunsKeeper(WorkerPlugin):  # type: ignore[misc]  # Dask is not typed

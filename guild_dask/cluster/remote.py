@@ -9,21 +9,17 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed import Client, Future
 
 from guild_dask import job
+from guild_dask.cluster import on_worker
 from guild_dask.cluster.kinds import WorkerCapacity
-from guild_dask.cluster.on_worker import Card, farewell, problem_of_stranger, problem_with, welcome
 from guild_dask.events import Event, JobAdrift, JobEnded, JobLost, WorkerRefused, WorkersChanged
 from guild_dask.plan import StagedRun
 from guild_dask.terms import Terms
-
-# Dask counts resources as floats for as long as a worker lives. It is asked for this much less than the plan has found
-# to be free, so that a rounding error of its own does not hold back a run.
-_LESS = 1 - 1e-6
 
 _THREADS = 8
 
@@ -39,6 +35,7 @@ class Common:
     token: str  # a file in the home that is there as long as this scheduler is: who sees it, sees our home
     lease: float  # seconds for which a run goes on without the home
     report: Callable[[Event], object]
+    gpus: tuple[str, ...] | None = None  # to be given out on each worker, or AUTO; None: GPUs are an amount
 
 
 @dataclass(frozen=True)
@@ -127,25 +124,22 @@ class RemoteCluster:
     def _welcome(self, address: str, about: Mapping[str, Any]) -> None:
         name = str(about.get("name") or address)
         try:
-            answers = self._client.run(welcome, self._common.home, self._common.token, workers=[address])
-            problem = problem_with(answers[address], self._common.home)
+            mine = self._common
+            answers = self._client.run(on_worker.welcome, mine.home, mine.token, mine.gpus, workers=[address])
+            problem = on_worker.problem_with(answers[address], self._common.home)
         except Exception as e:  # noqa: BLE001  # whatever a strange worker makes of it; it is told, and gets no run
-            answers, problem = {}, problem_of_stranger(e)
+            answers, problem = {}, on_worker.problem_of_stranger(e)
         if problem:
             if address in self._known:
                 self._report(WorkerRefused(name, problem))
             return
-        card: Card = answers[address]
-        capacity = WorkerCapacity(
-            name=address,
-            slots=int(about["nthreads"]),
-            resources={str(key): float(value) for key, value in about["resources"].items()},
-            host=card.host,
-            label=name,
-            lifetime=self.lifetime,
-            ends=time.monotonic() + self.lifetime - card.age if self.lifetime else None,
-        )
+        card: on_worker.Card = answers[address]
         with self._lock:
+            capacity = replace(
+                on_worker.capacity_for(address, about, card, (member.capacity for member in self._members.values())),
+                lifetime=self.lifetime,
+                ends=time.monotonic() + self.lifetime - card.age if self.lifetime else None,
+            )
             if address in self._known:
                 self._members[address] = _Member(capacity, card.node)
         self._report(WorkersChanged(f"Worker {capacity.described(card.node)} has joined"))
@@ -193,7 +187,10 @@ class RemoteCluster:
         """Returns the terms of runs on a worker."""
         with self._lock:
             member = self._members.get(worker)
-        return Terms(node=member.node if member else worker, lease=self._common.lease, has_lifeline=True)
+        node = member.node if member else worker
+        # Where devices are given out, a run that gets none sees none.
+        devices = None if self._common.gpus is None else ""
+        return Terms(node=node, lease=self._common.lease, has_lifeline=True, devices=devices)
 
     # Runs
 
@@ -210,7 +207,7 @@ class RemoteCluster:
                 key=f"guild-run-{run_id}-{work.claim.attempt}-{next(self._count)}",
                 workers=[worker],
                 allow_other_workers=False,
-                resources={name: float(amount) * _LESS for name, amount in asks.items() if amount > 0},
+                resources=on_worker.known_to_dask(asks, self._known.get(worker, {}).get("resources", asks)),
                 pure=False,
                 retries=0,
             )
@@ -285,7 +282,7 @@ class RemoteCluster:
         self._is_closed = True
         with contextlib.suppress(Exception):
             self._client.unsubscribe_topic("all")
-            self._client.run(farewell, workers=list(self._members), on_error="return")
+            self._client.run(on_worker.farewell, workers=list(self._members), on_error="return")
         self._threads.shutdown(wait=False, cancel_futures=True)
         with contextlib.suppress(Exception):
             self._client.close(timeout=5)

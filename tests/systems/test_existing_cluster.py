@@ -154,3 +154,22 @@ def test_environment_of_a_run_is_that_of_its_worker(
     assert "OF_THE_WORKER" in shown
     assert "OF_THE_SCHEDULER" not in shown
     assert "OMP_NUM_THREADS" not in shown  # a nanny sets it
+
+
+def test_each_worker_gives_out_its_own_gpus(
+    user: Sandbox, guild: Guild, cluster: DaskProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Devices have the same names everywhere. Here two workers stand for two jobs, each with its devices.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    show = 'echo "$RUN_ID sees [$CUDA_VISIBLE_DEVICES]"; touch $GUILD_HOME/$RUN_ID.here; '
+    show += "until [ $(ls $GUILD_HOME/*.here | wc -l) -ge 4 ]; do sleep 0.1; done"
+    a_project(user, f"show:\n  exec: sh -c '{show}'\n")
+    for name in ("one", "two"):
+        cluster.start_worker(name, "--nthreads 2")
+    stage(guild, "show", "aaa", "bbb", "ccc", options="--tag dask:gpu=1")
+    stage(guild, "show", "ddd")
+    done = guild(f"{SCHEDULER} cluster={cluster.address} run-once=yes gpus=auto")
+    seen = sorted(line[4:] for line in done.output.splitlines() if " sees " in line)
+    assert len([text for text in seen if text in ("sees [0]", "sees [1]")]) == 3
+    assert "sees []" in seen
+    assert max(seen.count("sees [0]"), seen.count("sees [1]")) == 2
