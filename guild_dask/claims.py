@@ -158,8 +158,10 @@ def mark_started(claimed: pathlib.Path, owner_pid: int | None = None) -> bool:
 def remove(folder: pathlib.Path, run_id: str) -> None:
     """Removes a run's claim, started or not, with all that lies beside it. The claim goes last."""
     for name in (_draft_name(run_id), *(run_id + ending for ending in (SAVED, BEAT, STOP, ENDED, CLAIMED, STARTED))):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(folder, name))
+        try:
+            os.unlink(f"{folder}/{name}")
+        except FileNotFoundError:
+            continue
 
 
 def give_back_started(folder: pathlib.Path, run_id: str, staged: str) -> None:

@@ -35,6 +35,7 @@ def main(**flags: str | None) -> None:
     # Before the heavy imports, so that a stop in the first second is an orderly one, too.
     _report_signals(events)
     scheduler_run.this_run().look_like_a_batch()
+    _begin_to_load_guild(flags["cluster"])
     try:
         from guild_dask import cluster
     except ValueError as e:  # Dask reads its configuration when it is imported
@@ -48,6 +49,15 @@ def main(**flags: str | None) -> None:
         click.echo(f"dask:scheduler: {e}", err=True)
         code = BAD_SETTING
     sys.exit(code)
+
+
+def _begin_to_load_guild(kind_of_cluster: str | None) -> None:
+    """Has a process of its own get ready for runs on this machine, while this one loads Dask."""
+    from guild_dask import environment, job
+
+    # The configuration, which is Dask's, may ask for another kind; then that process ends with this one, unused.
+    if kind_of_cluster in (None, "", "local"):
+        job.prepare(environment.user_environment(os.environ))
 
 
 def _show(settings: Settings) -> int:

@@ -5,7 +5,7 @@ its size depends on what runs and on the kinds of what waits, and not on how man
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from guild_dask.resources import amount_for_text, format_amount
@@ -137,13 +137,14 @@ def as_data(value: Any, name: str = "") -> Any:
     """Returns a value of this module as what JSON can hold."""
     if name in _AMOUNTS:
         return {key: format_amount(amount) for key, amount in value.items()}
+    # The state has a few hundred of these, and is written every second.
+    if value is None or isinstance(value, (str, int, float)):
+        return value
     if isinstance(value, tuple):
         return [as_data(each) for each in value]
     if isinstance(value, Mapping):
         return dict(value)
-    if hasattr(value, "__dataclass_fields__"):
-        return {each.name: as_data(getattr(value, each.name), each.name) for each in fields(value)}
-    return value
+    return {each: as_data(getattr(value, each), each) for each in value.__dataclass_fields__}
 
 
 def state_for_data(data: Any) -> State | None:
