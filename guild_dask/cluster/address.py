@@ -12,8 +12,8 @@ from distributed.utils import import_term
 
 from guild_dask.choices import ClusterChoice, Kind
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
-from guild_dask.cluster.kinds import ClusterError
-from guild_dask.cluster.remote import Common, RemoteCluster
+from guild_dask.cluster.kinds import ClusterError, Common
+from guild_dask.cluster.remote import RemoteCluster
 
 # Seconds to find the scheduler, at first and when it was gone.
 PATIENCE = 30

@@ -17,10 +17,9 @@ from dask.utils import parse_timedelta
 
 from guild_dask.choices import WorkerCount
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
-from guild_dask.cluster.kinds import ClusterError, WorkerCapacity
+from guild_dask.cluster.kinds import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.local import QuietScheduler
 from guild_dask.cluster.pool import PoolTerms, WorkerPool
-from guild_dask.cluster.remote import Common
 from guild_dask.cluster.security import security_for
 from guild_dask.settings import DashboardAddress
 

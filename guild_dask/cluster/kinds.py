@@ -1,9 +1,10 @@
 """What every kind of cluster has in common, and the error that one cannot be opened."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from guild_dask.events import Event
 from guild_dask.job import Job
 from guild_dask.plan import StagedRun
 from guild_dask.resources import format_amounts
@@ -32,6 +33,17 @@ class WorkerCapacity:
         has = [f"{self.slots} slot{'s' if self.slots > 1 else ''}"]
         has += [format_amounts(self.resources)] if self.resources else []
         return f"{self.label} on {node} ({', '.join(has)})"
+
+
+@dataclass(frozen=True)
+class Common:
+    """What a scheduler and the workers of any kind of cluster have in common."""
+
+    home: str
+    token: str  # a file in the home that is there as long as this scheduler is: who sees it, sees our home
+    lease: float  # seconds for which a run goes on without the home
+    report: Callable[[Event], object]
+    gpus: tuple[str, ...] | None = None  # to be given out on each worker, or AUTO; None: GPUs are an amount
 
 
 class Cluster(Protocol):

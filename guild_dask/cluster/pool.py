@@ -15,8 +15,8 @@ from typing import Any
 from distributed import Client, SpecCluster
 
 from guild_dask.choices import WorkerCount
-from guild_dask.cluster.kinds import WorkerCapacity
-from guild_dask.cluster.remote import Common, RemoteCluster
+from guild_dask.cluster.kinds import Common, WorkerCapacity
+from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.cluster.scaling import Need, Requested, need, pause_after, to_give_back
 from guild_dask.events import ClusterTrouble, WorkersChanged
 from guild_dask.plan import StagedRun

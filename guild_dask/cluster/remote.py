@@ -15,9 +15,17 @@ from typing import Any
 from distributed import Client, Future
 
 from guild_dask import job
-from guild_dask.cluster import on_worker
-from guild_dask.cluster.kinds import WorkerCapacity
-from guild_dask.events import Event, JobAdrift, JobEnded, JobLost, WorkerRefused, WorkersChanged
+from guild_dask.cluster.kinds import Common, WorkerCapacity
+from guild_dask.cluster.on_worker import (
+    Card,
+    capacity_for,
+    farewell,
+    known_to_dask,
+    problem_of_stranger,
+    problem_with,
+    welcome,
+)
+from guild_dask.events import JobAdrift, JobEnded, JobLost, WorkerRefused, WorkersChanged
 from guild_dask.plan import StagedRun
 from guild_dask.terms import Terms
 
@@ -25,17 +33,6 @@ _THREADS = 8
 
 # Names in Dask's log of events for workers that come and go.
 _MEMBERSHIP = ("add-worker", "remove-worker")
-
-
-@dataclass(frozen=True)
-class Common:
-    """What a scheduler and the workers of any kind of cluster have in common."""
-
-    home: str
-    token: str  # a file in the home that is there as long as this scheduler is: who sees it, sees our home
-    lease: float  # seconds for which a run goes on without the home
-    report: Callable[[Event], object]
-    gpus: tuple[str, ...] | None = None  # to be given out on each worker, or AUTO; None: GPUs are an amount
 
 
 @dataclass(frozen=True)
@@ -125,18 +122,18 @@ class RemoteCluster:
         name = str(about.get("name") or address)
         try:
             mine = self._common
-            answers = self._client.run(on_worker.welcome, mine.home, mine.token, mine.gpus, workers=[address])
-            problem = on_worker.problem_with(answers[address], self._common.home)
+            answers = self._client.run(welcome, mine.home, mine.token, mine.gpus, workers=[address])
+            problem = problem_with(answers[address], self._common.home)
         except Exception as e:  # noqa: BLE001  # whatever a strange worker makes of it; it is told, and gets no run
-            answers, problem = {}, on_worker.problem_of_stranger(e)
+            answers, problem = {}, problem_of_stranger(e)
         if problem:
             if address in self._known:
                 self._report(WorkerRefused(name, problem))
             return
-        card: on_worker.Card = answers[address]
+        card: Card = answers[address]
         with self._lock:
             capacity = replace(
-                on_worker.capacity_for(address, about, card, (member.capacity for member in self._members.values())),
+                capacity_for(address, about, card, (member.capacity for member in self._members.values())),
                 lifetime=self.lifetime,
                 ends=time.monotonic() + self.lifetime - card.age if self.lifetime else None,
             )
@@ -207,7 +204,7 @@ class RemoteCluster:
                 key=f"guild-run-{run_id}-{work.claim.attempt}-{next(self._count)}",
                 workers=[worker],
                 allow_other_workers=False,
-                resources=on_worker.known_to_dask(asks, self._known.get(worker, {}).get("resources", asks)),
+                resources=known_to_dask(asks, self._known.get(worker, {}).get("resources", asks)),
                 pure=False,
                 retries=0,
             )
@@ -282,7 +279,7 @@ class RemoteCluster:
         self._is_closed = True
         with contextlib.suppress(Exception):
             self._client.unsubscribe_topic("all")
-            self._client.run(on_worker.farewell, workers=list(self._members), on_error="return")
+            self._client.run(farewell, workers=list(self._members), on_error="return")
         self._threads.shutdown(wait=False, cancel_futures=True)
         with contextlib.suppress(Exception):
             self._client.close(timeout=5)
