@@ -99,8 +99,8 @@ class Loop:
             self._publish()
             self._next_look = min(self._next_look, self._aftercare.next_due())
             self._wait_until(min(self._next_look, self._next_beat, self._publisher.due or math.inf))
+        self._publish(at_once=True)
         if self._stop:
-            self._publish(at_once=True)
             end_runs(self._flights, self._wait_until)
             settle_rest(self._flights)
         elif self._settings.run_once:

@@ -1,4 +1,5 @@
-"""All that lets others see what a scheduler does: what it publishes, the page of runs, the live line and the report."""
+"""All that lets others see what a scheduler does: what it publishes, the page of runs, the live line,
+notifications, scalars and the report."""
 
 import functools
 import logging
@@ -6,15 +7,17 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from guild_dask import journal, opening, runs, terminal
+from guild_dask import environment, journal, opening, runs, terminal
 from guild_dask.cluster import Cluster
 from guild_dask.events import Event, SomebodyLooks
 from guild_dask.log import OutputStream
+from guild_dask.notify import Notifier, command_for
 from guild_dask.page import showing
 from guild_dask.page.book import Book
 from guild_dask.progress import Progress
 from guild_dask.publisher import Publisher
 from guild_dask.report import files
+from guild_dask.scalars import FOLDER, Scalars
 from guild_dask.scheduler_run import SchedulerRun
 from guild_dask.settings import Settings
 from guild_dask.state import State
@@ -40,9 +43,19 @@ def open_views(
     about = replace(about, run_once=settings.run_once, dashboard=opened.dashboard_link(), page=link)
     places = functools.partial(opening.places, opened)
     publisher = Publisher(runs.guild_home(), run_dir, about, places, book if link else None)
+    scalars = Scalars(os.path.join(run_dir, FOLDER))
+    publisher.listeners.append(scalars)
+    notifier = None
+    if settings.notify:
+        user = environment.user_environment(os.environ)
+        notifier = Notifier(command_for(settings.notify, user, run_dir))
+        publisher.listeners.append(notifier)
 
     def close() -> None:
         publisher.close()
+        scalars.close()
+        if notifier:
+            notifier.close()
         close_page()
 
     return Views(publisher, close)

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from guild_dask import rundir, whereabouts
 from guild_dask.claims import Claim
@@ -53,6 +53,16 @@ _REMEMBERED = 50
 Places = Callable[[], Mapping[str, tuple[str, str]]]
 
 
+class Listener(Protocol):
+    """Somebody in this process who wants to know, and holds up nobody."""
+
+    def ended(self, run: EndedRun) -> None:
+        """Is told how a run, or an attempt at it, ended."""
+
+    def look(self, state: State) -> None:
+        """Is told the state, whenever it may have changed."""
+
+
 @dataclass(frozen=True)
 class View:
     """What the loop knows at a moment, for others to see."""
@@ -86,6 +96,7 @@ class Publisher:
         self._state = scheduler
         self._places = places
         self._book = book  # the page of runs, if there is one
+        self.listeners: list[Listener] = [book] if book else []
         self._running: dict[str, RunningRun] = {}
         self._ended: deque[EndedRun] = deque(maxlen=MOST_ENDED)
         self._ends: dict[str, int] = {}
@@ -141,8 +152,8 @@ class Publisher:
         if end == "completed":
             self._durations.setdefault(running.operation, deque(maxlen=_REMEMBERED)).append(ran)
         self._note("ended", now, ended)
-        if self._book:
-            self._book.ended(ended)
+        for listener in self.listeners:
+            listener.ended(ended)
 
     def left(self, run_id: str) -> None:
         """Notes that a run is no more this scheduler's."""
@@ -167,6 +178,8 @@ class Publisher:
         if self.latest is None or state != replace(self.latest, updated=0.0):
             self.latest = replace(state, updated=time.time())
             self._write(self.latest)
+        for listener in self.listeners:
+            listener.look(self.latest)
         if self._book and self._book.is_watched:
             self._book.write(self.latest, _line(view, state))
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -57,6 +58,7 @@ class Settings:
     pools: tuple[tuple[str, "Settings"], ...] = ()  # several clusters at once, by name
     dry_run: bool = False
     progress: str = "auto"
+    notify: tuple[str, ...] = ()  # the words of a command
 
 
 def settings_for(flags: Mapping[str, str | None], configuration: Mapping[str, Any]) -> Settings:
@@ -252,6 +254,17 @@ def _loglevel(text: str) -> str:
     return level
 
 
+def _command(text: str) -> tuple[str, ...]:
+    try:
+        if "\0" in text:
+            raise ValueError("it has a zero byte")
+        return tuple(shlex.split(text))
+    except ValueError as e:
+        raise ValueError(
+            f"use a command such as 'notify-send Guild', or a script of yours ({str(e).lower()})"
+        ) from None
+
+
 def _progress(text: str) -> str:
     if text.lower() == "auto":
         return "auto"
@@ -280,4 +293,5 @@ _READERS = {
     "lease": _lease,
     "dry-run": _yes_or_no,
     "progress": _progress,
+    "notify": _command,
 }

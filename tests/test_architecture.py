@@ -30,7 +30,7 @@ KNOWS_PART_OF_DASK: Mapping[str, frozenset[str]] = {
     "report.page": frozenset(("bokeh",)),
 }
 KNOWS_GUILD = frozenset(("guild_compatibility", "plugin", "rundir", "runs"))
-KNOWS_GUILD_IN_FUNCTIONS = frozenset(("selection", "starter"))
+KNOWS_GUILD_IN_FUNCTIONS = frozenset(("selection", "starter", "scalars"))
 # It loads Guild by name, without using it.
 IMPORTS_BY_NAME = frozenset(("template",))
 

@@ -34,6 +34,7 @@ ACCEPTED = {
     "dashboard-address": "a port (8787), an address (0.0.0.0:8787), 0 for any free port, or no for none",
     "loglevel": "one of debug, info, warn, error",
     "progress": "auto, yes or no",
+    "notify": "a command such as",
 }
 
 
@@ -110,6 +111,7 @@ def test_flag_that_is_not_given_is_a_default() -> None:
         ("loglevel", "WARNING", "warn"),
         ("progress", "Auto", "auto"),
         ("progress", "on", "yes"),
+        ("notify", "send 'to me'", ("send", "to me")),
         ("progress", "", "no"),
         ("resources", "gpu=2 mem=8GB", request_for_spec("gpu=2 mem=8GB")),
     ],
@@ -144,6 +146,7 @@ def test_good_value_is_read(name: str, text: str, expected: object) -> None:
         ("dashboard-address", "localhost:"),
         ("loglevel", "loud"),
         ("progress", "some"),
+        ("notify", "'no end"),
     ],
 )
 def test_error_for_a_bad_flag_names_flag_value_and_what_is_accepted(name: str, text: str) -> None:

@@ -74,6 +74,9 @@ class Book:
                 if oldest not in self._ended and self._rows.get(oldest, {}).get("at") is not None:
                     self._drop(oldest)
 
+    def look(self, state: State) -> None:
+        """Does nothing: what waits is only gone through while somebody looks."""
+
     def write(self, state: State, line: Sequence[InLine]) -> None:
         """Notes all that runs and waits now."""
         with self._lock:

@@ -1,0 +1,86 @@
+"""The user's command is told of failed runs and of an empty queue, and never gets a word of a run as a command."""
+
+import pathlib
+
+import pytest
+from scheduling import NO_DASHBOARD, a_project, stage, statuses
+from support import Guild, Sandbox, wait_until
+
+from guild_dask.notify import Notifier, command_for, facts_of_run, is_empty
+from guild_dask.state import EndedRun, RunningRun, State, WaitingKind, Why
+
+OPERATIONS = """
+good: {exec: 'true'}
+bad: {exec: 'sh -c "exit 3"'}
+nap: {exec: 'sleep 60'}
+"""
+SCRIPT = """#!/bin/sh
+{ env | grep '^GUILD_DASK_' | sort | tr '\\n' ' '; echo; } >> "$1"
+"""
+FAILED = EndedRun("aaa", "$(touch /tmp/no) `x`", "failed", 3, "local", "here", 9.0, 5.0, 1.0, 2)
+
+
+@pytest.fixture
+def script(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    path = tmp_path_factory.mktemp("notify") / "tell me"
+    path.write_text(SCRIPT)
+    path.chmod(0o755)
+    return path
+
+
+def test_command_is_told_of_a_failed_run_and_of_an_empty_queue(
+    user: Sandbox, guild: Guild, script: pathlib.Path
+) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "good", "aaa")
+    stage(guild, "bad", "bbb")
+    stage(guild, "good", "ccc", options="--tag dask:gpu=1")
+    told = user.root / "told"
+    finished = guild(
+        f"run dask:scheduler \"notify='{script}' {told}\" workers=1 run-once=yes {NO_DASHBOARD} --run-id sss -y"
+    )
+    assert "WARNING: [guild]" in finished.output, "the failed run, as ever"
+    failed, empty = told.read_text().splitlines()
+    for fact in ("EVENT=run-failed", "RUN=bbb", "OPERATION=bad", "EXIT_CODE=3", "RESULT=failed", "SCHEDULER=sss"):
+        assert f"GUILD_DASK_{fact} " in failed, failed
+    for fact in ("EVENT=queue-empty", "COMPLETED=1", "FAILED=1", "LEFT_STAGED=1"):
+        assert f"GUILD_DASK_{fact} " in empty, empty
+
+
+def test_command_that_cannot_be_run_is_named_once_and_runs_go_on(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "bad", "aaa", "bbb")
+    output = guild(f"run dask:scheduler notify=/no/such workers=1 run-once=yes {NO_DASHBOARD} -y").output
+    assert output.count("Command '/no/such' of flag 'notify' cannot be run") == 1
+    assert statuses(user) == {"aaa": "error", "bbb": "error"}
+
+
+def test_slow_command_holds_up_nothing(user: Sandbox, guild: Guild) -> None:
+    go = user.root / "go"
+    slow = user.root / "slow"
+    slow.write_text(f"until [ -e {go} ]; do sleep 0.1; done\n")
+    a_project(user, OPERATIONS)
+    stage(guild, "bad", "aaa")
+    stage(guild, "good", "bbb")
+    with guild.started(f"run dask:scheduler 'notify=sh {slow}' workers=1 {NO_DASHBOARD} --run-id sss -y"):
+        wait_until(lambda: statuses(user)["bbb"] == "completed")
+        assert [process for process in user.processes() if str(slow) in process.cmdline()]
+        go.touch()
+
+
+def test_facts_are_never_a_command(tmp_path: pathlib.Path, script: pathlib.Path) -> None:
+    notifier = Notifier(command_for([str(script), str(tmp_path / "told")], {"PATH": "/usr/bin:/bin"}, str(tmp_path)))
+    notifier.ended(FAILED)
+    notifier.close()
+    assert "GUILD_DASK_OPERATION=$(touch /tmp/no) `x`" in (tmp_path / "told").read_text()
+    assert "\0" not in "".join(facts_of_run(EndedRun("a\0b", "x", "failed", None, "", "", 0, 0, 0, 1)).values())
+
+
+def test_queue_is_empty_when_nothing_can_start_any_more() -> None:
+    never = WaitingKind(2, {}, Why("TooLarge", "asks too much", is_final=True))
+    running = RunningRun("a", "o", "w", "h", 0.0, 0.0, 1)
+    assert is_empty(State("s", "h", 1, 0.0))
+    assert is_empty(State("s", "h", 1, 0.0, waiting=2, kinds=(never,)))
+    assert not is_empty(State("s", "h", 1, 0.0, waiting=3, kinds=(never, WaitingKind(1))))
+    assert not is_empty(State("s", "h", 1, 0.0, running=(running,)))
+    assert not is_empty(State("s", "h", 1, 0.0, phase="stopping"))
