@@ -233,7 +233,8 @@ class Loop:
     def _publish(self, at_once: bool = False) -> None:
         """Tells others what goes on, if something has changed."""
         phase = "stopping" if self._stop else self._orders.phase
-        view = View(self._workforce.present(), self._waiting, self._ledger.held, self._blocked_by, phase)
+        force = self._workforce
+        view = View(force.present(), self._waiting, self._ledger.held, self._blocked_by, phase, force.troubles)
         self._publisher.publish(view, at_once)
 
     def _wait_until(self, deadline: float) -> None:

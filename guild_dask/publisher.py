@@ -72,6 +72,7 @@ class View:
     held: Mapping[str, Reason]
     blocked_by: Sequence[str] = ()
     phase: str = "working"
+    troubles: Sequence[str] = ()
 
 
 def _kind(asks: Mapping[str, float]) -> Kind:
@@ -123,7 +124,8 @@ class Publisher:
         self._note("started", now, running)
         facts = {"scheduler": self._state.scheduler, "worker": worker, "host": host, "attempt": claim.attempt}
         asked = {"asked": format_amounts(claim.asks)} if claim.asks else {}
-        return whereabouts.text_for({**facts, "waited_seconds": round(waited, 1), **asked})
+        devices = {"devices": ", ".join(claim.devices)} if claim.devices else {}
+        return whereabouts.text_for({**facts, **devices, "waited_seconds": round(waited, 1), **asked})
 
     def ended(self, run_id: str, result: Result) -> None:
         """Notes how a run, or the attempt to start it, ended."""
@@ -209,6 +211,7 @@ class Publisher:
             ),
             aside=view.waiting.problems(),
             blocked_by=tuple(view.blocked_by),
+            troubles=tuple(view.troubles),
             ends=dict(self._ends),
             ended=tuple(self._ended),
             durations={name: statistics.median(seconds) for name, seconds in self._durations.items()},

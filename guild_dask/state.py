@@ -112,6 +112,7 @@ class State:
     kinds: tuple[WaitingKind, ...] = ()
     aside: Mapping[str, str] = field(default_factory=dict)  # staged runs that cannot be started as they are, and why
     blocked_by: tuple[str, ...] = ()  # runs of others, with wait-for-running
+    troubles: tuple[str, ...] = ()  # what is wrong with workers
     ends: Mapping[str, int] = field(default_factory=dict)
     ended: tuple[EndedRun, ...] = ()
     durations: Mapping[str, float] = field(default_factory=dict)  # of an operation's runs that completed: the median
@@ -167,6 +168,7 @@ def state_for_data(data: Any) -> State | None:
             kinds=_each(data["kinds"], _kind),
             aside={str(run): str(why) for run, why in data["aside"].items()},
             blocked_by=tuple(map(str, data["blocked_by"])),
+            troubles=tuple(map(str, data.get("troubles", ()))),
             ends={str(end): int(count) for end, count in data["ends"].items()},
             ended=_each(data["ended"], ended_for_data),
             durations={str(name): float(seconds) for name, seconds in data["durations"].items()},

@@ -18,6 +18,9 @@ log = logging.getLogger("guild")
 # its life if that is less.
 GOING = 60.0
 
+# How many workers that cannot start runs are remembered for those who look.
+_MOST_REFUSED = 20
+
 WorkerEvent = WorkersChanged | WorkerRefused | ClusterTrouble
 
 
@@ -29,6 +32,7 @@ class Workforce:
         self._ledger = ledger
         self._time_limit = time_limit  # of runs that do not ask for another
         self._trouble: str | None = None
+        self._refused: dict[str, str] = {}
         self.has_changed = False
 
     def present(self) -> list[Worker]:
@@ -68,6 +72,12 @@ class Workforce:
         flights = [*self._ledger.in_flight.values(), *self._ledger.adrift.values()]
         self._cluster.adjust(waiting, {flight.worker for flight in flights})
 
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """Returns what is wrong with workers at the moment."""
+        refused = tuple(f"worker {worker} gets no run: it {problem}" for worker, problem in self._refused.items())
+        return (*refused, f"no worker comes: {self._trouble}") if self._trouble else refused
+
     def take_in(self, event: WorkerEvent) -> None:
         """Says what happened to workers."""
         if isinstance(event, WorkersChanged):
@@ -76,6 +86,7 @@ class Workforce:
             if event.news and not self._ledger.is_stopping:
                 log.info("%s", event.news)
         elif isinstance(event, WorkerRefused):
+            self._refused = dict([*self._refused.items(), (event.worker, event.problem)][-_MOST_REFUSED:])
             log.warning("Worker %s gets no run: it %s", event.worker, event.problem)
         elif event.problem != self._trouble:
             self._trouble = event.problem

@@ -197,6 +197,19 @@ def test_text_of_a_run_does_not_command_the_terminal(user: Sandbox, guild: Guild
     assert "\x1b" not in typed("explain aaa").output
 
 
+def test_trouble_with_workers_is_shown(user: Sandbox, guild: Guild) -> None:
+    with guild.started(SCHEDULER):
+        path = state_path(str(user.guild_home), "sss")
+        wait_until(path.exists)
+        trouble = "worker w1 gets no run: it has guild-dask 0.0, and this is 1.0: install guild-dask 1.0"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "troubles": [trouble]}))
+        assert trouble in " ".join(typed("status").output.split())
+        (found,) = [
+            each for each in json.loads(typed("doctor --json", exit_code=1).output) if each["what"] == "workers"
+        ]
+        assert found["remedy"] == "install guild-dask 1.0"
+
+
 def test_damaged_state_is_as_good_as_none(user: Sandbox, guild: Guild) -> None:
     with guild.started(SCHEDULER):
         path = state_path(str(user.guild_home), "sss")

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -78,6 +79,11 @@ def print_json(data: Any) -> None:
 def width() -> int:
     """Returns how many letters a line may have."""
     return min(shutil.get_terminal_size((WIDTH, 24)).columns, _WIDEST) if sys.stdout.isatty() else WIDTH
+
+
+def wrapped(text: str, less: int = 0) -> list[str]:
+    """Returns text of a run or a user in lines that fit, with no word broken: some are commands to type."""
+    return textwrap.wrap(shown.one_line(text), width() - less, break_on_hyphens=False, break_long_words=False)
 
 
 def is_coloured() -> bool:

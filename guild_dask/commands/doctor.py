@@ -1,13 +1,12 @@
 """`guild-dask doctor`: looks for what usually goes wrong, and names the remedy."""
 
-import textwrap
 from collections.abc import Iterator
 
 import click
 
 from guild_dask import schedulers, shown
 from guild_dask.commands import common
-from guild_dask.doctor.finding import Finding, Level, good, note
+from guild_dask.doctor.finding import Finding, Level, bad, good, note
 
 _COLOURS = {Level.GOOD: "green", Level.NOTE: "yellow", Level.BAD: "red"}
 
@@ -40,13 +39,16 @@ def _findings(home: str) -> Iterator[Finding]:
     yield from cluster.findings()
     alive = schedulers.alive(home)
     names = ", ".join(f"{shown.short(each.id)} on {each.process.host}" for each in alive)
+    for each in alive:
+        for trouble in each.state.troubles if each.state else ():
+            text, _, remedy = trouble.rpartition(": ")
+            yield bad("workers", f"scheduler {shown.short(each.id)}: {text}", remedy)
     yield good("schedulers", f"at work: {names}") if alive else note("schedulers", "none is at work")
 
 
 def _lines(finding: Finding) -> list[str]:
     level = click.style(f"{finding.level.value:8}", fg=_COLOURS[finding.level])
-    width = common.width() - 25
-    first, *rest = textwrap.wrap(finding.text, width, break_on_hyphens=False, break_long_words=False) or [""]
+    first, *rest = common.wrapped(finding.text, 25) or [""]
     lines = [f"{level} {finding.what:14}  {first}", *(f"{'':25}{line}" for line in rest)]
-    wrapped = textwrap.wrap(finding.remedy, width - 3, break_on_hyphens=False, break_long_words=False)
+    wrapped = common.wrapped(finding.remedy, 28)
     return lines + [f"{'':25}{'-> ' if not number else '   '}{line}" for number, line in enumerate(wrapped)]

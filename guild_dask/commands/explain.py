@@ -1,6 +1,5 @@
 """`guild-dask explain`: why a run waits, and what would make it start."""
 
-import textwrap
 import time
 from typing import Any
 
@@ -34,7 +33,7 @@ def command(run: str, as_json: bool) -> None:
     name = shown.one_line(f"{found.operation} {found.label}".strip())
     click.echo(f"Run {found.id} ({name}) is {found.status}." if name else f"Run {found.id} is {found.status}.")
     for text in _texts(found, demands, explained):
-        click.echo(textwrap.fill(shown.one_line(text), common.width(), break_on_hyphens=False, break_long_words=False))
+        click.echo("\n".join(common.wrapped(text)))
 
 
 def _explanations(run: RunView, demands: Demands) -> list[Explanation]:

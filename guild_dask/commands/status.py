@@ -118,6 +118,8 @@ def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | No
         lines.append(click.style(f"It was last heard of {shown.duration(scheduler.silent)} ago.", fg="yellow"))
     if state.phase != "working":
         lines.append(click.style(f"It is {state.phase}.", fg="yellow"))
+    for trouble in state.troubles:
+        lines += [click.style(line, fg="yellow") for line in common.wrapped(trouble)]
     if state.dashboard:
         lines.append(f"Dashboard: {state.dashboard}")
     if state.page:

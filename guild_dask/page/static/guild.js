@@ -41,7 +41,8 @@ async function ask() {
     const answer = await fetch(`guild/data?since=${version}`, { signal: AbortSignal.timeout(30000) });
     if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
     take(await answer.json());
-    $("trouble").hidden = true;
+    $("trouble").hidden = !(state && state.troubles.length);
+    $("trouble").textContent = state ? state.troubles.join(" · ") : "";
   } catch (problem) {
     $("trouble").hidden = false;
     $("trouble").textContent = `No answer from the scheduler: it has ended, or cannot be reached (${problem.message}).`;
