@@ -3,7 +3,7 @@
 import itertools
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import psutil
 
@@ -15,8 +15,13 @@ from guild_dask.rundir import BrokenRun
 _NAMED = 3
 
 
-def found(runs_dir: str, claims_folder: pathlib.Path, references: Iterable[str]) -> dict[str, Found]:
-    """Returns, for each id of a run or beginning of one, the run that it means and what has become of it."""
+def found(
+    runs_dir: str, claims_folder: pathlib.Path, vanished: Collection[str], references: Iterable[str]
+) -> dict[str, Found]:
+    """Returns, for each id of a run or beginning of one, the run that it means and what has become of it.
+
+    `vanished` are runs that have completed and are not there any more: Guild deletes a batch that has succeeded.
+    """
     names: list[str] | None = None
     known = {}
     for reference in set(references):
@@ -27,6 +32,9 @@ def found(runs_dir: str, claims_folder: pathlib.Path, references: Iterable[str])
             matching = (name for name in names if name.startswith(reference) and _is_run(runs_dir, name))
             run_ids = tuple(itertools.islice(matching, _NAMED))
         known[reference] = _found(runs_dir, claims_folder, run_ids)
+        if not run_ids:
+            gone = tuple(run_id for run_id in vanished if run_id.startswith(reference))
+            known[reference] = Found(Fate.COMPLETED, gone) if len(gone) == 1 else Found(Fate.UNKNOWN)
     return known
 
 

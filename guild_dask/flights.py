@@ -152,6 +152,8 @@ class Flights:
         was_cut_short = exit_code == NOT_STARTED or exit_code < 0
         result = self.home.settle(run_id, exit_code, may_stage_again=was_cut_short, again=self.again)
         self.ledger.unsettled.pop(run_id, None)
+        if result.end is End.COMPLETED and not self.home.has(run_id):
+            self.ledger.vanished.add(run_id)
         self.note(run_id, result, last_line)
         return result
 

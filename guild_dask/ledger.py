@@ -41,6 +41,7 @@ class Ledger:
     ends: Counter[End] = field(default_factory=Counter)
     unsettled: dict[str, int] = field(default_factory=dict)  # run id -> exit code, where the home could not be written
     adrift: dict[str, Flight] = field(default_factory=dict)  # run id -> a run whose worker is out of sight
+    vanished: set[str] = field(default_factory=set)  # runs that completed and are gone, as batches are then
     paused: dict[str, float] = field(default_factory=dict)  # run id -> when it may be tried again (time.monotonic)
     orphans: tuple[Claim, ...] = ()  # runs that go on without a scheduler, or out of its sight
 
@@ -65,4 +66,8 @@ class Ledger:
         for taken in taking:
             free = remaining(free, taken.asks)
             shares = remaining(shares, taken.devices)
+        for claim in self.orphans:
+            # A worker may come again under another name, and what it had started may still have its devices.
+            if claim.owner.host == host and claim not in taking:
+                shares = remaining(shares, claim.devices)
         return Worker(name, slots, total, slots - len(taking), free, shares)

@@ -69,7 +69,7 @@ class Loop:
         self._cluster = flights.cluster
         self._ledger = flights.ledger
         self._publisher = flights.publisher
-        find = functools.partial(fates.found, self._home.runs_dir, self._home.claims_folder)
+        find = functools.partial(fates.found, self._home.runs_dir, self._home.claims_folder, self._ledger.vanished)
         self._aftercare = Aftercare(flights)
         self._workforce = Workforce(flights.cluster, flights.ledger, settings.time_limit)
         self._waiting = WaitingRuns(self._ledger, find, self._workforce.time_of, settings.gpus is not None)
@@ -219,7 +219,7 @@ class Loop:
     def _explain_missing(self, runs: list[Staged]) -> None:
         """Says which runs are gone. A run that another scheduler or queue took is that one's to speak of."""
         for run in runs:
-            if not self._home.exists(run):
+            if not self._home.has(run.id):
                 log.warning("Staged run %s was deleted before it could start", run.id)
 
     # Wait and settle

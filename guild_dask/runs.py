@@ -98,9 +98,9 @@ class GuildHome:
             raise
         self._directory.forget(run.id)
 
-    def exists(self, run: Staged) -> bool:
-        """Tells whether the run's directory is still there."""
-        return os.path.isdir(run.dir)
+    def has(self, run_id: str) -> bool:
+        """Tells whether the run's directory is there."""
+        return os.path.isdir(self.run_dir(run_id))
 
     def settle(self, run_id: str, exit_code: int, may_stage_again: bool, again: Again = never) -> Result:
         """Returns how the attempt at a claimed run ended, after taking its claim away.

@@ -139,8 +139,11 @@ def runs_dir(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "runs"
 
 
+VANISHED = {"batch1", "patch1", "patch2"}
+
+
 def fate_of(runs_dir: pathlib.Path, reference: str) -> Found:
-    return fates.found(str(runs_dir), runs_dir.parent / "claims", [reference])[reference]
+    return fates.found(str(runs_dir), runs_dir.parent / "claims", VANISHED, [reference])[reference]
 
 
 def test_fates_are_those_that_guild_tells(runs_dir: pathlib.Path) -> None:
@@ -183,13 +186,15 @@ def test_id_is_itself_even_if_others_begin_with_it(runs_dir: pathlib.Path) -> No
     assert fate_of(runs_dir, "a") == Found(Fate.AMBIGUOUS, ("ab", "abc", "abd"))
     assert fate_of(runs_dir, "nobody") == Found(Fate.UNKNOWN)
     assert fate_of(runs_dir, "../runs/ab") == Found(Fate.UNKNOWN)
+    assert fate_of(runs_dir, "bat") == Found(Fate.COMPLETED, ("batch1",))
+    assert fate_of(runs_dir, "patch") == Found(Fate.UNKNOWN)
     assert fate_of(runs_dir / "nowhere", "a") == Found(Fate.UNKNOWN)
 
 
 @checked
 @given(st.text())
 def test_no_reference_raises(reference: str) -> None:
-    assert fates.found("/nowhere", pathlib.Path("/nowhere"), [reference])[reference] == Found(Fate.UNKNOWN)
+    assert fates.found("/nowhere", pathlib.Path("/nowhere"), (), [reference])[reference] == Found(Fate.UNKNOWN)
 
 
 # At work

@@ -141,10 +141,14 @@ def test_devices_of_runs_that_go_on_are_not_free() -> None:
     assert me
     ledger = Ledger()
     ledger.in_flight["aaa"] = Flight(Staged("aaa", "", 0, ()), "w", {"gpu": 0.5}, devices={"0": 0.5})
-    ledger.orphans = (Claim("bbb", "dead", me, me, asks={"gpu": 1.0}, worker="w", devices={"2": 1.0}),)
-    worker = ledger.free("w", me.host, 4, {"gpu": 3.0}, ("0", "1", "2"))
-    assert worker.devices == {"0": 0.5, "1": 1.0, "2": 0.0}
-    assert worker.free == {"gpu": 1.5}
+    ledger.orphans = (
+        Claim("bbb", "dead", me, me, asks={"gpu": 1.0}, worker="w", devices={"2": 1.0}),
+        # Of a worker that has gone, and may be this one.
+        Claim("ccc", "dead", me, me, asks={"gpu": 1.0}, worker="before", devices={"3": 1.0}),
+    )
+    worker = ledger.free("w", me.host, 4, {"gpu": 4.0}, ("0", "1", "2", "3"))
+    assert worker.devices == {"0": 0.5, "1": 1.0, "2": 0.0, "3": 0.0}
+    assert (worker.free_slots, worker.free) == (2, {"gpu": 2.5})
 
 
 def test_claim_keeps_devices_and_old_claims_have_none(tmp_path: pathlib.Path) -> None:
