@@ -9,6 +9,7 @@ import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import psutil
 from guild import config, lock
@@ -44,6 +45,7 @@ class GuildHome:
         self._home = home
         self.presence = presence
         self._directory = RunsDirectory(self.runs_dir)
+        self._run_status: Any = None
         self._select = select
 
     def staged(self) -> Listing:
@@ -197,8 +199,11 @@ class GuildHome:
     def lock(self) -> Iterator[None]:
         """Holds Guild's own lock; raises HomeUnavailable if that cannot be had."""
         try:
-            run_status = lock.Lock(lock.RUN_STATUS, timeout=LOCK_TIMEOUT, guild_home=self._home)
-            run_status.acquire()
+            # It is kept: to make one takes Guild more than to take it, and its folder is made when it is taken.
+            self._run_status = self._run_status or lock.Lock(
+                lock.RUN_STATUS, timeout=LOCK_TIMEOUT, guild_home=self._home
+            )
+            self._run_status.acquire()
         except lock.Timeout as e:
             raise HomeUnavailable(f"another process has held {e.lock_file} for {LOCK_TIMEOUT:g} seconds") from e
         except OSError as e:
@@ -206,7 +211,7 @@ class GuildHome:
         try:
             yield
         finally:
-            run_status.release()
+            self._run_status.release()
 
 
 def _is_running_elsewhere(run_dir: str) -> bool:
