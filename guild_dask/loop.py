@@ -274,7 +274,7 @@ class Loop:
 
     def _land(self, run_id: str, exit_code: int) -> None:
         result = self._flights.land(run_id, exit_code)
-        if self._waiting.are_some_behind:
+        if self._waiting.is_awaited(run_id):
             self._changed.add(run_id)
         if was_staged_again(result) and not self._stop:
             self._next_look = self._pause_until

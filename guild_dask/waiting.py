@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from guild_dask import dependencies, messages
+from guild_dask.awaited import Awaited, Find
 from guild_dask.demands import Demands, demands_for_tags
-from guild_dask.dependencies import Found, Links
+from guild_dask.dependencies import Links
 from guild_dask.devices import asks_with_pins
 from guild_dask.ledger import Ledger
 from guild_dask.listing import Listing
@@ -33,14 +34,14 @@ class WaitingRuns:
     def __init__(
         self,
         ledger: Ledger,
-        find: Callable[[Iterable[str]], Mapping[str, Found]],
+        find: Find,
         time_of: Callable[[Demands], float | None] = lambda _demands: None,
         has_devices: bool = False,
     ) -> None:
         self._ledger = ledger
         self._time_of = time_of  # how long a run may take, where workers do not last for ever
         self._has_devices = has_devices  # GPUs are devices with names, rather than an amount
-        self._find = find
+        self._awaited = Awaited(find, ledger.in_flight)
         self._runs: dict[str, tuple[Staged, Demands]] = {}
         self._lines: dict[Kind, list[tuple[int, str]]] = {}
         self._links: dict[str, Links] = {}  # of those that come after others
@@ -53,10 +54,9 @@ class WaitingRuns:
         self._broken: dict[str, str] = {}
         self.has_hope = False  # a run waits for one that goes on, here or elsewhere
 
-    @property
-    def are_some_behind(self) -> bool:
+    def is_awaited(self, run_id: str) -> bool:
         """Tells whether the end of a run may be what another one waits for."""
-        return bool(self._links)
+        return bool(self._links) and self._awaited.is_meant(run_id)
 
     @property
     def left(self) -> int:
@@ -165,7 +165,8 @@ class WaitingRuns:
 
     def _hold_back(self) -> None:
         """Keeps runs out of their lines as long as they come after others that have not ended as they should."""
-        decided = dependencies.decide(self._links, self._find(_references(self._links.values())))
+        references = {reference for link in self._links.values() for reference in link.references}
+        decided = dependencies.decide(self._links, self._awaited.found(references, self._runs))
         for run_id in self._holds.keys() - decided.holds.keys():
             self._join_line(run_id)
         for run_id in decided.holds.keys() - self._holds.keys():
@@ -223,7 +224,3 @@ class WaitingRuns:
 
     def _in_order(self) -> list[str]:
         return [run_id for _, run_id in heapq.merge(*self._lines.values())]
-
-
-def _references(links: Iterable[Links]) -> Iterable[str]:
-    return itertools.chain.from_iterable(link.references for link in links)

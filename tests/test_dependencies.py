@@ -3,7 +3,7 @@
 import os
 import pathlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import psutil
 import pytest
@@ -14,6 +14,7 @@ from support import Guild, Sandbox, wait_until
 from test_rundir import make_run
 
 from guild_dask import claims, fates, processes, rundir
+from guild_dask.awaited import Awaited
 from guild_dask.demands import After
 from guild_dask.dependencies import Fate, Found, Links, decide
 from guild_dask.reasons import AfterAmbiguous, AfterCycle, AfterFailed, AfterRuns, AfterUnknown, Hold
@@ -195,6 +196,39 @@ def test_id_is_itself_even_if_others_begin_with_it(runs_dir: pathlib.Path) -> No
 @given(st.text())
 def test_no_reference_raises(reference: str) -> None:
     assert fates.found("/nowhere", pathlib.Path("/nowhere"), (), [reference])[reference] == Found(Fate.UNKNOWN)
+
+
+# What is known already
+
+
+def test_only_what_is_not_known_is_looked_up() -> None:
+    # With thousands of runs that come after others, each end of a run would else cost thousands of files.
+    asked: list[set[str]] = []
+    fate = {"aa": Fate.STAGED, "bb": Fate.GOES_ON, "cc": Fate.COMPLETED, "dd": Fate.FAILED}
+
+    def find(references: Iterable[str]) -> dict[str, Found]:
+        asked.append(set(references))
+        full = {reference: f"{reference[0]}{reference[0]}" for reference in asked[-1]}
+        return {reference: Found(fate[run_id], (run_id,)) for reference, run_id in full.items()}
+
+    in_flight: set[str] = set()
+    awaited = Awaited(find, in_flight)
+    references = {"a", "bb", "c", "dd"}
+    first = awaited.found(references, staged={"bb"})
+    assert asked == [{"a", "c", "dd"}]
+    assert first["bb"] == Found(Fate.STAGED, ("bb",))
+    # What was written down short is known from now on, and what completed has completed.
+    assert awaited.found(references, staged={"aa", "bb"}) == first
+    assert asked[1:] == [{"dd"}]
+    in_flight.add("aa")
+    assert awaited.found({"a", "c"}, staged=())["a"] == Found(Fate.GOES_ON, ("aa",))
+    assert asked[2:] == []
+    assert awaited.is_meant("aa")
+    assert not awaited.is_meant("dd")
+    # It ended.
+    in_flight.clear()
+    fate["aa"] = Fate.COMPLETED
+    assert awaited.found({"a"}, staged=())["a"].fate is Fate.COMPLETED
 
 
 # At work
