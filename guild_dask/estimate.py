@@ -8,7 +8,7 @@ operation may take longer than the last.
 import statistics
 from collections.abc import Iterable, Mapping
 
-from guild_dask.state import RunningRun, State, WorkerState
+from guild_dask.state import RunningRun, State, WaitingKind, WorkerState
 
 # The name under which worker slots are counted beside the resources; no resource can be called so.
 _SLOT = ""
@@ -19,11 +19,11 @@ _OVERTIME = 0.1
 
 def seconds_until_starts(state: State, now: float) -> list[float | None]:
     """Returns for each of the first waiting runs when it may start; None where nothing can be said."""
-    usual = _usual(state)
-    if usual is None or state.blocked_by or state.phase != "working":
+    takes = _Takes(state, now)
+    if not takes.is_known or state.blocked_by or state.phase != "working":
         return [None] * len(state.first)
     capacity = _capacity(state.workers)
-    work = _running_work(state.running, state.durations, usual, now)
+    work = _running_work(state.running, takes, now)
     starts: list[float | None] = []
     for run in state.first:
         if run.why and run.why.is_final:
@@ -31,28 +31,48 @@ def seconds_until_starts(state: State, now: float) -> list[float | None]:
             continue
         names = [_SLOT, *run.asks]
         starts.append(max((work.get(name, 0.0) / capacity[name] for name in names if capacity.get(name)), default=None))
-        _add(work, run.asks, state.durations.get(run.operation, usual))
+        _add(work, run.asks, takes.of(run.operation))
     return starts
 
 
 def seconds_left(state: State, now: float) -> float | None:
     """Returns when all that can run may be done; None where nothing can be said."""
-    usual = _usual(state)
-    if usual is None or not (state.running or state.waiting):
+    takes = _Takes(state, now)
+    if not takes.is_known or not (state.running or state.waiting):
         return None
     capacity = _capacity(state.workers)
-    work = _running_work(state.running, state.durations, usual, now)
-    durations = [_remaining(run, state.durations.get(run.operation, usual), now) for run in state.running]
+    work = _running_work(state.running, takes, now)
+    durations = [_remaining(run, takes.of(run.operation), now) for run in state.running]
     for kind in state.kinds:
         if not (kind.why and kind.why.is_final):
-            _add(work, kind.asks, usual * kind.count)
-            durations.append(usual)
+            seconds = takes.of_kind(kind)
+            _add(work, kind.asks, seconds * kind.count)
+            durations.append(seconds)
     return max([*durations, *(work[name] / capacity[name] for name in work if capacity.get(name))], default=None)
 
 
-def _usual(state: State) -> float | None:
-    """Returns how long a run takes of which nothing is known but that it is run here."""
-    return statistics.median(state.durations.values()) if state.durations else None
+class _Takes:
+    """How long runs take: as those of the same operation before, and no less than those that run have taken."""
+
+    def __init__(self, state: State, now: float) -> None:
+        self._state = state
+        self._durations = state.durations
+        self._usual = statistics.median(state.durations.values()) if state.durations else 0.0
+        self._so_far: dict[str, float] = {}
+        for run in state.running:
+            self._so_far[run.operation] = max(now - run.since, self._so_far.get(run.operation, 0.0))
+        self.is_known = bool(state.durations)
+
+    def of(self, operation: str) -> float:
+        """Returns the seconds that a run of an operation takes."""
+        known = self._durations.get(operation)
+        # None has ended yet: those that run are taken to be half done.
+        return known if known is not None else max(self._usual, 2 * self._so_far.get(operation, 0.0))
+
+    def of_kind(self, kind: WaitingKind) -> float:
+        """Returns the seconds that a run of a kind takes, by the first of them that wait."""
+        found = [self.of(run.operation) for run in self._state.first if run.asks == kind.asks]
+        return statistics.fmean(found) if found else self._usual
 
 
 def _capacity(workers: Iterable[WorkerState]) -> dict[str, float]:
@@ -64,12 +84,10 @@ def _capacity(workers: Iterable[WorkerState]) -> dict[str, float]:
     return capacity
 
 
-def _running_work(
-    running: Iterable[RunningRun], durations: Mapping[str, float], usual: float, now: float
-) -> dict[str, float]:
+def _running_work(running: Iterable[RunningRun], takes: _Takes, now: float) -> dict[str, float]:
     work: dict[str, float] = {}
     for run in running:
-        _add(work, run.asks, _remaining(run, durations.get(run.operation, usual), now))
+        _add(work, run.asks, _remaining(run, takes.of(run.operation), now))
     return work
 
 

@@ -60,6 +60,11 @@ def test_run_that_takes_longer_than_usual_is_not_done_yet() -> None:
     assert seconds_left(now, 1000.0) == 10.0
 
 
+def test_operation_that_is_new_takes_no_less_than_its_runs_have_taken_so_far() -> None:
+    now = state([running("a", 0.0)], [waiting("b")], durations={"quick": 3.0})
+    assert seconds_left(now, 50.0) == 100.0, "the running one is half done, and the waiting one has a place of its own"
+
+
 def test_nothing_is_said_without_experience() -> None:
     now = state([running("a", 0.0)], [waiting("b")], durations={})
     assert seconds_until_starts(now, 5.0) == [None]

@@ -239,11 +239,12 @@ def test_browser_stays_quick_with_thousands_of_runs(tmp_path: pathlib.Path) -> N
         wait_until(
             lambda: "run-04999"[:8] in texts(opened, "#rows .row")[-1], describe=lambda: texts(opened, "#rows .row")
         )
+        seconds = opened.execute_script("const t = performance.now(); show(); return (performance.now() - t) / 1000")
+        print(f"a picture of 5,000 runs takes {seconds:.3f} s")  # noqa: T201  # the figure in docs/views.md
+        assert seconds < 2, "a picture every two seconds must be possible"
         opened.find_element("id", "search").send_keys("run-04321")
         wait_until(lambda: len(texts(opened, "#rows .row")) == 1, describe=lambda: texts(opened, "#rows .row"))
         assert "4322. waits for one of 2 worker slot(s)" in texts(opened, "#rows .row")[0]
-        seconds = opened.execute_script("const t = performance.now(); show(); return (performance.now() - t) / 1000")
-        assert seconds < 2, "a picture every two seconds must be possible"
 
 
 def test_browser_says_that_the_scheduler_is_gone(tmp_path: pathlib.Path) -> None:

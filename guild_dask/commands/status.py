@@ -205,7 +205,7 @@ def _two_wide(columns: list[str], rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Returns a table in which the operation gives way to the reason, down to a few letters, and then the reason."""
     reason = max(len(row[3]) for row in rows)
     room = common.width() - 12 - sum(max(len(columns[n]), *(len(row[n]) for row in rows)) for n in (0, 1, 4))
-    name = max(12, room - reason)
+    name = max(20, room - reason)
     return common.table(columns, [(*row[:2], shown.cut(row[2], name), *row[3:]) for row in rows], wide=3)
 
 

@@ -172,7 +172,7 @@ function why(row) {
   const kind = state.kinds[row.kind];
   if (kind && kind.is_final) return `never: ${kind.why}`;
   const text = state.blocked_by.length ? "waits for other runs to end" : (own && own.why) || (kind && kind.why) || "";
-  const starts = own && own.starts !== null && own.starts !== undefined ? `, starts in about ${duration(own.starts)}` : "";
+  const starts = own && own.starts !== null && own.starts !== undefined ? `, starts in ~${duration(own.starts)}` : "";
   return `${row.place}. ${text}${starts}`;
 }
 
