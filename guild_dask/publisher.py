@@ -196,7 +196,7 @@ class Publisher:
             phase=view.phase,
             workers=tuple(_worker_state(worker, places.get(worker.name, here)) for worker in view.workers),
             running=tuple(self._running.values()),
-            waiting=len(view.waiting),
+            waiting=sum(view.waiting.kinds().values()),  # those that come after others are among `aside`
             first=tuple(
                 _waiting_run(
                     view.waiting[run.id][0],

@@ -115,6 +115,18 @@ def test_status_shows_where_runs_are_and_why_others_wait(user: Sandbox, guild: G
         assert [each["can_start"] for each in told("explain bbb")["explanations"]] == [True]
 
 
+def test_status_shows_runs_that_come_after_others(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap seconds=60", "aaa")
+    stage(guild, "nap", "bbb", options="--tag dask-after:aaa")
+    with guild.started(SCHEDULER):
+        # Nothing waits for room, and something waits.
+        wait_until(
+            lambda: "waiting for runs to finish: aaa" in typed("status").output, describe=lambda: typed("status")
+        )
+        assert "HELD" in typed("status").output
+
+
 def test_stopped_run_is_terminated_and_the_next_one_starts(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap seconds=60", "aaa", "bbb", options="--tag dask:gpu=1")

@@ -184,7 +184,7 @@ def _running_lines(state: State, runs_dir: str, now: float, most: int | None) ->
 
 
 def _waiting_lines(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
-    if not state.waiting:
+    if not state.first:
         return []
     starts = estimate.seconds_until_starts(state, now)
     blocked = f"waits for {len(state.blocked_by)} other run(s) to end" if state.blocked_by else ""
