@@ -1,6 +1,7 @@
 """How much memory a process and all that came from it use, and the most that they did.
 
-The processes are asked one by one. What several share, as after a fork, counts once.
+The processes are asked one by one. What several share, as after a fork, counts once. Files that are mapped do not
+count: the kernel takes their memory back when it needs it.
 """
 
 import contextlib
@@ -10,8 +11,6 @@ import pathlib
 import psutil
 
 from guild_dask import processes
-
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Meter:
@@ -61,18 +60,24 @@ def _children(pid: int) -> list[int]:
 
 
 def _resident(pid: int) -> int:
+    """Returns the memory of a process that is its own, or shared by all means: what of files it has mapped is not."""
     try:
-        return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-    except (OSError, IndexError, ValueError):
+        return _kilobytes(f"/proc/{pid}/status", ("RssAnon:", "RssShmem:"))
+    except (OSError, LookupError, ValueError):
         with contextlib.suppress(psutil.Error):
             return int(psutil.Process(pid).memory_info().rss)
         return 0
 
 
 def _proportional(pid: int) -> int:
-    """Returns the memory of a process, with its part of what it shares with others; all of that if nobody tells."""
-    with contextlib.suppress(OSError, IndexError, ValueError):
-        for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    return _resident(pid)
+    """Returns the same with its part of what it shares with others; with all of that if nobody tells."""
+    try:
+        return _kilobytes(f"/proc/{pid}/smaps_rollup", ("Pss_Anon:", "Pss_Shmem:"))
+    except (OSError, LookupError, ValueError):
+        return _resident(pid)
+
+
+def _kilobytes(path: str, names: tuple[str, ...]) -> int:
+    """Returns the sum of lines such as `RssAnon: 12 kB`, in bytes; raises LookupError if one of them is not there."""
+    found = dict(line.split(None, 1) for line in pathlib.Path(path).read_text().splitlines() if line.startswith(names))
+    return sum(int(found[name].split()[0]) for name in names) * 1024

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Guild, Sandbox, wait_until
@@ -69,6 +70,27 @@ def test_memory_that_processes_share_counts_once() -> None:
     meter.sample()
     end(process)
     assert 190 * MB < meter.peak < 400 * MB
+
+
+def test_mapped_files_do_not_count(tmp_path: pathlib.Path) -> None:
+    # Data sets are mapped, and may be larger than the memory that a run asks for.
+    data = tmp_path / "data"
+    data.write_bytes(bytes(200 * MB))
+    code = f"""
+import mmap, sys
+with open({str(data)!r}, "rb") as f:
+    mapped = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+    sum(mapped[position] for position in range(0, len(mapped), 4096))
+    print("taken", flush=True)
+    sys.stdin.read()
+"""
+    command = [sys.executable, "-c", code]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    assert process.stdout.readline() == "taken\n"
+    assert psutil.Process(process.pid).memory_info().rss > 190 * MB
+    assert Meter(os.getpid()).sample() < 100 * MB
+    end(process)
 
 
 def test_all_processes_below_are_found_whichever_thread_started_them() -> None:
