@@ -162,7 +162,6 @@ class LocalCluster:
 
     def submit(self, work: job.Job, worker: str, asks: Mapping[str, float]) -> None:
         """Runs a job on a worker, which the plan has found to have room. An event tells its end."""
-        self._release_done()
         key = f"guild-run-{work.run_id}-{work.claim.attempt}-{next(self._count)}"
         _jobs[key] = work, self._report
         try:
@@ -180,6 +179,8 @@ class LocalCluster:
             _report_lost(key, f"the Dask cluster does not take it: {e}")
             return
         self._futures[key] = future
+        # Not before: Dask sends what comes within a few milliseconds of other messages a few milliseconds later.
+        self._release_done()
 
     def _release_done(self) -> None:
         """Lets go of futures whose task is done, and reports those that Dask could not do."""

@@ -14,7 +14,8 @@ from guild_dask.demands import PRIORITY, demands_for_tags
 def command(run: str, number: str, as_json: bool) -> None:
     """Let RUN start before those of a lower priority than N, a whole number; 0 is what runs have without one.
 
-    It sets the tag dask-priority:N, as `guild tag` would. The scheduler takes it in at its next look.
+    It sets the tag dask-priority:N, as `guild tag` would. The scheduler takes it in at its next look, or, if more than
+    1,000 runs wait, at one of the next.
     """
     found = common.run_for(run)
     tag = f"{PRIORITY}{number}"
