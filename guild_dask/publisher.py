@@ -7,6 +7,7 @@ left out: nobody who only wants to look may hold up a run.
 import contextlib
 import functools
 import json
+import logging
 import os
 import pathlib
 import statistics
@@ -41,6 +42,8 @@ from guild_dask.state import (
     as_data,
 )
 from guild_dask.waiting import WaitingRuns
+
+log = logging.getLogger("guild")
 
 # Seconds from one state to the next.
 _PERIOD = 1.0
@@ -154,8 +157,8 @@ class Publisher:
         if end == "completed":
             self._durations.setdefault(running.operation, deque(maxlen=_REMEMBERED)).append(ran)
         self._note("ended", now, ended)
-        for listener in self.listeners:
-            listener.ended(ended)
+        for listener in list(self.listeners):
+            self._tell(listener, lambda each: each.ended(ended))
 
     def left(self, run_id: str) -> None:
         """Notes that a run is no more this scheduler's."""
@@ -180,10 +183,19 @@ class Publisher:
         if self.latest is None or state != replace(self.latest, updated=0.0):
             self.latest = replace(state, updated=time.time())
             self._write(self.latest)
-        for listener in self.listeners:
-            listener.look(self.latest)
+        latest = self.latest
+        for listener in list(self.listeners):
+            self._tell(listener, lambda each: each.look(latest))
         if self._book and self._book.is_watched:
-            self._book.write(self.latest, _line(view, state))
+            self._book.write(latest, _line(view, state))
+
+    def _tell(self, listener: Listener, what: Callable[[Listener], None]) -> None:
+        """Tells a listener something; one that fails is told no more, and the runs go on."""
+        try:
+            what(listener)
+        except Exception as e:  # noqa: BLE001  # whatever it is, it is only somebody who looks
+            self.listeners.remove(listener)
+            log.warning("%s is switched off after an error: %r", type(listener).__name__, e)
 
     def state(self, view: View) -> State:
         """Returns what is to be told now."""

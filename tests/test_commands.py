@@ -205,8 +205,10 @@ def test_text_of_a_run_does_not_command_the_terminal(user: Sandbox, guild: Guild
     a_project(user, OPERATIONS)
     stage(guild, "nap", "aaa")
     attributes = user.guild_home / "runs" / "aaa" / ".guild" / "attrs"
-    (attributes / "label").write_text('"\\e[2Jboo"\n')
-    assert "\x1b" not in typed("explain aaa").output
+    (attributes / "label").write_text('"\\e[2J\\aboo"\n')
+    output = typed("explain aaa").output
+    assert "boo" in output
+    assert all(letter.isprintable() or letter == "\n" for letter in output)
 
 
 def test_trouble_with_workers_is_shown(user: Sandbox, guild: Guild) -> None:

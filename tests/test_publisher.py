@@ -106,6 +106,22 @@ def test_home_that_cannot_be_written_is_no_reason_to_stop(tmp_path: pathlib.Path
     publisher.close()
 
 
+def test_listener_that_fails_is_told_no_more(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Failing:
+        def ended(self, run: EndedRun) -> None:
+            raise KeyError(run.run)
+
+        def look(self, state: State) -> None:
+            raise RuntimeError(state.scheduler)
+
+    publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)
+    publisher.listeners.append(Failing())
+    publisher.publish(View([WORKER], waiting(1), {}))
+    assert published(tmp_path).waiting == 1
+    assert not publisher.listeners
+    assert "Failing is switched off after an error: RuntimeError('sss')" in caplog.text
+
+
 def test_half_a_line_of_a_journal_is_left_out(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "events.jsonl"
     book = journal.Journal(str(path))

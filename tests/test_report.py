@@ -111,6 +111,21 @@ def test_page_needs_nothing_else_and_takes_no_text_for_markup() -> None:
     assert not re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=", text)
 
 
+def test_long_life_is_drawn_from_its_end() -> None:
+    count = page.MOST_DRAWN + 1000
+    events = [workers(0.0, WORKER)]
+    for number in range(count):
+        events.append(ended(number + 1.0, f"run-{number}", 1.0))
+    story = story_for([*events, {"event": "stopped", "at": count + 1.0}], 0.0)
+    assert story
+    drawn = page.latest(story)
+    assert [span.run.run for span in (drawn.spans[0], drawn.spans[-1])] == ["run-1000", f"run-{count - 1}"]
+    assert drawn.uses[0].times[0] == drawn.start == 1000.0
+    text = page.page(story, {}, "long")
+    assert "The charts show the last 5000 runs." in text
+    assert f"{count} completed" in text
+
+
 def test_scheduler_leaves_a_report_that_can_be_written_again(user: Sandbox, guild: Guild) -> None:
     a_project(user, "nap: {exec: 'sleep 0.1'}")
     stage(guild, "nap", "aaa", "bbb")

@@ -27,6 +27,6 @@ def write_report(run_dir: str, path: str) -> bool:
         return False
     from guild_dask.report import page
 
-    names = names_of(os.path.dirname(run_dir), story.spans)
+    names = names_of(os.path.dirname(run_dir), page.latest(story).spans)
     page.write(story, names, f"Dask scheduler {os.path.basename(run_dir)[:8]}", path)
     return True

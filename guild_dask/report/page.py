@@ -1,9 +1,11 @@
 """A story as one HTML file that needs nothing else: charts by Bokeh, with its code inside."""
 
+import bisect
 import html
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from bokeh.embed import components
@@ -33,6 +35,9 @@ _OTHER = "#ccbb44"
 
 _WIDTH = 1000
 
+# Of a long life, the last so many runs are drawn: more could not be told apart, and would make the page slow.
+MOST_DRAWN = 5000
+
 # More lanes than this are too thin to be told apart by their names.
 _MOST_NAMED = 40
 
@@ -55,6 +60,8 @@ def write(story: Story, names: Mapping[str, str], title: str, path: str) -> None
 
 def page(story: Story, names: Mapping[str, str], title: str) -> str:
     """Returns the report as HTML. What comes from runs is text in it, and never markup."""
+    whole, story = story, latest(story)
+    left_out = len(whole.spans) - len(story.spans)
     # All charts over time show the same time, and move together.
     times = Range1d(start=_time(story.start), end=_time(max(story.stop, story.start + 1)))
     charts = {"Runs on workers": _gantt(story, names, times)} if story.spans else {}
@@ -73,17 +80,35 @@ def page(story: Story, names: Mapping[str, str], title: str) -> str:
             "<!doctype html>",
             f'<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>',
             f"<style>{_STYLE}</style>{code}{script}</head><body>",
-            *_head(story, title),
+            *_head(whole, title, left_out),
             *_sections(charts, list(parts)),
-            *_operations(story),
+            *_operations(whole),
             "</body></html>",
         ]
     )
 
 
-def _head(story: Story, title: str) -> list[str]:
+def latest(story: Story) -> Story:
+    """Returns a story with no more in it than can be drawn."""
+    if len(story.spans) <= MOST_DRAWN:
+        return story
+    spans = story.spans[-MOST_DRAWN:]
+    start = min(span.start for span in spans)
+    return replace(story, start=start, spans=spans, uses=tuple(_since(use, start) for use in story.uses))
+
+
+def _since(use: Use, start: float) -> Use:
+    """Returns the use from a time on."""
+    first = max(0, bisect.bisect_right(use.times, start) - 1)
+    times = (max(start, use.times[first]), *use.times[first + 1 :])
+    return Use(use.name, times, use.used[first:], use.total[first:])
+
+
+def _head(story: Story, title: str, left_out: int) -> list[str]:
     began = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(story.start))
     lines = [summary.headline(story), summary.waiting(story), "; ".join(summary.uses(story))]
+    if left_out:
+        lines.append(f"The charts show the last {len(story.spans) - left_out} runs.")
     key = "".join(f'<span><i style="background:{_colour(end)}"></i>{html.escape(end)}</span>' for end in story.ends)
     return [
         f"<h1>{html.escape(title)}</h1><p>Began {html.escape(began)}.",
