@@ -66,8 +66,9 @@ def _open_job_queue(settings: Settings, common: Common, run_dir: str, environ: M
     log.info("Initializing cluster %s with %s", settings.cluster.name, messages.jobs(count.least, count.most))
     queue = job_queue(settings, run_dir, environ)
     queue.cluster_class()  # with it come the defaults of the configuration
-    if queue.walltime_in_files() is None and queue.configured.get("walltime"):
-        log.warning("%s", messages.default_walltime(queue.name, str(queue.configured["walltime"])))
+    warning = _walltime_warning(queue)
+    if warning:
+        log.warning("%s", warning)
     _become_user(environ)
     return cluster.open_job_queue(queue, count, _dashboard(settings.dashboard_address), common)
 
@@ -104,7 +105,18 @@ def dry_run(settings: Settings, run_dir: str, environ: Mapping[str, str]) -> str
     queue = job_queue(settings, run_dir, environ)
     count = settings.workers or WorkerCount(1, 1)
     script = cluster.job_script(queue)
-    return f"Would submit {messages.jobs(count.least, count.most)} to {queue.name}, each with this script:\n\n{script}"
+    warning = _walltime_warning(queue)
+    jobs = messages.jobs(count.least, count.most)
+    shown = f"Would submit {jobs} to {queue.name}, each with this script:\n\n{script}"
+    return f"{shown}\n{warning}" if warning else shown
+
+
+def _walltime_warning(queue: JobQueue) -> str | None:
+    """Returns the warning that is due where the user has configured no walltime, or None."""
+    default = queue.configured.get("walltime")
+    if not default or queue.walltime_in_files() is not None:
+        return None
+    return messages.default_walltime(queue.name, str(default))
 
 
 def _devices(settings: Settings, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -184,7 +184,9 @@ class WorkerPool(RemoteCluster):
         with contextlib.suppress(Exception):
             self._client.close(timeout=5)
         self._threads.shutdown(wait=True, cancel_futures=True)
-        with contextlib.suppress(Exception, AssertionError):  # Dask insists on states that jobs do not have
+        # Dask insists on states that jobs of a queue never have, and would try to close it once more at exit.
+        self._cluster._created.clear()
+        with contextlib.suppress(Exception):
             self._cluster.close(timeout=20)
 
 
