@@ -70,7 +70,9 @@ class WorkerPool(RemoteCluster):
             self._drop(name)
         count = self._terms.count
         room = 0 if now < self._pause_until else count.most - len(self._jobs)
-        expected = sum(not job.has_come for job in self._jobs.values())
+        # Dask knows of a worker before it has been asked whether it can start runs.
+        ready = {self._job_of(member.capacity.label) for member in list(self._members.values())}
+        expected = sum(name not in ready for name in self._jobs)
         worker = self._terms.worker
         needed = need(waiting, worker, expected, room, self._terms.of_each_job) if worker else Need(0, waiting)
         self._ask_for(min(room, max(needed.jobs, count.least - len(self._jobs))))
