@@ -22,7 +22,6 @@ GUILD_WORKS_WITH = [
 
 TLS = ["cryptography>=42"]  # certificates made for one cluster
 JOBQUEUE = ["dask-jobqueue>=0.9", *TLS]
-SSH = ["asyncssh>=2.14", *TLS]
 
 setup(
     name="guild-dask",
@@ -45,8 +44,8 @@ setup(
     ],
     extras_require={
         "jobqueue": JOBQUEUE,
-        "ssh": SSH,
-        "test": ["pytest>=8", "hypothesis>=6.100", "selenium>=4.15", *JOBQUEUE, *SSH],
+        "ssh": TLS,
+        "test": ["pytest>=8", "hypothesis>=6.100", "selenium>=4.15", *JOBQUEUE],
     },
     entry_points={
         "guild.plugins": ["guild_dask = guild_dask.plugin:DaskSchedulerPlugin"],

@@ -27,7 +27,7 @@ class DaskProcesses:
     def start_scheduler(self) -> None:
         """Starts the Dask scheduler, or another one with the same file."""
         self.file.unlink(missing_ok=True)
-        options = f"--host {self._host} --port 0 --no-dashboard --scheduler-file {self.file}"
+        options = f"--host {self._host} --port 0 --dashboard-address 127.0.0.1:0 --scheduler-file {self.file}"
         self.scheduler = self._stack.enter_context(_dask(self._user).started(f"scheduler {options}"))
         wait_until(self._has_address, describe=self.scheduler.so_far)
 

@@ -104,9 +104,12 @@ class Host:
         """Ends it, and all that it runs, at once. The others learn nothing of it."""
         if self._switch is not None:
             left = self._all_processes()
+            self.cut_off()  # or the kernel would close the connections of the processes that it ends
             self._switch.kill()  # and with it goes the first process
             self._switch.communicate()
             wait_until(lambda: not any(map(_lives, left)), describe=lambda: f"the end of\n{described(left)}")
+            with contextlib.suppress(RuntimeError):  # the kernel may have been faster
+                _ip("link", "delete", self._link)
             self._switch = None
 
     def cut_off(self) -> None:
@@ -126,9 +129,10 @@ class Host:
         self.run(f"umount {folder}")
 
     def command(self, *words: str) -> list[str]:
-        """Returns a command line, to be run on this machine, that runs the given one on the host."""
+        """Returns a command line, to be run on this machine, that runs the given one on the host, in this folder."""
         entering = (program("nsenter"), "--target", str(self.first_process.pid))
-        return [*entering, "--net", "--uts", "--ipc", "--mount", "--pid", *words]
+        there = ("sh", "-c", 'cd "$0" && exec "$@"', os.getcwd())
+        return [*entering, "--net", "--uts", "--ipc", "--mount", "--pid", *there, *words]
 
     def run(self, script: str, environ: Mapping[str, str] | None = None) -> str:
         """Runs a shell script on the host to its end, and returns what it printed; it must succeed."""

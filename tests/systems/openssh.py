@@ -1,11 +1,10 @@
-"""Hosts that one can log in to, with an sshd each."""
+"""Hosts that one can log in to, with an sshd each, and a head where somebody with the key is at home."""
 
-import pathlib
 import subprocess
 
-from support import run_command, wait_until
+from support import wait_until
 
-from systems.hosts import Host, Network, clean_environ
+from systems.hosts import Host, Network
 from systems.needs import program
 
 _CONFIGURATION = """
@@ -37,38 +36,33 @@ class OpenSSH:
                 [program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", str(self._keys / key)], check=True
             )
         (self._keys / "sshd_config").write_text(_CONFIGURATION.format(keys=self._keys))
+        self.head = network.add("head")
         self.hosts = {name: network.add(name) for name in names}
+        self._move_in()
         for host in self.hosts.values():
             self.start_host(host)
+
+    def _move_in(self) -> None:
+        """Gives root a home of its own on the head, with a key: ssh asks /etc/passwd for it, not the environment."""
+        home = self.network.state / "home"
+        folder = home / ".ssh"
+        folder.mkdir(mode=0o700, parents=True)
+        public = (self._keys / "host.pub").read_text().strip()
+        known = [f"{host.name},{host.address} {public}\n" for host in self.hosts.values()]
+        (folder / "known_hosts").write_text("".join(known))
+        (folder / "config").write_text(f"Host *\n  IdentityFile {self._keys}/user\n")
+        users = self.network.state / "passwd"
+        users.write_text(f"root:x:0:0:root:{home}:/bin/sh\nsshd:x:100:65534::/run/sshd:/usr/sbin/nologin\n")
+        self.head.run(f"mount --bind {users} /etc/passwd")
 
     def start_host(self, host: Host) -> None:
         """Starts sshd on a host that is switched on, and waits until one can log in."""
         host.run(f"mkdir -p {_PRIVILEGES}; {program('sshd')} -f {self._keys}/sshd_config -o PidFile=none")
-        home = self.network.state / "home"
-        self.write_user_files(home)
-        command = ["ssh", "-F", str(home / ".ssh" / "config"), "-o", "ConnectTimeout=2", host.name, "hostname"]
-        wait_until(
-            lambda: run_command(command, clean_environ(), "/").output.strip() == host.name,
-            describe=lambda: run_command(command, clean_environ(), "/"),
-        )
-
-    def write_user_files(self, home: pathlib.Path) -> None:
-        """Lets a user with that home log in without a question, to a host by its name or address."""
-        folder = home / ".ssh"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        public = (self._keys / "host.pub").read_text().strip()
-        hosts = self.hosts.values()
-        known = [f"{host.name},{host.address} {public}\n" for host in hosts]
-        (folder / "known_hosts").write_text("".join(known))
-        entries = [
-            f"Host {host.name} {host.address}\n  HostName {host.address}\n  User root\n"
-            f"  IdentityFile {self._keys}/user\n  UserKnownHostsFile {folder}/known_hosts\n"
-            for host in hosts
-        ]
-        (folder / "config").write_text("".join(entries))
+        login = f"ssh -o ConnectTimeout=2 {host.name} hostname || true"
+        wait_until(lambda: self.head.run(login).strip() == host.name, describe=lambda: self.head.run(login))
 
     def reset(self) -> None:
-        """Has all hosts as they were at the beginning, with nothing running on them but sshd."""
+        """Has all hosts as they were at the beginning, with nothing running on them but sshd. The head stays."""
         for host in self.hosts.values():
             host.switch_off()
             host.switch_on()

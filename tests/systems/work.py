@@ -1,4 +1,4 @@
-"""The operation of the tests on systems: works for some seconds, tells a journal so, and leaves a checkpoint.
+"""The operation of the tests on systems: works for some seconds, over all its attempts, and tells a journal so.
 
 Guild runs it as `python -S work.py JOURNAL SECONDS` in the run's directory. Each line of the journal is written at
 once, so that lines of many processes, also on several hosts, never mix. All hosts have the clock of this machine.
@@ -21,13 +21,24 @@ def tell(journal: str, what: str) -> None:
     os.close(file)
 
 
+def done_before() -> float | None:
+    """Returns the seconds that earlier attempts have worked, or None if there were none."""
+    try:
+        with open(_CHECKPOINT) as f:
+            return float(f.read() or 0)
+    except FileNotFoundError:
+        return None
+
+
 def main() -> None:
     journal, seconds = sys.argv[1], float(sys.argv[2])
-    is_resumed = os.path.exists(_CHECKPOINT)
-    tell(journal, "resume" if is_resumed else "start")
-    open(_CHECKPOINT, "w").close()
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    before = done_before()
+    tell(journal, "start" if before is None else "resume")
+    begun = time.monotonic() - (before or 0)
+    while (done := time.monotonic() - begun) < seconds:
+        with open(f"{_CHECKPOINT}.new", "w") as f:
+            f.write(str(done))
+        os.replace(f"{_CHECKPOINT}.new", _CHECKPOINT)
         time.sleep(_BEAT)
         tell(journal, "beat")
     tell(journal, "end")

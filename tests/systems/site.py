@@ -1,0 +1,23 @@
+"""What a user of a site has: a configuration for dask-jobqueue, as its documentation shows it."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from support import Sandbox
+
+# Runs of the tests need next to nothing.
+_SMALL: Mapping[str, Any] = {"cores": 1, "memory": "500MB", "processes": 1, "walltime": "00:10:00"}
+
+
+def configure(user: Sandbox, kind: str, **settings: Any) -> pathlib.Path:
+    """Writes ~/.config/dask/jobqueue.yaml for a kind of queue; returns the folder for job logs. None is no setting."""
+    logs = user.root / "job-logs"
+    logs.mkdir(exist_ok=True)
+    given = {**_SMALL, "log-directory": str(logs), **{name.replace("_", "-"): each for name, each in settings.items()}}
+    section = {name: value for name, value in given.items() if value is not None}
+    file = user.home / ".config" / "dask" / "jobqueue.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(yaml.safe_dump({"jobqueue": {kind: section}}))
+    return logs
