@@ -19,6 +19,9 @@ log = logging.getLogger("guild")
 # Seconds between two points of a curve.
 _PERIOD = 60.0
 
+# The name under which the use of workers' slots goes.
+_RUNS = "runs"
+
 # Where TensorBoard's files go, in the run directory.
 FOLDER = "scheduler"
 
@@ -27,10 +30,10 @@ class Tally:
     """What is known so far: counts, and how much of each resource was used while it was there."""
 
     def __init__(self, start: float) -> None:
-        self._start = start
         self._last = start
-        self._shares: dict[str, tuple[float, float]] = {}  # used now, and there
-        self._sums: dict[str, tuple[float, float]] = {}  # the same, times seconds
+        self._there: dict[str, float] = {}  # what workers have now
+        self._offered: dict[str, float] = {}  # what they had, times seconds
+        self._used: dict[str, float] = {}  # what runs that ended had of it, times seconds
         self._waited = 0.0
         self._runs = 0
 
@@ -38,30 +41,33 @@ class Tally:
         """Counts a run that ended."""
         self._waited += run.waited
         self._runs += 1
+        _add(self._used, run.asks, run.ran)
 
     def look(self, state: State, now: float) -> None:
-        """Adds up what was used since the last look, and notes what is used now."""
+        """Adds up what was there since the last look, and notes what is there now."""
         seconds = max(0.0, now - self._last)
         self._last = now
-        for name, (used, there) in self._shares.items():
-            before = self._sums.get(name, (0.0, 0.0))
-            self._sums[name] = (before[0] + used * seconds, before[1] + there * seconds)
-        self._shares = {"runs": _sum([(float(w.used_slots), float(w.slots)) for w in state.workers])}
+        for name, amount in self._there.items():
+            self._offered[name] = self._offered.get(name, 0.0) + amount * seconds
+        self._there = {_RUNS: float(sum(worker.slots for worker in state.workers))}
         for name in {name for worker in state.workers for name in worker.total}:
-            parts = [(worker.used.get(name, 0.0), worker.total.get(name, 0.0)) for worker in state.workers]
-            self._shares[name] = _sum(parts)
+            self._there[name] = sum(worker.total.get(name, 0.0) for worker in state.workers)
 
     def values(self, state: State) -> dict[str, float]:
-        """Returns the scalars as they are now."""
+        """Returns the scalars as they were at the last look."""
         mean = self._waited / self._runs if self._runs else 0.0
         counts = {"runs_completed": float(state.completed), "runs_failed": float(state.failed)}
         waits = {"seconds_waited": self._waited, "seconds_waited_mean": mean}
-        used = {f"use_{name}": used / there for name, (used, there) in self._sums.items() if there > 0}
-        return {**counts, **waits, **used}
+        used = dict(self._used)
+        for run in state.running:
+            _add(used, run.asks, max(0.0, self._last - run.since))
+        shares = {name: min(1.0, used.get(name, 0.0) / offered) for name, offered in self._offered.items() if offered}
+        return {**counts, **waits, **{f"use_{name}": share for name, share in shares.items()}}
 
 
-def _sum(parts: list[tuple[float, float]]) -> tuple[float, float]:
-    return sum(used for used, _ in parts), sum(there for _, there in parts)
+def _add(used: dict[str, float], asks: Mapping[str, float], seconds: float) -> None:
+    for name, amount in {**asks, _RUNS: 1.0}.items():
+        used[name] = used.get(name, 0.0) + amount * seconds
 
 
 class Scalars:

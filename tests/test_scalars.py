@@ -21,12 +21,20 @@ def test_use_is_the_mean_over_time() -> None:
     tally = Tally(100.0)
     tally.look(state(2.0, 0), 100.0)
     tally.look(state(0.0, 1), 110.0)
-    tally.ended(EndedRun("a", "o", "completed", 0, "w", "h", 110.0, 10.0, 6.0, 1))
+    tally.ended(EndedRun("a", "o", "completed", 0, "w", "h", 110.0, 10.0, 6.0, 1, {"gpu": 2.0}))
     tally.look(state(0.0, 1), 130.0)
     values = tally.values(state(0.0, 1))
     assert values["use_gpu"] == pytest.approx(1 / 3)
-    assert values["use_runs"] == pytest.approx(0.25)
+    assert values["use_runs"] == pytest.approx(10 / 120)
     assert (values["runs_completed"], values["runs_failed"], values["seconds_waited"]) == (1, 1, 6)
+
+
+def test_run_that_nobody_saw_between_two_looks_counts() -> None:
+    tally = Tally(100.0)
+    tally.look(state(0.0, 0), 100.0)
+    tally.ended(EndedRun("a", "o", "completed", 0, "w", "h", 101.0, 0.5, 0.0, 1, {"gpu": 2.0}))
+    tally.look(state(0.0, 1), 101.0)
+    assert tally.values(state(0.0, 1))["use_gpu"] == pytest.approx(0.5)
 
 
 def test_guild_shows_the_scalars_of_a_scheduler(user: Sandbox, guild: Guild) -> None:
