@@ -1,6 +1,7 @@
 """Runs in jobs of a real Slurm, and what becomes of them when jobs, nodes and schedulers die."""
 
 import pytest
+import yaml
 from scheduling import NO_DASHBOARD, scheduler_process, stage, statuses
 from support import Guild, Sandbox, wait_until
 
@@ -62,6 +63,28 @@ def test_run_that_no_node_can_hold_says_so(site: Slurm, guild: Guild, journal: J
     done = guild(f"{SCHEDULER} workers=0..1 run-once=yes")
     assert "asks GPU=2" in done.output
     assert statuses(user) == {"aaa": "staged", "bbb": "completed"}
+
+
+def test_pools_come_each_for_the_runs_that_need_them(
+    site: Slurm, guild: Guild, journal: Journal, user: Sandbox
+) -> None:
+    # As docs/clusters.md has it: the second pool has a section of its own, with what is different there.
+    gpus = {"queue": "gpu", "worker-extra-args": ["--resources", "GPU=2"], "job-extra-directives": ["--gres=gpu:2"]}
+    pools = {
+        "cpu": {"cluster": "slurm", "workers": "0..2"},
+        "gpu": {"cluster": "slurm", "workers": "0..2", "config-name": "slurm-gpu"},
+    }
+    file = user.home / ".config" / "dask" / "jobqueue.yaml"
+    configured = yaml.safe_load(file.read_text())
+    configured["jobqueue"]["slurm-gpu"] = gpus
+    file.write_text(yaml.safe_dump({**configured, "guild-dask": {"pools": pools}}))
+    stage(guild, "work seconds=2", "aaa", options="--tag dask:GPU=2")
+    with guild.started(f"run dask:scheduler {NO_DASHBOARD} poll-interval=0.5 lease=3 run-once=yes -y") as scheduler:
+        journal.wait_for("aaa")
+        assert site.command("squeue", "-h", "-o", "%P").split() == ["gpu"]
+        stage(guild, "work seconds=0.2", "bbb")
+        assert scheduler.wait().exit_code == 0
+    journal.check(["aaa", "bbb"])
 
 
 def test_partition_that_does_not_exist_is_told_in_one_message(site: Slurm, guild: Guild, user: Sandbox) -> None:
