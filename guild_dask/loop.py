@@ -98,7 +98,7 @@ class Loop:
             self._say_waiting()
             self._publish()
             self._next_look = min(self._next_look, self._aftercare.next_due())
-            self._wait_until(min(self._next_look, self._next_beat, self._publisher.due or math.inf))
+            self._wait_until(min(self._next_look, self._next_beat, self._publisher.due or math.inf, self._waiting.due))
         self._publish(at_once=True)
         if self._stop:
             end_runs(self._flights, self._wait_until)
@@ -109,7 +109,8 @@ class Loop:
     def _is_done(self) -> bool:
         """Tells whether run-once has nothing left to do: no run is on its way, and no waiting one could ever start."""
         ledger = self._ledger
-        if ledger.in_flight or ledger.unsettled or ledger.adrift or self._is_unavailable:
+        is_busy = ledger.in_flight or ledger.unsettled or ledger.adrift or self._waiting.has_more_to_say
+        if is_busy or self._is_unavailable:
             return False
         is_waiting = (
             ledger.paused or self._blocked_by or self._may_start_later or (self._waiting and not self._orders.may_start)
@@ -131,7 +132,7 @@ class Loop:
             # Before run-once ends, it looks for what its own runs have staged.
             if time.monotonic() >= self._next_look or (self._settings.run_once and not self._ledger.in_flight):
                 self._look()
-            elif self._changed or self._workforce.has_changed:
+            elif self._changed or self._workforce.has_changed or self._waiting.has_more_to_say:
                 self._take_in(self._home.staged_after(self._changed))
             self._start_what_fits()
             self._adjust_workers()
@@ -176,7 +177,7 @@ class Loop:
             claims = {run_id: self._claim_for(run_id, *place) for run_id, place in wanted.items()}
             claimed = self._home.claim([(self._waiting[run_id][0], claim) for run_id, claim in claims.items()])
             for run in claimed.runs:
-                self._waiting.take(run.id)
+                self._waiting.start(run.id)
                 self._flights.send(run, wanted[run.id][0], claims[run.id], outputs.pop(run.id))
             self._flights.close_outputs(outputs)
             for run_id, problem in claimed.refused.items():

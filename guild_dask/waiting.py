@@ -4,6 +4,7 @@ import bisect
 import heapq
 import itertools
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -20,6 +21,10 @@ from guild_dask.rooms import TIME
 from guild_dask.rundir import Staged
 
 log = logging.getLogger("guild")
+
+# How many waiting runs are spoken of at a time. It takes as long to say it as to read them, and what starts should not
+# have to wait until all of it has been said.
+_AT_ONCE = 500
 
 # How many of the runs that come after others are shown to those who look.
 _MOST_SHOWN = 100
@@ -52,6 +57,7 @@ class WaitingRuns:
         self._to_set_aside: set[str] = set()
         self._problems: dict[str, str] = {}  # of those that are set aside, or to be
         self._broken: dict[str, str] = {}
+        self.has_more_to_say = False  # of runs that wait
         self.has_hope = False  # a run waits for one that goes on, here or elsewhere
 
     def is_awaited(self, run_id: str) -> bool:
@@ -78,6 +84,17 @@ class WaitingRuns:
         demands = self._runs[run_id][1]
         seconds = self._time_of(demands)
         return {**demands.amounts, TIME: seconds} if seconds else demands.amounts
+
+    @property
+    def due(self) -> float:
+        """Returns when to go on with what is to be said, by time.monotonic()."""
+        return 0.0 if self.has_more_to_say else math.inf
+
+    def start(self, run_id: str) -> None:
+        """Takes out a run that starts, of which something has been said by then."""
+        if run_id in self._untold:
+            self._tell(run_id, None)
+        self.take(run_id)
 
     def take(self, run_id: str) -> None:
         """Takes out a run that is waiting no more."""
@@ -124,6 +141,7 @@ class WaitingRuns:
 
     def update(self, listing: Listing) -> None:
         """Takes in what was found in the runs directory, and says which directories cannot be read."""
+        self.has_more_to_say = False
         self._let_go(listing)
         self._broken = dict(listing.broken)
         for run in listing.staged:
@@ -182,20 +200,18 @@ class WaitingRuns:
                 log.info("Found staged run %s (waiting for runs to finish: %s)", run_id, text)
 
     def tell_places(self, workers: Sequence[Worker]) -> None:
-        """Says once for each waiting run that it is in the plan, or why it cannot be."""
+        """Says once for each waiting run that it is in the plan, or why it cannot be; or for some, with more to say."""
         reasons = {kind: is_impossible(StagedRun("", dict(kind)), workers) for kind in self._lines}
         for run_id, hold in self._holds.items():
             self._tell(run_id, hold)
-        for run_id in self._to_tell(reasons):
-            self._tell(run_id, reasons[self._place(run_id)[0]])
+        for kind, reason in reasons.items():
+            if reason != self._reasons.get(kind):
+                self._untold.update(run_id for _, run_id in self._lines[kind])
         self._reasons = reasons
-        self._untold.clear()
-
-    def _to_tell(self, reasons: Mapping[Kind, Reason | None]) -> list[str]:
-        """Returns those of which something is to be said, in order: new ones, and all of a kind with a new reason."""
-        others = [self._lines[kind] for kind in reasons if reasons[kind] != self._reasons.get(kind)]
-        new = [self._place(run_id)[1] for run_id in self._untold]
-        return [run_id for _, run_id in sorted({*new, *itertools.chain.from_iterable(others)})]
+        for _, run_id in heapq.nsmallest(_AT_ONCE, (self._place(run_id)[1] for run_id in self._untold)):
+            self._tell(run_id, reasons[self._place(run_id)[0]])
+            self._untold.discard(run_id)
+        self.has_more_to_say = bool(self._untold)
 
     def tell_held(self, held: Mapping[str, Reason]) -> None:
         """Says why runs wait, to those who want all the detail; that one is kept back for another, to everybody."""
