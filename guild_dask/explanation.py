@@ -38,6 +38,15 @@ def without_scheduler(asks: Mapping[str, float]) -> Explanation:
     )
 
 
+def out_of_sight(state: State) -> Explanation:
+    """Returns why a staged run waits that the scheduler's filter leaves out."""
+    return Explanation(
+        f"The scheduler {short(state.scheduler)} does not see it: it starts only runs that match {state.filter!r}.",
+        "Start another scheduler for the others: guild run dask:scheduler",
+        can_start=False,
+    )
+
+
 def with_scheduler(run: str, asks: Mapping[str, float], state: State, place: int | None, now: float) -> Explanation:
     """Returns why a staged run waits while a scheduler is at work; the place is its place in the queue, if known."""
     who = f"scheduler {short(state.scheduler)}"

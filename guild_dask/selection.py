@@ -76,6 +76,10 @@ class Selection:
         found.sort(key=lambda run: (run.since, run.id))
         return replace(listing, staged=tuple(found), gone=frozenset(gone))
 
+    def matches(self, run_dir: str) -> bool:
+        """Tells whether a run matches now."""
+        return self._is_match(run_dir)
+
     def _did_match(self, run: Staged) -> bool:
         known = self._judged.get(run.id)
         return known is not None and known[2]

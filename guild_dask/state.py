@@ -12,8 +12,6 @@ from guild_dask.resources import amount_for_text, format_amount
 
 T = TypeVar("T")
 
-VERSION = 1
-
 # How many waiting runs are named, and how many that ended.
 MOST_WAITING = 100
 MOST_ENDED = 50
@@ -103,6 +101,7 @@ class State:
     updated: float = 0.0
     phase: str = "working"
     run_once: bool = False
+    filter: str | None = None  # it sees only runs that match
     dashboard: str | None = None
     page: str | None = None  # where runs can be seen
     workers: tuple[WorkerState, ...] = ()
@@ -159,6 +158,7 @@ def state_for_data(data: Any) -> State | None:
             updated=float(data["updated"]),
             phase=str(data["phase"]),
             run_once=bool(data["run_once"]),
+            filter=None if data.get("filter") is None else str(data["filter"]),
             dashboard=None if data["dashboard"] is None else str(data["dashboard"]),
             page=None if data.get("page") is None else str(data["page"]),
             workers=_each(data["workers"], worker_for_data),

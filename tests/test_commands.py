@@ -127,6 +127,16 @@ def test_status_shows_runs_that_come_after_others(user: Sandbox, guild: Guild) -
         assert "HELD" in typed("status").output
 
 
+def test_run_that_a_filter_leaves_out_is_told_so(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap", "aaa")
+    with guild.started(f"run dask:scheduler 'filter=op = bad' {NO_DASHBOARD} --run-id sss -y"):
+        wait_until(lambda: told("status")["schedulers"], describe=lambda: typed("status"))
+        wait_until(lambda: "It sees only runs that match 'op = bad'." in typed("status").output)
+        words = " ".join(typed("explain aaa").output.split())
+        assert "The scheduler sss does not see it: it starts only runs that match 'op = bad'." in words
+
+
 def test_stopped_run_is_terminated_and_the_next_one_starts(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap seconds=60", "aaa", "bbb", options="--tag dask:gpu=1")

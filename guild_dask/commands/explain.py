@@ -13,6 +13,7 @@ from guild_dask.listing import RunsDirectory
 from guild_dask.plan import place_for
 from guild_dask.problems import HomeUnavailable
 from guild_dask.runviews import RunView
+from guild_dask.settings import BadSetting
 from guild_dask.state import State
 
 
@@ -40,8 +41,22 @@ def _explanations(run: RunView, demands: Demands) -> list[Explanation]:
     states = [each.state for each in schedulers.alive(common.home()) if each.state]
     if not states:
         return [explanation.without_scheduler(demands.amounts)]
-    now = time.time()
-    return [explanation.with_scheduler(run.id, demands.amounts, state, _place(run, state), now) for state in states]
+    return [_explanation(run, demands, state) for state in states]
+
+
+def _explanation(run: RunView, demands: Demands, state: State) -> Explanation:
+    if state.filter and not _matches(run, state.filter):
+        return explanation.out_of_sight(state)
+    return explanation.with_scheduler(run.id, demands.amounts, state, _place(run, state), time.time())
+
+
+def _matches(run: RunView, expression: str) -> bool:
+    from guild_dask.selection import Selection
+
+    try:
+        return Selection(expression).matches(run.dir)
+    except BadSetting:
+        return True  # of a scheduler with another version of Guild
 
 
 def _place(run: RunView, state: State) -> int | None:

@@ -55,9 +55,10 @@ def _watch(home: str, show_all: bool) -> None:
             lines = status_lines(home, time.time(), None if show_all else _SHOWN)
             if is_terminal:
                 height = os.get_terminal_size().lines
-                # To the top, each line up to its end, and then what is left of the last picture.
-                text = "\n".join(f"{line}\x1b[K" for line in lines[: height - 1])
-                click.echo(f"\x1b[H{text}\x1b[J" if stop.is_set() else f"\x1b[H\x1b[?25l{text}\n\x1b[J", nl=False)
+                # To the top without the cursor, each line up to its end, and then what is left of the last picture.
+                seen = lines if common.is_coloured() else [click.unstyle(line) for line in lines]
+                text = "\n".join(f"{line}\x1b[K" for line in seen[: height - 1])
+                sys.stdout.write(f"\x1b[H\x1b[?25l{text}\n\x1b[J")
                 sys.stdout.flush()
             else:
                 _print("\n".join([*lines, ""]))
@@ -116,6 +117,8 @@ def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | No
     lines = [common.heading(title), _counts(state, now)]
     if scheduler.silent > _SILENT:
         lines.append(click.style(f"It was last heard of {shown.duration(scheduler.silent)} ago.", fg="yellow"))
+    if state.filter:
+        lines += common.wrapped(f"It sees only runs that match {state.filter!r}.")
     if state.phase != "working":
         lines.append(click.style(f"It is {state.phase}.", fg="yellow"))
     for trouble in state.troubles:
