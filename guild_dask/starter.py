@@ -54,6 +54,7 @@ class Operation:
         self.guard = Guard(claim, terms, self.cut_short)
         self.cause: Cause | None = None
         self.detail = ""
+        self.is_cut_by_limit = False
         self._remote_lock = pathlib.Path(run_dir, ".guild", "LOCK.remote")
         self.is_starting = False
         self.is_stopping = False
@@ -110,6 +111,7 @@ class Operation:
         """Ends the run for a cause; the signal's handler knows whether there is anything to end yet."""
         if self.cause is None:
             self.cause, self.detail = cause, detail
+            self.is_cut_by_limit = cause.is_limit and not self.ended.is_set()
         send_term()
 
     def _cause_of_signal(self) -> Cause:
@@ -133,7 +135,7 @@ class Operation:
         if self.is_starting:
             whereabouts.add_use(self.run_dir, self.guard.limits.peak_memory)
         if self.is_starting and self.is_stopping and self.cause:
-            if self.cause.is_limit:
+            if self.is_cut_by_limit:
                 whereabouts.make_terminated(self.run_dir)
             last_word.write(self.claim, self.cause, self.detail)
         if self.terms.node:

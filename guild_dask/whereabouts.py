@@ -65,10 +65,13 @@ def used(run_dir: str) -> dict[str, float]:
 
 
 def make_terminated(run_dir: str) -> None:
-    """Lets Guild show a run as terminated that we have ended, and that made an exit code of the signal."""
+    """Lets Guild show a run as terminated that we have ended, whatever exit code it made of the signal.
+
+    One that exits with 0 when it is asked to end has saved what it had; it has not completed.
+    """
     status = pathlib.Path(run_dir, ".guild", "attrs", "exit_status")
     with contextlib.suppress(OSError, ValueError):
-        if int(status.read_text()) > 0:
+        if int(status.read_text()) >= 0:
             status.write_text(f"{-signal.SIGTERM}\n")
 
 
