@@ -15,6 +15,8 @@ import pytest
 from scheduling import NO_DASHBOARD, a_project, stage
 from support import DEADLINE, Guild, Sandbox, wait_until
 
+from guild_dask import progress
+from guild_dask.log import OutputStream
 from guild_dask.progress import line_for, text_for
 from guild_dask.state import RunningRun, State, WaitingKind, WorkerState
 
@@ -166,3 +168,15 @@ def test_words_say_what_is_done_and_what_is_left() -> None:
     assert line_for(state, 130.0, 100).startswith("[############........] 5 of 8 done")
     assert line_for(state, 130.0, 60) == "5 of 8 done, 1 running, 2 waiting, 1 failed, ~2 min left"
     assert line_for(state, 130.0, 10) == "5 of 8 d…"
+
+
+def test_log_is_told_now_and_then_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(progress, "_LOG_PERIOD", 0.05)
+    state = State("s", "h", 1, 0.0, waiting=2, ends={"completed": 3})
+    with caplog.at_level("INFO", logger="guild"), open(os.devnull, "wb") as nowhere:
+        told = progress.Progress(lambda: state, OutputStream(nowhere.fileno()), None)
+        wait_until(lambda: caplog.text.count("Progress: 3 of 5 done, 0 running, 2 waiting, 0 failed") == 1)
+        told.close()
+    assert caplog.text.count("Progress:") == 1, "once, as long as nothing changes"
