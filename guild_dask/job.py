@@ -114,12 +114,21 @@ def _let_through(job: Job, output: int, begin: Callable[[Job, int, int], Starter
                 may_start = owner is not None and job.run_id not in _refused
                 if owner:
                     _starters[job.run_id] = owner
-        if owner and may_start and claims.hand_over(pathlib.Path(job.claims_folder), job.claim, owner):
+        if owner and may_start and _hand_over(job, owner):
             _open_gate(job, opener)
         return starting
     finally:
         os.close(gate)
         os.close(opener)  # a starter at a closed gate ends without starting anything
+
+
+def _hand_over(job: Job, owner: processes.ProcessIdentity) -> bool:
+    """Makes the starter the claim's owner; False if the run is not ours to start any more."""
+    if not claims.hand_over(pathlib.Path(job.claims_folder), job.claim, owner):
+        return False
+    # Another scheduler may take ours for dead and stage the run again just after the claim was read, and before the
+    # owner was written to it. From here on, whoever claims the run writes another owner, which the starter sees.
+    return not os.path.exists(os.path.join(job.run_dir, ".guild", "STAGED"))
 
 
 def _open_gate(job: Job, opener: int) -> None:

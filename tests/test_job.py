@@ -86,6 +86,14 @@ def test_starter_does_not_start_a_run_whose_claim_was_taken_away(home: GuildHome
     assert not found.is_started
 
 
+def test_run_that_was_staged_again_under_our_eyes_is_not_started(home: GuildHome, user: Sandbox, starting: str) -> None:
+    # Another scheduler took ours for dead while the worker had read the claim, and had not yet written to it.
+    work = _claimed(home, user.folder)
+    pathlib.Path(work.run_dir, ".guild", "STAGED").touch()
+    assert job.run(work).exit_code == NOT_STARTED
+    assert pathlib.Path(work.output).read_text() == ""
+
+
 def test_template_that_died_is_replaced(home: GuildHome, user: Sandbox) -> None:
     work = _claimed(home, user.folder)
     try:
