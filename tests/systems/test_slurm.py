@@ -1,5 +1,7 @@
 """Runs in jobs of a real Slurm, and what becomes of them when jobs, nodes and schedulers die."""
 
+import signal
+
 import pytest
 import yaml
 from scheduling import NO_DASHBOARD, scheduler_process, stage, statuses
@@ -85,6 +87,24 @@ def test_pools_come_each_for_the_runs_that_need_them(
         stage(guild, "work seconds=0.2", "bbb")
         assert scheduler.wait().exit_code == 0
     journal.check(["aaa", "bbb"])
+
+
+def test_run_is_stopped_from_any_host_and_all_with_their_scheduler(
+    site: Slurm, guild: Guild, journal: Journal, user: Sandbox
+) -> None:
+    stage(guild, "work seconds=600", "aaa", "bbb")
+    with guild.started(f"{SCHEDULER} workers=2") as scheduler:
+        first = journal.wait_for("aaa")
+        journal.wait_for("bbb")
+        other = next(host for name, host in site.hosts.items() if name != first.host)
+        Guild(user.root, other.command("guild-dask"))("stop aaa")
+        wait_until(lambda: statuses(user)["aaa"] == "terminated", describe=scheduler.so_far)
+        assert statuses(user)["bbb"] == "running"
+        scheduler.signal(signal.SIGINT)
+        scheduler.wait()
+    wait_until(lambda: statuses(user)["bbb"] == "terminated", describe=scheduler.so_far)
+    assert [life.attempt for life in journal.lives()] == [1, 1]
+    wait_until(lambda: not site.jobs(), describe=lambda: f"the end of {site.jobs()}")
 
 
 def test_partition_that_does_not_exist_is_told_in_one_message(site: Slurm, guild: Guild, user: Sandbox) -> None:
