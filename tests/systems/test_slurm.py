@@ -4,7 +4,7 @@ import signal
 
 import pytest
 import yaml
-from scheduling import NO_DASHBOARD, scheduler_process, stage, statuses
+from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Guild, Sandbox, wait_until
 
 from systems.journal import Journal
@@ -56,6 +56,20 @@ def test_jobs_are_as_many_as_waiting_runs_need(site: Slurm, guild: Guild, journa
         wait_until(lambda: set(statuses(user).values()) == {"completed"}, describe=lambda: str(journal))
     journal.check(["aaa", "bbb", "ccc"])
     wait_until(lambda: not site.jobs(), describe=lambda: f"the end of {site.jobs()}")
+
+
+def test_gpus_of_a_job_are_given_out_to_its_runs(site: Slurm, guild: Guild, user: Sandbox) -> None:
+    # Slurm tells a job which GPUs it has; each of its runs gets one of them.
+    show = 'echo "$RUN_ID sees [$CUDA_VISIBLE_DEVICES]"; touch $GUILD_HOME/$RUN_ID.here; '
+    show += "until [ $(ls $GUILD_HOME/*.here | wc -l) -ge 3 ]; do sleep 0.1; done"
+    a_project(user, f"show:\n  exec: sh -c '{show}'\n")
+    configure_for(user, site, cores=3, job_extra_directives=["--gres=gpu:2"])
+    stage(guild, "show", "aaa", "bbb", options="--tag dask:gpu=1")
+    stage(guild, "show", "ccc")
+    done = guild(f"{SCHEDULER} workers=1 run-once=yes gpus=auto resources=gpu=2")
+    seen = {line[:3]: line[9:] for line in done.output.splitlines() if " sees " in line}
+    assert sorted((seen["aaa"], seen["bbb"])) == ["[0]", "[1]"]
+    assert seen["ccc"] == "[]"
 
 
 def test_run_that_no_node_can_hold_says_so(site: Slurm, guild: Guild, journal: Journal, user: Sandbox) -> None:
