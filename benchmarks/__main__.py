@@ -109,7 +109,8 @@ def main(
             bench = replace(bench, sizes=replace(bench.sizes, rounds=rounds, mixed_rounds=rounds))
         for name in only or PARTS:
             click.echo(f"measuring {name}", err=True)
-            _add(results, name, PARTS[name](bench))
+            load = _load()
+            _add(results, name, PARTS[name](bench), load)
     click.echo((results / "results.md").read_text(encoding="utf-8"))
 
 
@@ -137,20 +138,24 @@ def _has_hyperqueue(environment: Environment) -> bool:
     return True
 
 
-def _add(results: pathlib.Path, name: str, measured: object) -> None:
+def _add(results: pathlib.Path, name: str, measured: object, load: str) -> None:
     """Writes what was measured into the results, and the tables and pictures of all that is there."""
     path = results / "results.json"
     data = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"machine": _machine()}
     data[name] = measured
+    data.setdefault("loads", {})[name] = load  # when it began
     path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
     (results / "results.md").write_text(report.markdown_for(data), encoding="utf-8")
     report.write_charts(data, results)
 
 
 def _machine() -> dict[str, object]:
-    load = f"{os.getloadavg()[0]:.1f}"
     system = f"{platform.system()} {platform.machine()}"
-    return {"cpus": os.cpu_count(), "system": system, "python": platform.python_version(), "load": load}
+    return {"cpus": os.cpu_count(), "system": system, "python": platform.python_version(), "load": _load()}
+
+
+def _load() -> str:
+    return f"{os.getloadavg()[0]:.1f}"
 
 
 if __name__ == "__main__":

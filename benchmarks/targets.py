@@ -9,6 +9,9 @@ from benchmarks.contenders import BUILT_IN, FLOOR, HYPERQUEUE, OURS, PARALLEL
 
 Results = Mapping[str, Any]
 
+# The most processes a CPU, on average, that leave wall times as they are.
+QUIET = 0.5
+
 # How many times its shortest time the floor may take before something else is to blame.
 STEADY = 1.15
 
@@ -44,19 +47,28 @@ class Row:
 
 def rows_for(results: Results) -> list[Row]:
     """Returns a row for each target that the results have something to say on."""
-    parts: dict[str, Callable[[Any], Iterable[Row]]] = {
+    parts: dict[str, Callable[[Any, bool], Iterable[Row]]] = {
         "throughput": _throughput,
         "latency": _latency,
         "scale": _scale,
         "makespan": _makespan,
         "endurance": _endurance,
     }
-    return [row for name, rows in parts.items() if name in results for row in rows(results[name])]
+    return [
+        row for name, rows in parts.items() if name in results for row in rows(results[name], was_busy(results, name))
+    ]
 
 
-def _throughput(data: list[Results]) -> Iterable[Row]:
+def was_busy(results: Results, part: str) -> bool:
+    """Tells whether others used the machine when a part's measurement began, so that its wall times say little."""
+    machine = results["machine"]
+    load = results.get("loads", {}).get(part, machine["load"])
+    return float(load) > QUIET * float(machine["cpus"])
+
+
+def _throughput(data: list[Results], is_busy: bool) -> Iterable[Row]:
     by = {(entry["contender"], entry["finished"]): entry for entry in data}
-    disturbed = _disturbed_homes(by)
+    disturbed = {size for _, size in by} if is_busy else _disturbed_homes(by)
     ours, floor = by[OURS, 0], by[FLOOR, 0]
     for kind, text in (("wall", "wall time"), ("cpu", "CPU")):
         ratio = ours["one_more"][kind] / floor["one_more"][kind]
@@ -109,17 +121,19 @@ def _rivals(by: Mapping[tuple[str, int], Results]) -> Iterable[tuple[str, int, f
             yield name, size, 2.0
 
 
-def _latency(data: Results) -> Iterable[Row]:
-    yield Row("staging to first instruction, beyond the run's own start-up", data["beyond"], " s", 0.5)
-    yield Row("end of a run to start of the next, beyond the same by xargs", 1000 * data["next_beyond"], " ms", 50)
+def _latency(data: Results, is_busy: bool) -> Iterable[Row]:
+    what = "staging to first instruction, beyond the run's own start-up"
+    yield Row(what, data["beyond"], " s", 0.5, is_disturbed=is_busy)
+    what = "end of a run to start of the next, beyond the same by xargs"
+    yield Row(what, 1000 * data["next_beyond"], " ms", 50, is_disturbed=is_busy)
 
 
-def _scale(data: Results) -> Iterable[Row]:
+def _scale(data: Results, is_busy: bool) -> Iterable[Row]:
     many = f"{data['staged']:,} staged runs"
-    yield Row(
-        f"{many}: command to first instruction, Guild's and Dask's start-up included", data["first_of_many"], " s", 2
-    )
-    yield Row(f"{many}: the same, beyond that with one staged run", data["until_first"], " s", 2)
+    what = f"{many}: command to first instruction, Guild's and Dask's start-up included"
+    yield Row(what, data["first_of_many"], " s", 2, is_disturbed=is_busy)
+    what = f"{many}: the same, beyond that with one staged run"
+    yield Row(what, data["until_first"], " s", 2, is_disturbed=is_busy)
     yield Row(f"{many}: the scheduler's CPU for each further run", 1000 * data["cpu_each"], " ms", 3)
     yield Row(f"{many}: memory above an idle scheduler", data["memory"] - data["memory_idle"], " MB", 150)
     yield Row(f"idle beside {data['idle_finished']:,} runs", data["idle_percent"], " % of a CPU", 0.5)
@@ -129,12 +143,12 @@ def _scale(data: Results) -> Iterable[Row]:
     yield Row("- and `guild run` of an operation, up to its first instruction,", bare, " s")
 
 
-def _endurance(data: Results) -> Iterable[Row]:
+def _endurance(data: Results, _is_busy: bool) -> Iterable[Row]:
     runs = data["notes"][-1]["runs"]
     yield Row(f"growth of the scheduler with each of {runs:,} runs, second half", data["slope"], " kB", MOST_GROWTH)
     yield Row(f"idle for {data['idle_minutes']:.0f} minutes", data["idle_percent"], " % of a CPU", 0.5)
 
 
-def _makespan(data: Results) -> Iterable[Row]:
+def _makespan(data: Results, _is_busy: bool) -> Iterable[Row]:
     for name, ratio in data["over_bound"].items():
         yield Row(f"{len(data['items'])} runs that share resources, {name}: time over the lower bound", ratio, " times")
