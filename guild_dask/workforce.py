@@ -75,7 +75,10 @@ class Workforce:
     @property
     def troubles(self) -> tuple[str, ...]:
         """Returns what is wrong with workers at the moment."""
-        refused = tuple(f"worker {worker} gets no run: it {problem}" for worker, problem in self._refused.items())
+        here = {worker.label for worker in self._cluster.workers()} if self._refused else ()
+        refused = tuple(
+            f"worker {w} gets no run: it {problem}" for w, problem in self._refused.items() if w not in here
+        )
         return (*refused, f"no worker comes: {self._trouble}") if self._trouble else refused
 
     def take_in(self, event: WorkerEvent) -> None:

@@ -5,10 +5,8 @@ import itertools
 import os
 import pathlib
 import shlex
-import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +18,7 @@ from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 from guild_dask.cluster.kinds import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.local import QuietScheduler
 from guild_dask.cluster.pool import PoolTerms, WorkerPool
+from guild_dask.cluster.queues import jobs_over
 from guild_dask.cluster.security import security_for
 from guild_dask.settings import DashboardAddress
 
@@ -32,9 +31,6 @@ _CLASSES = {
     "moab": "MoabCluster",
     "htcondor": "HTCondorCluster",
 }
-
-# Commands that say nothing, or fail, when a job is no more in the queue. For the others nobody looks.
-_ASK_QUEUE = {"slurm": ("squeue", "-h", "-j"), "sge": ("qstat", "-j")}
 
 _SETTINGS = {
     **FOR_LONG_RUNS,
@@ -187,19 +183,16 @@ def _resources_in(script: str) -> dict[str, float]:
     return {}
 
 
-def _failures_in(queue: JobQueue, log_directory: str | None) -> Callable[[str | None], str | None]:
-    """Returns what tells why a job will not come."""
-    ask = _ASK_QUEUE.get(queue.name)
+def _failures_in(queue: JobQueue, log_directory: str | None) -> Callable[[Sequence[str]], Mapping[str, str]]:
+    """Returns what tells why jobs will not come."""
 
-    def failure_of(job_id: str | None) -> str | None:
-        if not ask or not job_id or not shutil.which(ask[0]):
-            return None
-        asked = subprocess.run([*ask, job_id], capture_output=True, text=True, check=False, timeout=60)
-        if asked.returncode == 0 and asked.stdout.strip():
-            return None
-        return f"job {job_id} ended before its worker came{_last_words(log_directory, job_id)}"
+    def failures_of(job_ids: Sequence[str]) -> Mapping[str, str]:
+        return {
+            job_id: f"job {job_id} ended before its worker came{_last_words(log_directory, job_id)}"
+            for job_id in sorted(jobs_over(queue.name, job_ids))
+        }
 
-    return failure_of
+    return failures_of
 
 
 def _last_words(log_directory: str | None, job_id: str) -> str:

@@ -49,11 +49,22 @@ def problem_with(card: Card, home: str) -> str | None:
     return None
 
 
+def is_silence(error: Exception) -> bool:
+    """Tells whether a worker has given no answer, so that it is to be asked again."""
+    return isinstance(error, (OSError, TimeoutError, asyncio.TimeoutError)) and not _lacks_us(error)
+
+
+def _lacks_us(error: Exception) -> bool:
+    # Dask passes on what went wrong while it unpacked what we sent, some of it as text.
+    return "ModuleNotFoundError" in repr(error) and "'guild_dask" in str(error)
+
+
 def problem_of_stranger(error: Exception) -> str:
     """Returns why a worker has no card, and what to do."""
-    # Dask passes on what went wrong while it unpacked what we sent, some of it as text.
-    if "ModuleNotFoundError" in repr(error) and "'guild_dask" in str(error):
+    if _lacks_us(error):
         return f"does not have guild-dask: install guild-dask {__version__} in the environment of the worker"
+    if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
+        return "does not answer; it is asked again"
     return f"cannot start runs ({type(error).__name__}: {error}): see the log of the worker"
 
 

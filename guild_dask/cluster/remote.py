@@ -1,6 +1,6 @@
 """A cluster whose workers are processes of their own, seen through a Dask client: who comes and goes, and runs on them.
 
-What may take time happens in threads, so that a worker that does not answer holds up nobody.
+What may take time happens in the background, so that a worker that does not answer holds up nobody.
 """
 
 import concurrent.futures
@@ -15,11 +15,13 @@ from typing import Any
 from distributed import Client, Future
 
 from guild_dask import job
+from guild_dask.cluster.background import Background, answers, in_loop_of, is_connected, told
 from guild_dask.cluster.kinds import Common, WorkerCapacity
 from guild_dask.cluster.on_worker import (
     Card,
     capacity_for,
     farewell,
+    is_silence,
     known_to_dask,
     problem_of_stranger,
     problem_with,
@@ -29,7 +31,15 @@ from guild_dask.events import JobAdrift, JobEnded, JobLost, WorkerRefused, Worke
 from guild_dask.plan import StagedRun
 from guild_dask.terms import Terms
 
-_THREADS = 8
+# Two look for workers at a time at most: one that waits for a scheduler, and one that is told of a worker meanwhile.
+_THREADS = 2
+
+# Seconds for a worker to say whether it can start runs, to be told something, and to be told that we go. Guild waits 30
+# seconds for a scheduler that it stops, most of which its runs may take.
+_WELCOME = 60.0
+_WORD = 30.0
+_FAREWELL = 3.0
+_CLOSE = 2.0
 
 # Names in Dask's log of events for workers that come and go.
 _MEMBERSHIP = ("add-worker", "remove-worker")
@@ -53,14 +63,14 @@ class RemoteCluster:
         self._report = common.report
         self._members: dict[str, _Member] = {}
         self._known: dict[str, Mapping[str, Any]] = {}  # address -> what Dask says of the worker, welcome or not
-        self._past: dict[str, str] = {}  # address -> name of a worker that is gone
+        self._problems: dict[str, str] = {}  # address -> what was said of a worker that gets no run
+        self._silent: set[str] = set()  # addresses of workers that are to be asked again whether they can start runs
         self._futures: dict[str, tuple[str, Future]] = {}  # run id -> worker and future
         self._count = itertools.count()  # no two submissions have the same key
         self._lock = threading.RLock()
         self._looking = threading.Lock()
-        self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="cluster")
-        self._is_closed = False
-        self._welcomes: list[concurrent.futures.Future[None] | None] = []
+        self._background = Background("cluster", _THREADS)
+        self._welcomes: set[concurrent.futures.Future[None]] = set()  # under way
         client.subscribe_topic("all", self._on_event)
         self.look()
 
@@ -72,39 +82,34 @@ class RemoteCluster:
         """Is called in Dask's own thread for all that happens in the cluster."""
         message = event[1]
         if isinstance(message, Mapping) and message.get("action") in _MEMBERSHIP:
-            self._in_background(self.look)
+            self._background.start(self.look)
 
     def look(self) -> None:
         """Finds out which workers there are now, and asks new ones whether they can start runs."""
         with self._looking:
-            if not self._is_connected() and not self._reconnect():
+            if not is_connected(self._client) and not self._reconnect():
                 return
             try:
                 found = dict(self._client.scheduler_info(n_workers=-1)["workers"])
             except (OSError, RuntimeError, ValueError, TimeoutError):
                 return  # the connection has just gone, or the scheduler is busy; the next look tells
-            gone = set(self._known) - set(found)
-            self._past.update({address: str(self._known[address].get("name")) for address in gone})
-            new = {address: about for address, about in found.items() if address not in self._known}
+            gone = {address: about for address, about in self._known.items() if address not in found}
+            new = [address for address in found if address not in self._known or address in self._silent]
+            self._silent.difference_update([*new, *gone])
             self._known = found
-        for address in gone:
-            self._lose(address)
-        for address, about in new.items():
-            self._welcomes.append(self._in_background(self._welcome, address, about))
-
-    def _is_connected(self) -> bool:
-        """Tells whether the scheduler is there. Dask itself does not try to find one again that was shut down."""
-        stream = self._client.scheduler_comm
-        return bool(self._client.status == "running" and stream is not None and not stream.closed())
+        self._lose_all(gone)
+        for address in new:
+            welcoming = in_loop_of(self._client, self._welcome(address, found[address]))
+            if welcoming:
+                self._welcomes.add(welcoming)
+                welcoming.add_done_callback(self._welcomes.discard)
 
     def _reconnect(self) -> bool:
         """Gives up the workers of a scheduler that is gone, and tells whether there is one again."""
         if self._known:
             self._report(WorkersChanged("The Dask scheduler is gone; nothing starts until it is there again"))
         gone, self._known = self._known, {}
-        self._past.update({address: str(about.get("name")) for address, about in gone.items()})
-        for address in gone:
-            self._lose(address)
+        self._lose_all(gone)
         client = self._connect()
         if client is None:
             return False
@@ -116,21 +121,24 @@ class RemoteCluster:
 
     def wait_for_welcomes(self, seconds: float) -> None:
         """Waits until the workers that are there have said whether they can start runs, or so many seconds."""
-        concurrent.futures.wait([each for each in self._welcomes if each], timeout=seconds)
+        concurrent.futures.wait(list(self._welcomes), timeout=seconds)
 
-    def _welcome(self, address: str, about: Mapping[str, Any]) -> None:
-        name = str(about.get("name") or address)
+    async def _welcome(self, address: str, about: Mapping[str, Any]) -> None:
+        """Asks a worker whether it can start runs. One that does not answer is asked again at the next look."""
+        mine = self._common
         try:
-            mine = self._common
-            answers = self._client.run(welcome, mine.home, mine.token, mine.gpus, workers=[address])
-            problem = problem_with(answers[address], self._common.home)
+            said = await answers(self._client, _WELCOME, [address], welcome, mine.home, mine.token, mine.gpus)
+            card: Card = said[address]
+            problem = problem_with(card, mine.home)
         except Exception as e:  # noqa: BLE001  # whatever a strange worker makes of it; it is told, and gets no run
-            answers, problem = {}, problem_of_stranger(e)
+            if is_silence(e):
+                self._silent.add(address)
+            problem = problem_of_stranger(e)
         if problem:
             if address in self._known:
-                self._report(WorkerRefused(name, problem))
+                self._refuse(address, str(about.get("name") or address), problem)
             return
-        card: Card = answers[address]
+        self._problems.pop(address, None)
         with self._lock:
             capacity = replace(
                 capacity_for(address, about, card, (member.capacity for member in self._members.values())),
@@ -140,6 +148,18 @@ class RemoteCluster:
             if address in self._known:
                 self._members[address] = _Member(capacity, card.node)
         self._report(WorkersChanged(f"Worker {capacity.described(card.node)} has joined"))
+
+    def _refuse(self, address: str, name: str, problem: str) -> None:
+        """Says, once, why a worker gets no run."""
+        if self._problems.get(address) != problem:
+            self._problems[address] = problem
+            self._report(WorkerRefused(name, problem))
+
+    def _lose_all(self, gone: Mapping[str, Mapping[str, Any]]) -> None:
+        """Notes that workers are gone."""
+        for address in gone:
+            self._problems.pop(address, None)
+            self._lose(address)
 
     def _lose(self, address: str) -> None:
         """Notes that a worker is gone. Its runs may go on."""
@@ -155,10 +175,10 @@ class RemoteCluster:
         if member:
             self._report(WorkersChanged(f"Worker {member.capacity.label} on {member.node} has left"))
 
-    def _hide(self, address: str) -> None:
-        """Takes a worker out of the plan, though it is still there."""
-        with self._lock:
-            self._members.pop(address, None)
+    @property
+    def address(self) -> str:
+        """Returns where the Dask scheduler is, however it was found."""
+        return str(self._client.scheduler.address)
 
     def workers(self) -> list[WorkerCapacity]:
         """Returns the workers there are now."""
@@ -194,7 +214,7 @@ class RemoteCluster:
     def submit(self, work: job.Job, worker: str, asks: Mapping[str, float]) -> None:
         """Runs a job on a worker, which the plan has found to have room. An event tells its end."""
         run_id = work.run_id
-        if not self._is_connected():
+        if not is_connected(self._client):
             self._report(JobLost(run_id, "the Dask scheduler is gone"))
             return
         try:
@@ -215,7 +235,7 @@ class RemoteCluster:
             self._futures[run_id] = (worker, future)
         future.add_done_callback(lambda done: self._settle(run_id, done))
         if worker not in self._known:
-            self._in_background(self._lose, worker)
+            self._background.start(self._lose, worker)
 
     def _settle(self, run_id: str, future: Future) -> None:
         with self._lock:
@@ -249,12 +269,7 @@ class RemoteCluster:
         with self._lock:
             worker = self._futures.get(run_id, ("", None))[0]
         if worker:
-            self._in_background(self._run, function, run_id, worker)
-
-    def _run(self, function: Callable[..., object], *args: object) -> None:
-        *rest, worker = args
-        with contextlib.suppress(Exception):  # a worker that cannot be told is gone, or will be
-            self._client.run(function, *rest, workers=[worker])
+            in_loop_of(self._client, told(self._client, _WORD, [worker], function, run_id))
 
     # Now and then
 
@@ -264,28 +279,21 @@ class RemoteCluster:
     def tidy(self) -> None:
         """Looks for workers that came or went without a word."""
         if not self._looking.locked():
-            self._in_background(self.look)
+            self._background.start(self.look)
 
     def dashboard_link(self) -> str | None:
         """Returns where the dashboard can be seen, or None if there is none."""
-        try:
-            has_one = "dashboard" in self._client.scheduler_info()["services"]
-            return str(self._client.dashboard_link) if has_one else None
-        except (OSError, RuntimeError, ValueError, KeyError):
-            return None
+        with contextlib.suppress(OSError, RuntimeError, ValueError, KeyError):
+            if "dashboard" in self._client.scheduler_info()["services"]:
+                return str(self._client.dashboard_link)
+        return None
 
     def close(self) -> None:
         """Lets go of the workers, which are left as they were found."""
-        self._is_closed = True
         with contextlib.suppress(Exception):
             self._client.unsubscribe_topic("all")
-            self._client.run(farewell, workers=list(self._members), on_error="return")
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        goodbye = in_loop_of(self._client, told(self._client, _FAREWELL, list(self._members), farewell))
+        concurrent.futures.wait([goodbye] if goodbye else [], timeout=_FAREWELL + 1)
+        self._background.close()
         with contextlib.suppress(Exception):
-            self._client.close(timeout=5)
-
-    def _in_background(self, function: Callable[..., None], *args: object) -> "concurrent.futures.Future[None] | None":
-        if not self._is_closed:
-            with contextlib.suppress(RuntimeError):  # closed in between
-                return self._threads.submit(function, *args)
-        return None
+            self._client.close(timeout=_CLOSE)

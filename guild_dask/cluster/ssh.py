@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import dask.config
@@ -137,7 +137,7 @@ def open_hosts(hosts: Hosts, dashboard: DashboardAddress | None, common: Common)
         raise ClusterError(f"cannot open a Dask scheduler for {len(specs)} hosts: {e}") from e
     worker = WorkerCapacity("to come", hosts.slots, hosts.resources, "") if hosts.slots else None
     count = WorkerCount(len(specs), len(specs))
-    return WorkerPool(cluster, PoolTerms(worker, 1, count, _failure_of, specs), common)
+    return WorkerPool(cluster, PoolTerms(worker, 1, count, _failures_of, specs), common)
 
 
 def _worker_command(hosts: Hosts) -> list[str]:
@@ -150,9 +150,11 @@ def _worker_command(hosts: Hosts) -> list[str]:
     return command
 
 
-def _failure_of(host: str | None) -> str | None:
-    """Returns why the worker of a host will not come, or None if it still may."""
-    process, lines = SSHWorker.started.get(host or "", (None, []))
-    if process is None or process.returncode is None:
-        return None
-    return f"ssh {host} ended with exit code {process.returncode}: {lines[-1] if lines else 'it said nothing'}"
+def _failures_of(hosts: Sequence[str]) -> Mapping[str, str]:
+    """Returns why workers of hosts will not come, by host."""
+    found = {host: SSHWorker.started[host] for host in hosts if host in SSHWorker.started}
+    return {
+        host: f"ssh {host} ended with exit code {process.returncode}: {lines[-1] if lines else 'it said nothing'}"
+        for host, (process, lines) in found.items()
+        if process.returncode is not None
+    }

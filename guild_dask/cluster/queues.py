@@ -1,0 +1,125 @@
+"""What job queues differ in: how they are asked which of their jobs are over, and how they write times.
+
+An answer that says nothing about a job, such as that of a queue that is being restarted, is no word on the job.
+"""
+
+import contextlib
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+# Seconds for a queue to answer. The next look asks again.
+_ANSWER = 30.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command of a queue printed, and its exit code."""
+
+    exit_code: int
+    printed: str = ""
+    complaint: str = ""
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """A command that is asked about jobs, and what its answer says of them."""
+
+    command: tuple[str, ...]
+    over: Callable[[Sequence[str], Answer], set[str]]  # the jobs that are over
+    after: tuple[str, ...] = ()  # behind the jobs
+    comma: bool = False  # between the jobs, as one word
+    is_for_one: bool = False  # one call for each job
+
+
+def _not_listed(jobs: Sequence[str], answer: Answer) -> set[str]:
+    """Returns the jobs that a list which is complete does not have in its first column."""
+    if answer.exit_code != 0:
+        return set()
+    listed = {line.split()[0] for line in answer.printed.splitlines() if line.split()}
+    return {job for job in jobs if job not in listed}
+
+
+def _over_in_slurm(jobs: Sequence[str], answer: Answer) -> set[str]:
+    # Slurm takes no notice of one job among several that it has forgotten, and complains if it knows none of them.
+    if answer.exit_code != 0 and "invalid job id" in answer.complaint.lower():
+        return set(jobs)
+    return _not_listed(jobs, answer)
+
+
+def _over_in_sge(jobs: Sequence[str], answer: Answer) -> set[str]:
+    # The job itself is named in a line of its own. It is the only one that was asked about.
+    is_unknown = "do not exist" in (answer.complaint + answer.printed).lower()
+    return set(jobs) if answer.exit_code != 0 and is_unknown else set()
+
+
+def _complained_of(*phrases: str) -> Callable[[Sequence[str], Answer], set[str]]:
+    """Returns what finds the jobs that are named in a line with one of the phrases."""
+
+    def over(jobs: Sequence[str], answer: Answer) -> set[str]:
+        lines = [line.lower() for line in (answer.complaint + "\n" + answer.printed).splitlines()]
+        telling = [line for line in lines if any(phrase in line for phrase in phrases)]
+        return {job for job in jobs if any(_names(line, job) for line in telling)}
+
+    return over
+
+
+def _names(line: str, job: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(job.lower())}(?!\w)", line) is not None
+
+
+def _over_in_lsf(jobs: Sequence[str], answer: Answer) -> set[str]:
+    ended = {words[0] for words in _rows(answer) if len(words) > 1 and words[1] in ("DONE", "EXIT", "ZOMBI")}
+    return {job for job in jobs if job in ended} | _complained_of("is not found")(jobs, answer)
+
+
+def _over_in_condor(jobs: Sequence[str], answer: Answer) -> set[str]:
+    removed_or_completed = {words[0] for words in _rows(answer) if len(words) > 1 and words[1] in ("3", "4")}
+    return {job for job in jobs if job in removed_or_completed} | _not_listed(jobs, answer)
+
+
+def _over_in_oar(jobs: Sequence[str], answer: Answer) -> set[str]:
+    ended = {words[0].rstrip(":") for words in _rows(answer) if len(words) > 1 and words[1] in ("Terminated", "Error")}
+    return {job for job in jobs if job in ended}
+
+
+def _over_in_moab(jobs: Sequence[str], answer: Answer) -> set[str]:
+    state = re.search(r"^State:\s*(\w+)", answer.printed, re.MULTILINE)
+    if state and state[1] in ("Completed", "Removed", "Vacated"):
+        return set(jobs)
+    return set(jobs) if "invalid job specified" in (answer.complaint + answer.printed).lower() else set()
+
+
+def _rows(answer: Answer) -> list[list[str]]:
+    return [line.split() for line in answer.printed.splitlines()]
+
+
+INQUIRIES: Mapping[str, Inquiry] = {
+    "slurm": Inquiry(("squeue", "-h", "-o", "%A", "-j"), _over_in_slurm, comma=True),
+    "sge": Inquiry(("qstat", "-j"), _over_in_sge, is_for_one=True),
+    "pbs": Inquiry(("qstat",), _complained_of("unknown job id", "has finished")),
+    "lsf": Inquiry(("bjobs", "-noheader", "-o", "jobid stat"), _over_in_lsf),
+    "oar": Inquiry(("oarstat", "-s", "-j"), _over_in_oar, is_for_one=True),
+    "moab": Inquiry(("checkjob",), _over_in_moab, is_for_one=True),
+    "htcondor": Inquiry(("condor_q",), _over_in_condor, after=("-af:j", "JobStatus")),
+}
+
+
+def jobs_over(queue: str, jobs: Sequence[str]) -> set[str]:
+    """Returns those of the jobs that the queue says are over, or that it does not know."""
+    inquiry = INQUIRIES[queue]
+    over: set[str] = set()
+    if not shutil.which(inquiry.command[0]):
+        return over
+    groups = [[job] for job in jobs] if inquiry.is_for_one else [list(jobs)]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        for group in groups:
+            named = [",".join(group)] if inquiry.comma else group
+            command = [*inquiry.command, *named, *inquiry.after]
+            asked = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", check=False, timeout=_ANSWER
+            )
+            over |= inquiry.over(group, Answer(asked.returncode, asked.stdout, asked.stderr))
+    return over

@@ -1,0 +1,119 @@
+"""Workers that are asked for from a job queue whose commands fail, hang or say nothing."""
+
+import os
+import pathlib
+import signal
+from collections.abc import Iterator
+
+import pytest
+from fake_queue import FakeQueue, fake_queue
+from support import wait_until
+
+from guild_dask.events import ClusterTrouble, WorkersChanged
+
+
+@pytest.fixture
+def queue(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeQueue]:
+    with fake_queue(tmp_path / "queue", monkeypatch) as queue:
+        yield queue
+
+
+def troubles(queue: FakeQueue) -> list[ClusterTrouble]:
+    return [event for event in queue.events if isinstance(event, ClusterTrouble)]
+
+
+def wait_for_trouble(queue: FakeQueue, count: int = 1) -> list[ClusterTrouble]:
+    wait_until(lambda: len(troubles(queue)) >= count, describe=lambda: queue.events)
+    return troubles(queue)
+
+
+def test_jobs_are_waited_for_while_the_queue_gives_no_answer(queue: FakeQueue) -> None:
+    queue.write("squeue-fails", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
+    with queue.pool(most=2) as pool:
+        queue.adjust(pool, 2)
+        wait_until(lambda: len(pool._job_ids) == 2, describe=lambda: queue.events)
+
+        def has_asked_twice() -> bool:
+            queue.adjust(pool, 2)
+            return len(queue.lines("asked")) >= 2
+
+        wait_until(has_asked_twice, describe=lambda: queue.events)
+        assert not troubles(queue)
+        assert len(queue.lines("submitted")) == 2
+
+
+@pytest.mark.parametrize("complaint", ["", "slurm_load_jobs error: Invalid job id specified\n"])
+def test_jobs_that_are_gone_together_are_one_failure(queue: FakeQueue, complaint: str) -> None:
+    with queue.pool(most=3) as pool:
+        queue.adjust(pool, 3)
+        wait_until(lambda: len(pool._job_ids) == 3, describe=lambda: queue.events)
+        queue.write("listed")
+        if complaint:
+            queue.write("squeue-fails", complaint)
+        queue.adjust(pool, 3)
+        (trouble,) = wait_for_trouble(queue)
+        assert "ended before its worker came" in trouble.problem
+        assert "(and 2 more)" in trouble.problem
+        assert pool._failures == 1
+        assert not pool._jobs
+
+
+def test_request_that_fails_before_it_is_sent_is_made_again(queue: FakeQueue) -> None:
+    # Without a job id nobody could ever ask what has become of it, and the runs would wait for ever.
+    with queue.pool(most=2) as pool:
+        cluster = pool._cluster
+        spec = cluster.new_spec["cls"]
+        cluster.new_spec["cls"] = "no.such.module.Class"
+        queue.adjust(pool, 2)
+        wait_for_trouble(queue)
+        wait_until(lambda: not pool._jobs, describe=lambda: pool._jobs)
+        cluster.new_spec["cls"] = spec
+        pool._pause_until = 0.0
+        queue.adjust(pool, 2)
+        assert len(queue.wait_for("submitted", 2)) == 2
+
+
+def test_worker_that_is_refused_is_a_failure_of_its_job(queue: FakeQueue) -> None:
+    queue.write("jobs-start")
+    with queue.pool(most=1, token="elsewhere") as pool:
+        for failures in (1, 2):
+            pool._pause_until = 0.0
+            queue.adjust(pool, 1)
+            wait_until(lambda: pool._refused, describe=lambda: queue.events)
+            queue.adjust(pool, 1)
+            assert len(troubles(queue)) == failures
+        first, second = troubles(queue)
+        assert "does not see the Guild home" in second.problem
+        assert second.pause > first.pause
+        assert len(queue.lines("submitted")) == 2
+        queue.wait_for("cancelled", 2)
+
+
+def test_worker_that_comes_ends_the_failures(queue: FakeQueue) -> None:
+    queue.write("sbatch-fails", "Batch job submission failed")
+    with queue.pool(most=1) as pool:
+        queue.adjust(pool, 1)
+        assert "Batch job submission failed" in wait_for_trouble(queue)[0].problem
+        (queue.folder / "sbatch-fails").unlink()
+        queue.write("jobs-start")
+        pool._pause_until = 0.0
+        queue.adjust(pool, 1)
+        wait_until(pool.workers, describe=lambda: queue.events)
+        queue.adjust(pool, 0)
+        assert pool._failures == 0
+
+
+def test_command_that_hangs_holds_up_neither_workers_nor_the_end(queue: FakeQueue) -> None:
+    queue.write("jobs-start")
+    with queue.pool(most=2) as pool:
+        queue.adjust(pool, 1)
+        wait_until(pool.workers, describe=lambda: queue.events)
+        queue.write("sbatch-hangs")
+        queue.adjust(pool, 2)
+        queue.wait_for("pids", 2)
+        queue.events.clear()
+        process = int(queue.lines("pids")[0])
+        os.kill(process, signal.SIGKILL)
+        wait_until(lambda: not pool.workers(), describe=lambda: queue.events)  # it is still seen who goes
+        assert any(isinstance(event, WorkersChanged) for event in queue.events)
+    # The end of the block has a deadline.

@@ -1,0 +1,51 @@
+"""What is read out of the answers of job queues."""
+
+import pytest
+
+from guild_dask.choices import JOB_QUEUES
+from guild_dask.cluster.queues import INQUIRIES, Answer
+
+CANNOT_SAY = {
+    "slurm": Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"),
+    "sge": Answer(1, "", "error: commlib error: got select error (Connection refused)"),
+    "pbs": Answer(111, "", "qstat: cannot connect to server head (errno=111)"),
+    "lsf": Answer(255, "", "LSF is down. Please wait ..."),
+    "oar": Answer(1, "", "Cannot connect to the database"),
+    "moab": Answer(1, "", "ERROR:    cannot connect to server 'head'"),
+    "htcondor": Answer(1, "", "-- Failed to fetch ads from: <10.0.0.1:9618> : head"),
+}
+
+# The jobs that are asked about, the answer, and those which are over by it.
+SAYS = [
+    ("slurm", ["1", "2", "3"], Answer(0, "1\n3\n"), {"2"}),
+    ("slurm", ["1"], Answer(0, ""), {"1"}),
+    ("slurm", ["1"], Answer(1, "", "slurm_load_jobs error: Invalid job id specified"), {"1"}),
+    ("sge", ["5"], Answer(1, "", "Following jobs do not exist or permissions are not sufficient: \n5\n"), {"5"}),
+    ("sge", ["5"], Answer(0, "job_number: 5\n"), set()),
+    ("pbs", ["1", "12"], Answer(153, "1.head  dask  me  0 Q long\n", "qstat: Unknown Job Id 12.head"), {"12"}),
+    ("pbs", ["1", "12"], Answer(35, "", "qstat: 12.head Job has finished, use -x or -H to obtain info"), {"12"}),
+    ("pbs", ["7"], Answer(153, "", "qstat: Unknown Job Id Error 7.head.cluster"), {"7"}),
+    ("lsf", ["1", "2", "3"], Answer(0, "1 PEND\n2 EXIT\n3 RUN\n"), {"2"}),
+    ("lsf", ["4", "5"], Answer(255, "4 PEND\n", "Job <5> is not found"), {"5"}),
+    ("oar", ["8"], Answer(0, "8: Error\n"), {"8"}),
+    ("oar", ["8"], Answer(0, "8: Waiting\n"), set()),
+    ("moab", ["9"], Answer(1, "", "ERROR:  invalid job specified: '9'"), {"9"}),
+    ("moab", ["9"], Answer(0, "job 9\n\nState: Completed\n"), {"9"}),
+    ("moab", ["9"], Answer(0, "job 9\n\nState: Idle\n"), set()),
+    ("htcondor", ["1.0", "2.0", "3.0"], Answer(0, "1.0 1\n3.0 4\n"), {"2.0", "3.0"}),
+]
+
+
+def test_every_queue_can_be_asked() -> None:
+    assert set(INQUIRIES) == set(JOB_QUEUES)
+
+
+@pytest.mark.parametrize("queue", JOB_QUEUES)
+def test_queue_that_cannot_be_reached_says_nothing_about_its_jobs(queue: str) -> None:
+    # A controller that is being restarted has forgotten nothing, and the jobs will come.
+    assert INQUIRIES[queue].over(["1", "2"], CANNOT_SAY[queue]) == set()
+
+
+@pytest.mark.parametrize(("queue", "jobs", "answer", "over"), SAYS)
+def test_jobs_that_are_over_are_found(queue: str, jobs: list[str], answer: Answer, over: set[str]) -> None:
+    assert INQUIRIES[queue].over(jobs, answer) == over
