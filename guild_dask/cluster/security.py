@@ -1,5 +1,7 @@
 """Encrypted connections, with certificates that are made for one cluster and known to nobody else."""
 
+import atexit
+import contextlib
 import os
 import pathlib
 from typing import Any
@@ -26,7 +28,10 @@ def security_for(run_dir: str) -> tuple[Any, str]:
 
 
 def worker_options(security: Any, folder: str) -> list[str]:
-    """Returns the options of `dask worker` for encrypted connections, after writing what they name to the folder."""
+    """Returns the options of `dask worker` for encrypted connections, after writing what they name to the folder.
+
+    What is written goes when this process ends. Workers have read it when they came.
+    """
     options = []
     for key, value in security.get_tls_config_for_role("worker").items():
         if key == "ciphers" or not value:
@@ -36,5 +41,11 @@ def worker_options(security: Any, folder: str) -> list[str]:
             path = os.path.join(folder, f"worker-{key}.pem")
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as f:
                 f.write(value)
+            atexit.register(_remove, path)
         options += [f"--tls-{key.replace('_', '-')}", path]
     return options
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)

@@ -39,6 +39,7 @@ def test_runs_run_on_nodes_and_jobs_are_given_back(site: Slurm, user: Sandbox, g
         assert scheduler.wait().exit_code == 0
     journal.check(["aaa", "bbb", "ccc"])
     assert {life.host for life in journal.lives()} <= set(site.hosts)
+    assert not list(user.guild_home.glob("runs/*/certificates/.*"))
     assert set(statuses(user).values()) == {"completed"}
     wait_until(lambda: not site.jobs(), describe=lambda: f"the end of {site.jobs()}")
 

@@ -29,6 +29,7 @@ def test_runs_run_on_all_hosts_and_leave_nothing(
         assert scheduler.wait().exit_code == 0
     journal.check(["aaa", "bbb"])
     assert {life.host for life in journal.lives()} == {"h1", "h2"}
+    assert not list(user.guild_home.glob("runs/*/certificates/*"))
     wait_until(lambda: not left(openssh), describe=lambda: f"the end of {left(openssh)}")
 
 
