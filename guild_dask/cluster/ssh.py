@@ -28,6 +28,9 @@ from guild_dask.settings import DashboardAddress
 # Keys and known hosts are to be in order: nobody is there to answer. A connection that is dead is noticed.
 _SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15", "-T")
 
+# Seconds that an `ssh` has to end.
+_TO_END = 3
+
 # Seconds in which a worker must have found its scheduler.
 _DEATH_TIMEOUT = 60
 
@@ -81,7 +84,9 @@ class SSHWorker(ProcessInterface):  # type: ignore[misc]  # Dask is not typed
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
         if self._reading:
-            self._reading.cancel()
+            # What is still open when this process ends, Python complains about.
+            with contextlib.suppress(asyncio.TimeoutError, asyncio.CancelledError):
+                await asyncio.wait_for(self._reading, _TO_END)
         self.status = Status.closed
         await super().close()
 
