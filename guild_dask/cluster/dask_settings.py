@@ -23,6 +23,7 @@ FOR_LONG_RUNS = {
     "distributed.comm.timeouts.tcp": "60s",
     "distributed.comm.retry.count": 3,
     "distributed.admin.system-monitor.interval": "5s",
+    "distributed.admin.system-monitor.log-length": 360,
     "distributed.client.heartbeat": "60s",
     "distributed.client.scheduler-info-interval": "60s",
 }
