@@ -29,6 +29,8 @@ class Aftercare:
         recovered = recovery.recover(self._flights.home, self._ledger.adrift, self._flights.again)
         for run_id in recovered.staged_again:
             if self._ledger.adrift.pop(run_id, None):
+                self._flights.follower.finish(run_id)
+                self._flights.publisher.left(run_id)
                 log.info("Run %s did not start and is staged again", run_id)
             else:
                 log.info("Staged run %s again (its scheduler died before it started)", run_id)

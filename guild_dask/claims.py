@@ -6,6 +6,10 @@ A claim goes through two states, told by the ending of its file's name:
   claim's owner is dead.
 - `RUN.started`: the run's own process was about to be started, or was. It must not be started again.
 
+On the way there are two more, each for a moment, so that whoever wants to change a claim has to move it first:
+`RUN.handing` while the process that may start the run is written into it, and `RUN.withdrawn` while the run is made
+what it was before, to be staged again.
+
 A claim begins as the run's own STAGED marker, moved here, and becomes that marker again when the run is staged again: a
 run is never both staged and claimed. The change from `claimed` to `started` is a rename, too, done by the run's starter
 in the instant before it starts the process: whoever moves the file first has the say, even when the disk is full.
@@ -13,52 +17,29 @@ in the instant before it starts the process: whoever moves the file first has th
 
 import contextlib
 import errno
-import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from guild_dask.guard import BEAT
-from guild_dask.last_word import ENDED, STOP
-from guild_dask.processes import ProcessIdentity, identity_for_data
+from guild_dask.claimdata import Claim, claim_for_text
+from guild_dask.last_word import BEAT, ENDED, STOP
+from guild_dask.processes import ProcessIdentity, is_alive
+
+__all__ = ["Claim"]
 
 CLAIMED = ".claimed"
+HANDING = ".handing"
+WITHDRAWN = ".withdrawn"
 STARTED = ".started"
+
+# In an order in which a claim that is moved meanwhile is found all the same.
+_STATES = (STARTED, CLAIMED, HANDING, CLAIMED, STARTED, WITHDRAWN)
 
 # Beside a claim, while Guild starts the run: what snapshot.py keeps of it.
 SAVED = ".saved"
 
-
-@dataclass(frozen=True)
-class Claim:
-    """Who claimed a run, for which attempt, and which process starts it."""
-
-    run_id: str
-    scheduler_id: str  # the scheduler's run id
-    scheduler: ProcessIdentity
-    owner: ProcessIdentity  # the process that may start the run: the scheduler, and then the run's starter
-    attempt: int = 1  # at the run, with those of other schedulers before us
-    asks: Mapping[str, float] = field(default_factory=dict)
-    serial: int = 0  # another for each claim of a scheduler
-    worker: str = ""
-    devices: Mapping[str, float] = field(default_factory=dict)  # the share that the run has of each
-    lease: float = 0.0  # the starter ends the run when it could not beat for so many seconds; 0: it does not beat
-
-    def as_data(self) -> dict[str, Any]:
-        return {
-            "run": self.run_id,
-            "scheduler_id": self.scheduler_id,
-            "scheduler": self.scheduler.as_data(),
-            "owner": self.owner.as_data(),
-            "attempt": self.attempt,
-            "asks": {name: float(amount) for name, amount in self.asks.items()},
-            "serial": self.serial,
-            "worker": self.worker,
-            "devices": dict(self.devices),
-            "lease": self.lease,
-        }
+_ALL = (SAVED, BEAT, STOP, ENDED, CLAIMED, HANDING, WITHDRAWN, STARTED)
 
 
 @dataclass(frozen=True)
@@ -80,6 +61,8 @@ def take(folder: pathlib.Path, staged: str, claim: Claim) -> None:
     """Makes a run's STAGED marker a claim; raises OSError, with the run staged as before, if that cannot be done."""
     target = path(folder, claim.run_id)
     folder.mkdir(parents=True, exist_ok=True)
+    if _goes_on(folder, claim.run_id, staged):
+        raise FileExistsError(errno.EEXIST, "it was staged while it runs", str(target))
     remove(folder, claim.run_id)
     try:
         os.rename(staged, target)
@@ -93,22 +76,48 @@ def take(folder: pathlib.Path, staged: str, claim: Claim) -> None:
     try:
         write(folder, claim)
     except OSError:
-        give_back(folder, claim.run_id, staged)
+        if withdraw(folder, claim.run_id):
+            give_back(folder, claim.run_id, staged)
         raise
 
 
+def _goes_on(folder: pathlib.Path, run_id: str, staged: str) -> bool:
+    """Tells whether a run that somebody staged runs all the same: its starter is seen, or has beaten since."""
+    found = _found(path(folder, run_id).with_suffix(STARTED))
+    if found is None or found.claim is None:
+        return False
+    lives = is_alive(found.claim.owner)
+    if lives is None and found.claim.lease:
+        return last_beat(folder, run_id) > os.stat(staged).st_mtime
+    return bool(lives)
+
+
+def withdraw(folder: pathlib.Path, run_id: str) -> bool:
+    """Takes a claim from whoever might start the run; False if the run has started, or is not claimed."""
+    withdrawn = path(folder, run_id).with_suffix(WITHDRAWN)
+    for ending in (CLAIMED, HANDING):
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(withdrawn.with_suffix(ending), withdrawn)
+            return True
+    return withdrawn.exists()
+
+
 def give_back(folder: pathlib.Path, run_id: str, staged: str) -> None:
-    """Makes a claim a STAGED marker again. What was kept of the run has been put back by now, and goes first."""
-    claimed = path(folder, run_id)
-    claimed.with_suffix(SAVED).unlink(missing_ok=True)
+    """Makes a withdrawn claim a STAGED marker again. What was kept of the run has been put back, and goes first."""
+    withdrawn = path(folder, run_id).with_suffix(WITHDRAWN)
+    withdrawn.with_suffix(SAVED).unlink(missing_ok=True)
     _draft(folder, run_id).unlink(missing_ok=True)
+    _return(withdrawn, staged)
+    remove(folder, run_id)
+
+
+def _return(claim: pathlib.Path, staged: str) -> None:
     try:
-        os.rename(claimed, staged)
+        os.rename(claim, staged)
     except OSError as e:
-        if e.errno not in (errno.EXDEV, errno.ENOENT):
+        if e.errno != errno.EXDEV:
             raise
         open(staged, "w").close()
-    remove(folder, run_id)
 
 
 def write(folder: pathlib.Path, claim: Claim) -> pathlib.Path:
@@ -117,7 +126,7 @@ def write(folder: pathlib.Path, claim: Claim) -> pathlib.Path:
     target = path(folder, claim.run_id)
     draft = _draft(folder, claim.run_id)
     try:
-        draft.write_text(json.dumps(claim.as_data()))
+        draft.write_text(claim.as_text())
         os.replace(draft, target)
     except OSError:
         draft.unlink(missing_ok=True)
@@ -135,18 +144,41 @@ def _draft_name(run_id: str) -> str:
 
 def hand_over(folder: pathlib.Path, claim: Claim, owner: ProcessIdentity) -> bool:
     """Makes a process the owner of a claim; False if the claim is not there any more, or is another scheduler's."""
-    present = _read(path(folder, claim.run_id))
-    if present is None or (present.scheduler_id, present.serial) != (claim.scheduler_id, claim.serial):
+    claimed = path(folder, claim.run_id)
+    handing = claimed.with_suffix(HANDING)
+    if not _is_same(_read(claimed), claim):
         return False
-    write(folder, replace(claim, owner=owner))
-    return True
+    try:
+        os.rename(claimed, handing)
+        if _is_same(_read(handing), claim):  # and not one that was made in between
+            with open(handing, "r+", encoding="utf-8") as f:  # a new file would stand beside a claim that was withdrawn
+                f.write(replace(claim, owner=owner).as_text())
+                f.truncate()
+        os.rename(handing, claimed)
+    except FileNotFoundError:
+        return False
+    return is_owned_by(claimed, owner)
 
 
-def mark_started(claimed: pathlib.Path, owner_pid: int | None = None) -> bool:
+def _is_same(found: Claim | None, claim: Claim) -> bool:
+    mine = (claim.scheduler_id, claim.scheduler, claim.serial)
+    return found is not None and (found.scheduler_id, found.scheduler, found.serial) == mine
+
+
+def is_owned_by(claimed: pathlib.Path, owner: ProcessIdentity) -> bool:
+    """Tells whether a claim is that process's, started or not; raises OSError if the home is out of reach."""
+    for ending in (STARTED, CLAIMED, STARTED):
+        with contextlib.suppress(FileNotFoundError):
+            claim = claim_for_text(claimed.with_suffix(ending).read_text())
+            return claim is not None and claim.owner == owner
+    return False
+
+
+def mark_started(claimed: pathlib.Path, owner: ProcessIdentity | None = None) -> bool:
     """Turns a claim into a started one; False if there is no such claim any more, or it is not that owner's."""
-    if owner_pid is not None:
+    if owner is not None:
         claim = _read(claimed)
-        if claim is None or claim.owner.pid != owner_pid:
+        if claim is None or claim.owner != owner:
             return False
     try:
         os.rename(claimed, claimed.with_suffix(STARTED))
@@ -157,7 +189,7 @@ def mark_started(claimed: pathlib.Path, owner_pid: int | None = None) -> bool:
 
 def remove(folder: pathlib.Path, run_id: str) -> None:
     """Removes a run's claim, started or not, with all that lies beside it. The claim goes last."""
-    for name in (_draft_name(run_id), *(run_id + ending for ending in (SAVED, BEAT, STOP, ENDED, CLAIMED, STARTED))):
+    for name in (_draft_name(run_id), *(run_id + ending for ending in _ALL)):
         try:
             os.unlink(f"{folder}/{name}")
         except FileNotFoundError:
@@ -166,13 +198,7 @@ def remove(folder: pathlib.Path, run_id: str) -> None:
 
 def give_back_started(folder: pathlib.Path, run_id: str, staged: str) -> None:
     """Makes the claim of a run that started, and is dead, a STAGED marker again."""
-    started = path(folder, run_id).with_suffix(STARTED)
-    try:
-        os.rename(started, staged)
-    except OSError as e:
-        if e.errno not in (errno.EXDEV, errno.ENOENT):
-            raise
-        open(staged, "w").close()
+    _return(path(folder, run_id).with_suffix(STARTED), staged)
     remove(folder, run_id)
 
 
@@ -191,62 +217,44 @@ def is_started(folder: pathlib.Path, run_id: str) -> bool:
 
 def written(folder: pathlib.Path, run_id: str) -> int:
     """Returns when the run's claim was last written, in nanoseconds of the file system's clock; 0 if there is none."""
-    for file in (path(folder, run_id).with_suffix(STARTED), path(folder, run_id)):
+    for ending in _STATES:
         with contextlib.suppress(OSError):
-            return file.stat().st_mtime_ns
+            return path(folder, run_id).with_suffix(ending).stat().st_mtime_ns
     return 0
 
 
 def all_claims(folder: pathlib.Path) -> Iterator[Found]:
-    """Yields every claim in the folder."""
+    """Yields every claim in the folder; raises OSError if it cannot be read."""
     try:
-        names = sorted(os.listdir(folder))
+        names = os.listdir(folder)
     except FileNotFoundError:
         return
-    for name in names:
-        file = folder / name
-        if file.suffix in (CLAIMED, STARTED) and not name.startswith("."):
-            found = _found(file) or (_found(file.with_suffix(STARTED)) if file.suffix == CLAIMED else None)
-            if found:
-                yield found
+    endings = {CLAIMED, HANDING, WITHDRAWN, STARTED}
+    files = (folder / name for name in sorted(names) if not name.startswith("."))
+    for run_id, file in {file.stem: file for file in files if file.suffix in endings}.items():
+        # It may have been moved since the folder was listed.
+        candidates = [file, *(path(folder, run_id).with_suffix(ending) for ending in _STATES)]
+        found = next((each for each in map(_found, candidates) if each), None)
+        if found:
+            yield found
 
 
 def _found(file: pathlib.Path) -> Found | None:
-    """Returns the claim in a file, or None if it is not there: the run may have started since the folder was listed."""
+    """Returns the claim in a file, or None if it is not there."""
     try:
         return Found(file.stem, _read(file), file.suffix == STARTED, file.stat().st_mtime_ns)
     except FileNotFoundError:
         return None
 
 
-def present(folder: pathlib.Path, run_id: str) -> Claim | None:
-    """Returns the claim on a run, or None if there is none that can be read."""
-    for file in (path(folder, run_id), path(folder, run_id).with_suffix(STARTED)):
-        claim = _read(file)
-        if claim:
-            return claim
-    return None
+def present(folder: pathlib.Path, run_id: str) -> Found | None:
+    """Returns what there is of a claim on a run, or None if nobody has one; raises OSError if that cannot be seen."""
+    files = (path(folder, run_id).with_suffix(ending) for ending in _STATES)
+    return next((found for found in map(_found, files) if found), None)
 
 
 def _read(file: pathlib.Path) -> Claim | None:
     try:
-        data = json.loads(file.read_text())
-        owner = identity_for_data(data["owner"])
-        scheduler = identity_for_data(data["scheduler"])
-        asks = {str(name): float(amount) for name, amount in data["asks"].items()}
-        if owner is None or scheduler is None:
-            return None
-        return Claim(
-            run_id=str(data["run"]),
-            scheduler_id=str(data["scheduler_id"]),
-            scheduler=scheduler,
-            owner=owner,
-            attempt=int(data["attempt"]),
-            asks=asks,
-            serial=int(data.get("serial", 0)),
-            worker=str(data.get("worker", "")),
-            devices={str(name): float(share) for name, share in data.get("devices", {}).items()},
-            lease=float(data.get("lease", 0.0)),
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        return claim_for_text(file.read_text())
+    except (OSError, UnicodeDecodeError):
         return None

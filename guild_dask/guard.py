@@ -12,12 +12,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from guild_dask.last_word import Cause, is_asked_to_stop
+from guild_dask import claims
+from guild_dask.last_word import BEAT, Cause, is_asked_to_stop
 from guild_dask.limits import Limits
+from guild_dask.processes import ProcessIdentity
 from guild_dask.terms import Terms
-
-# Beside a claim: touched for as long as the starter lives and reaches the home.
-BEAT = ".beat"
 
 # What the worker writes into the lifeline to have the run stopped.
 STOP_BYTE = b"s"
@@ -43,16 +42,22 @@ class Guard:
         """Starts to watch the pipe whose other end the worker has open for as long as it lives."""
         threading.Thread(target=self._hold, args=(lifeline,), daemon=True).start()
 
-    def begin(self) -> None:
-        """Starts to tell other hosts that the run lives, and to see to it that nobody takes it for dead wrongly.
-
-        Also holds the run to its limits.
-        """
-        self.limits.begin()
+    def watch(self, owner: ProcessIdentity) -> None:
+        """Starts to tell other hosts that the run lives, and to see to it that nobody takes it for dead wrongly."""
         if self._terms.lease:
+            self._owner = owner
             self._last_beat = _clock()
             for target in (self._beat, self._see_to_lease):
                 threading.Thread(target=target, daemon=True).start()
+
+    def begin(self) -> None:
+        """Starts to hold the run to its limits."""
+        self.limits.begin()
+
+    @property
+    def is_too_late(self) -> bool:
+        """Tells whether another host may take the run for dead by now."""
+        return bool(self._terms.lease) and _clock() - self._last_beat > self._terms.lease
 
     def close(self) -> None:
         """Stops watching."""
@@ -68,23 +73,32 @@ class Guard:
 
     def _beat(self) -> None:
         """Touches a file now and then. On a network file system that is gone, this hangs, or fails."""
-        beat = self._claim.with_suffix(BEAT)
         interval = self._terms.lease / _BEATS_IN_LEASE
         due = 0.0
         while not self._is_over.wait(min(_LOOK_FOR_STOP, interval)):
-            with contextlib.suppress(OSError):
-                if _clock() >= due:
-                    beat.touch()
-                    due = _clock() + interval
-                    self._last_beat = _clock()
-                if is_asked_to_stop(self._claim):
-                    self._end(Cause.STOPPED)
-                    return
+            now = _clock()
+            # A machine that slept must not renew what has run out: another host may have taken the run over.
+            if self.is_too_late or (now >= due and not self._renew(now)):
+                self._end(Cause.CUT_OFF)
+                return
+            due = self._last_beat + interval
+            if is_asked_to_stop(self._claim):
+                self._end(Cause.STOPPED)
+                return
+
+    def _renew(self, now: float) -> bool:
+        """Shows that the run lives, if the home can be reached; False if the run is another's by now."""
+        with contextlib.suppress(OSError):
+            if not claims.is_owned_by(self._claim, self._owner):
+                return False
+            self._claim.with_suffix(BEAT).touch()
+            self._last_beat = now
+        return True
 
     def _see_to_lease(self) -> None:
         """Ends the run when the home was out of reach for so long that another host may take the run for dead."""
         while not self._is_over.wait(self._terms.lease / _BEATS_IN_LEASE):
-            if _clock() - self._last_beat > self._terms.lease:
+            if self.is_too_late:
                 self._end(Cause.CUT_OFF)
                 return
 

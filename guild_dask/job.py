@@ -57,14 +57,23 @@ class _Own:
     """What is this worker's own."""
 
     environ: Mapping[str, str] = os.environ
+    is_closing = False
+
+
+@dataclass(frozen=True)
+class _Under:
+    """A starter that may start its run, and our end of its lifeline, if it has one."""
+
+    starter: processes.ProcessIdentity
+    lifeline: int | None
 
 
 _own = _Own()
 _template = warm.Template()
-_starters: dict[str, processes.ProcessIdentity] = {}
-_lifelines: dict[str, int] = {}  # the worker's ends
+_starters: dict[str, _Under] = {}  # by run
+_pids: set[int] = set()  # of all starters, those at their gates included
 _refused: set[str] = set()
-_busy: set[str] = set()  # the runs whose jobs are here, started or not
+_busy: dict[str, int] = {}  # how many jobs for each run are here, started or not
 _lock = threading.Lock()
 _idle = threading.Condition()
 _spawning = threading.Lock()
@@ -72,7 +81,9 @@ _spawning = threading.Lock()
 
 def run(job: Job) -> Ended:
     """Starts the run, waits for its end, and returns how it ended."""
-    _busy.add(job.run_id)
+    with _idle:
+        _busy[job.run_id] = _busy.get(job.run_id, 0) + 1
+    process = None
     try:
         process = _start(job)
         exit_code = process.wait()
@@ -81,15 +92,25 @@ def run(job: Job) -> Ended:
             reap()
         return Ended(exit_code)
     finally:
-        with _lock:
-            _starters.pop(job.run_id, None)
-            _refused.discard(job.run_id)
-            lifeline = _lifelines.pop(job.run_id, None)
-        if lifeline is not None:
-            os.close(lifeline)
-        with _idle:
-            _busy.discard(job.run_id)
-            _idle.notify_all()
+        _forget(job.run_id, process.pid if process else 0)
+
+
+def _forget(run_id: str, pid: int) -> None:
+    """Forgets a job that is over. Another one for the same run, which was let through, is left as it is."""
+    with _lock:
+        _pids.discard(pid)
+        under = _starters.get(run_id)
+        if under and under.starter.pid == pid:
+            del _starters[run_id]
+            if under.lifeline is not None:
+                os.close(under.lifeline)
+        if run_id not in _starters:
+            _refused.discard(run_id)
+    with _idle:
+        _busy[run_id] -= 1
+        if not _busy[run_id]:
+            del _busy[run_id]
+        _idle.notify_all()
 
 
 def _start(job: Job) -> Starter:
@@ -110,12 +131,9 @@ def _let_through(job: Job, output: int, begin: Callable[[Job, int, int], Starter
         with _spawning:
             starting = begin(job, gate, output)
             owner = processes.identity(starting.pid) if starting else None
-            with _lock:
-                may_start = owner is not None and job.run_id not in _refused
-                if owner:
-                    _starters[job.run_id] = owner
-        if owner and may_start and _hand_over(job, owner):
-            _open_gate(job, opener)
+            _pids.update([starting.pid] if starting else [])
+        if owner and _may_start(job) and _hand_over(job, owner):
+            _open_gate(job, owner, opener)
         return starting
     finally:
         os.close(gate)
@@ -131,12 +149,18 @@ def _hand_over(job: Job, owner: processes.ProcessIdentity) -> bool:
     return not os.path.exists(os.path.join(job.run_dir, ".guild", "STAGED"))
 
 
-def _open_gate(job: Job, opener: int) -> None:
+def _may_start(job: Job) -> bool:
+    with _lock:
+        return job.run_id not in _refused and not _own.is_closing
+
+
+def _open_gate(job: Job, owner: processes.ProcessIdentity, opener: int) -> None:
     """Lets the starter begin. Where its life hangs on ours, our end of the pipe stays open for as long as we live."""
-    if job.terms.has_lifeline:
-        with _lock:
-            _lifelines[job.run_id] = os.dup(opener)
-    os.write(opener, b"!")
+    lifeline = os.dup(opener) if job.terms.has_lifeline else None
+    with _lock:
+        _starters[job.run_id] = _Under(owner, lifeline)
+        if job.run_id not in _refused and not _own.is_closing:
+            os.write(opener, b"!")
 
 
 def _warm(job: Job, gate: int, output: int) -> Starter | None:
@@ -164,7 +188,9 @@ def _directory(job: Job) -> str:
 
 
 def _environ(job: Job) -> Mapping[str, str]:
-    return _own.environ if job.environ is None else job.environ
+    if job.environ is not None:
+        return job.environ
+    return {**_own.environ, "GUILD_HOME": str(pathlib.Path(job.claims_folder).parent.parent)}
 
 
 def prepare(environ: Mapping[str, str]) -> None:
@@ -179,7 +205,7 @@ def reap() -> None:
     # A child that is being started is not on record yet.
     if _spawning.acquire(blocking=False):
         try:
-            processes.reap_adopted({_template.pid, *(starting.pid for starting in _starters.copy().values())})
+            processes.reap_adopted({_template.pid, *_pids})
         finally:
             _spawning.release()
 
@@ -191,24 +217,27 @@ def close() -> None:
 
 def stop(run_id: str) -> None:
     """Asks for the run's end: not started if it has not, else TERM and after its grace period KILL."""
-    with _lock:
-        lifeline = _lifelines.get(run_id)
-        if lifeline is not None:
-            _refused.add(run_id)
-            # A signal could come from anybody; this comes from the scheduler.
-            with contextlib.suppress(OSError):
-                os.write(lifeline, STOP_BYTE)
-            return
-    _signal(run_id, signal.SIGTERM)
+    if not _tell(run_id, STOP_BYTE):
+        _signal(run_id, signal.SIGTERM)
 
 
 def lose_all() -> None:
-    """Ends the runs of this worker because it is told to go: they are lost, not stopped."""
+    """Ends the runs of this worker because it is told to go: they are lost, not stopped. None starts any more."""
+    _own.is_closing = True
+    for run_id in list(_starters):
+        _tell(run_id, LOST_BYTE)
+
+
+def _tell(run_id: str, what: bytes) -> bool:
+    """Tells a starter what to do through its lifeline; False if it has none. A signal could come from anybody."""
     with _lock:
-        for run_id, lifeline in _lifelines.items():
-            _refused.add(run_id)
-            with contextlib.suppress(OSError):
-                os.write(lifeline, LOST_BYTE)
+        _refused.add(run_id)
+        under = _starters.get(run_id)
+        if under is None or under.lifeline is None:
+            return False
+        with contextlib.suppress(OSError):
+            os.write(under.lifeline, what)
+    return True
 
 
 def wait_until_idle() -> None:
@@ -226,8 +255,8 @@ def kill(run_id: str) -> None:
     """Ends the run's processes at once; its starter is left to record that."""
     stop(run_id)
     with _lock:
-        starting = _starters.get(run_id)
-    for descendant in processes.descendants(starting.pid) if starting else ():
+        under = _starters.get(run_id)
+    for descendant in processes.descendants(under.starter.pid) if under else ():
         processes.send(descendant, signal.SIGKILL)
 
 
@@ -240,10 +269,10 @@ def destroy(run_id: str) -> None:
 def _signal(run_id: str, number: signal.Signals) -> None:
     with _lock:
         _refused.add(run_id)
-        starting = _starters.get(run_id)
-    if starting and processes.is_still_there(starting):
+        under = _starters.get(run_id)
+    if under and processes.is_still_there(under.starter):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(starting.pid, number)
+            os.kill(under.starter.pid, number)
 
 
 def _end_orphans(starter_pid: int, job: Job) -> None:

@@ -1,6 +1,7 @@
-"""What a starter leaves beside its claim when its run was cut short, so that any host can read why.
+"""What a starter leaves beside its claim at the end of its run, so that any host can read that it is over, and why.
 
-A run that ends by itself needs no such word: Guild records its end in the run's own directory.
+On the scheduler's own host, a run that ends by itself needs no such word: its starter is seen to be gone, and Guild has
+recorded its end in the run's own directory.
 """
 
 import contextlib
@@ -10,6 +11,9 @@ import os
 import pathlib
 
 ENDED = ".ended"
+
+# Beside a claim: touched for as long as the starter lives and reaches the home.
+BEAT = ".beat"
 
 # Beside a claim, for the starter to see: somebody wants the run to stop.
 STOP = ".stop"
@@ -38,11 +42,14 @@ class Cause(enum.Enum):
         return self not in (Cause.STOPPED, Cause.KILLED) and not self.is_limit
 
 
-def write(claim: pathlib.Path, cause: Cause, detail: str = "") -> None:
-    """Leaves the cause beside a claim, with more about it. A home that cannot be written to any more gets none."""
+def write(claim: pathlib.Path, cause: Cause | None, detail: str = "") -> None:
+    """Leaves the cause beside a claim, with more about it; None is for a run that ended by itself.
+
+    A home that cannot be written to any more gets no word.
+    """
     draft = claim.with_name(f".{claim.stem}.ended-draft")
     with contextlib.suppress(OSError):
-        draft.write_text(json.dumps({"cause": cause.name, "detail": detail}))
+        draft.write_text(json.dumps({"cause": cause.name if cause else None, "detail": detail}))
         os.replace(draft, claim.with_suffix(ENDED))
 
 
@@ -52,6 +59,11 @@ def read(claim: pathlib.Path) -> Cause | None:
         return Cause[json.loads(claim.with_suffix(ENDED).read_text())["cause"]]
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def is_over(claim: pathlib.Path) -> bool:
+    """Tells whether the starter of a claim has said its last word."""
+    return os.path.exists(claim.with_suffix(ENDED))
 
 
 def detail(claim: pathlib.Path) -> str:
@@ -69,4 +81,4 @@ def ask_to_stop(claim: pathlib.Path) -> None:
 
 def is_asked_to_stop(claim: pathlib.Path) -> bool:
     """Tells whether somebody has asked for the run's end."""
-    return claim.with_suffix(STOP).exists()
+    return os.path.exists(claim.with_suffix(STOP))

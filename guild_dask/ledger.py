@@ -1,6 +1,7 @@
 """The loop's only mutable state: what is in flight, what has been said, and what came of it."""
 
 import itertools
+import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,11 @@ from guild_dask.rundir import Staged
 
 # Where `told` has what was last said about having nothing to do.
 WAITING = "waiting"
+
+
+def _serials() -> "itertools.count[int]":
+    """Returns numbers that a scheduler before us, restarted under the same id, has hardly used."""
+    return itertools.count(random.getrandbits(48))
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Ledger:
     passed: Mapping[str, int] = field(default_factory=dict)  # run id -> how often a later run started before it
     held: Mapping[str, Reason] = field(default_factory=dict)  # run id -> why it waited at the last plan
     starts: dict[str, int] = field(default_factory=dict)  # run id -> how often it was sent to a worker
-    serials: "itertools.count[int]" = field(default_factory=itertools.count)  # no two claims have the same
+    serials: "itertools.count[int]" = field(default_factory=_serials)  # no two claims have the same
     is_stopping: bool = False
     ends: Counter[End] = field(default_factory=Counter)
     unsettled: dict[str, int] = field(default_factory=dict)  # run id -> exit code, where the home could not be written

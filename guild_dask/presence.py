@@ -27,7 +27,7 @@ class Presence:
         self._folder = pathlib.Path(home, "dask", "schedulers")
         self._own = self._folder / f"{scheduler_id}.json"
         self.scheduler_id = scheduler_id
-        self._process = process
+        self.process = process
 
     @property
     def token(self) -> str:
@@ -40,7 +40,7 @@ class Presence:
             if not self._own.exists():
                 self._folder.mkdir(parents=True, exist_ok=True)
                 draft = self._own.with_suffix(".draft")
-                draft.write_text(json.dumps(self._process.as_data()))
+                draft.write_text(json.dumps(self.process.as_data()))
                 os.replace(draft, self._own)
             self._own.touch()
 

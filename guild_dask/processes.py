@@ -49,7 +49,11 @@ def is_alive(process: ProcessIdentity) -> bool | None:
     """Tells whether the process lives; None if it is on another host, where we cannot see it."""
     if process.host != socket.gethostname():
         return None
-    return process.boot == boot_id() and _start_time(process.pid) == process.started
+    if process.boot != boot_id():
+        # The same machine since it was started, and another space of process numbers: that of a container, say.
+        is_hidden = process.boot.partition("/")[0] == boot_id().partition("/")[0]
+        return None if is_hidden else False
+    return _start_time(process.pid) == process.started
 
 
 def is_still_there(process: ProcessIdentity) -> bool:

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from guild_dask import claims, last_word, processes, rundir, scheduler_run
 from guild_dask.ends import Again, End, Result, never, result_for
 from guild_dask.last_word import Cause
-from guild_dask.problems import RunUnusable
+from guild_dask.problems import HomeUnavailable, RunUnusable
 from guild_dask.runs import GuildHome, translated
 
-# A starter ends its run when it could not beat for as long as its lease. It then needs time to end it, its clock and
-# ours may differ in speed, and network file systems tell of a change up to a minute late.
+# A starter ends its run when it could not beat for as long as its lease. It sees that up to a quarter of it later, then
+# needs time to end the run, and network file systems tell of a change up to a minute late.
 _LEASES_OF_SILENCE = 3.0
+_TIME_TO_END = 15.0
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,17 @@ class Recovered:
 
 
 def recover(home: GuildHome, adrift: Container[str] = (), again: Again = never) -> Recovered:
-    """Looks after claims whose scheduler is dead, and after our own whose worker is out of sight."""
+    """Looks after claims whose scheduler is dead, and after our own whose worker is out of sight.
+
+    Raises HomeUnavailable if the claims cannot be read.
+    """
+    try:
+        return _recover(home, adrift, again)
+    except OSError as e:
+        raise HomeUnavailable(f"cannot read {home.claims_folder}: {e.strerror or e}") from e
+
+
+def _recover(home: GuildHome, adrift: Container[str], again: Again) -> Recovered:
     abandoned: list[tuple[claims.Found, Cause]] = []
     orphans, stops = [], []
     for found in claims.all_claims(home.claims_folder):
@@ -40,12 +51,14 @@ def recover(home: GuildHome, adrift: Container[str] = (), again: Again = never) 
         if claim is None:
             abandoned.append((found, Cause.KILLED))
             continue
-        is_ours = claim.scheduler_id == home.presence.scheduler_id
+        is_ours = claim.scheduler == home.presence.process  # not the id: a scheduler may be restarted under its own
         if is_ours and last_word.is_asked_to_stop(claims.path(home.claims_folder, found.run_id)):
             stops.append(found.run_id)
         if is_ours and found.run_id not in adrift:
             continue
         if not is_ours and home.presence.is_alive(claim.scheduler_id, claim.scheduler):
+            if claim.lease:
+                orphans.append(claim)  # not one, but it takes room on a worker that we may have in common
             continue
         cause = _death(home, found, claim, is_ours)
         if cause:
@@ -61,24 +74,29 @@ def _death(home: GuildHome, found: claims.Found, claim: claims.Claim, is_ours: b
     run_dir = home.run_dir(found.run_id)
     # A claim of ours that no starter has taken over yet may be on its way to a worker out of our sight.
     is_under_way = is_ours and claim.owner == claim.scheduler
-    lives = None if is_under_way else processes.is_alive(claim.owner)
+    cannot_see = is_under_way or (claim.lease > 0 and not processes.is_of_this_boot(claim.owner))
+    lives = None if cannot_see else processes.is_alive(claim.owner)
     if lives is None:
         return _silence(home, found, claim, run_dir)
     if lives or (found.is_started and _is_operation_alive(run_dir, claim.owner.pid)):
         return None
-    return Cause.KILLED if processes.is_of_this_boot(claim.owner) else Cause.NODE_LOST
+    if not processes.is_of_this_boot(claim.owner):
+        return Cause.NODE_LOST
+    return Cause.WORKER_DIED if claim.lease else Cause.KILLED
 
 
 def _silence(home: GuildHome, found: claims.Found, claim: claims.Claim, run_dir: str) -> Cause | None:
     """Returns why an attempt on another host is over, or None if it may go on."""
-    word = last_word.read(claims.path(home.claims_folder, found.run_id))
-    if word or (found.is_started and home.has_ended(run_dir)):
-        return word or Cause.KILLED
+    beside = claims.path(home.claims_folder, found.run_id)
+    if last_word.is_over(beside):
+        return last_word.read(beside) or Cause.KILLED
     if not claim.lease:
+        if found.is_started and home.has_ended(run_dir):
+            return Cause.KILLED
         # Nobody but that host can tell whether a run that started goes on. One that has not, has lost its scheduler.
         return None if found.is_started else Cause.NODE_LOST
     silence = home.presence.now() - claims.last_beat(home.claims_folder, found.run_id)
-    return Cause.NODE_LOST if silence > _LEASES_OF_SILENCE * claim.lease else None
+    return Cause.NODE_LOST if silence > _LEASES_OF_SILENCE * claim.lease + _TIME_TO_END else None
 
 
 def _take_over(
@@ -96,8 +114,7 @@ def _take_over(
                 continue
             with contextlib.suppress(RunUnusable):  # it stays as it is, and does not hold up the others
                 if _has_never_started(run_dir, found):
-                    home.stage_again(run_dir)
-                    staged_again.append(found.run_id)
+                    staged_again += [found.run_id] if home.stage_again(run_dir) else []
                 else:
                     ended += _close(home, found, cause, again)
     return staged_again, ended
@@ -122,12 +139,16 @@ def _close(home: GuildHome, found: claims.Found, cause: Cause, again: Again) -> 
 
 def _result(home: GuildHome, found: claims.Found, cause: Cause) -> Result:
     run_dir = home.run_dir(found.run_id)
-    word = last_word.read(claims.path(home.claims_folder, found.run_id))
+    beside = claims.path(home.claims_folder, found.run_id)
+    word = last_word.read(beside)
+    if word is None and last_word.is_asked_to_stop(beside):
+        word = Cause.STOPPED
     attempt = found.claim.attempt if found.claim else 1
     if word is None and home.has_ended(run_dir):
         result = result_for(run_dir, 1, None, attempt)
         # Guild has seen the run's process end by a signal, and its host had no chance to say why.
-        was_cut_off = result.end is End.TERMINATED and found.claim is not None and found.claim.lease > 0
+        is_leased = found.claim is not None and found.claim.lease > 0
+        was_cut_off = is_leased and result.end is End.TERMINATED and not last_word.is_over(beside)
         home.record_end(run_dir, -signal.SIGKILL)
         return replace(result, cause=Cause.NODE_LOST) if was_cut_off else result
     home.record_end(run_dir, -signal.SIGKILL)

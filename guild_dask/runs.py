@@ -78,9 +78,9 @@ class GuildHome:
                     continue
                 try:
                     self._claim(run, claim)
-                except FileNotFoundError:
+                except (FileNotFoundError, FileExistsError):
                     self._directory.forget(run.id)
-                    continue  # somebody took it or deleted it
+                    continue  # somebody took it or deleted it, or it goes on and was staged all the same
                 except OSError as e:
                     problem = problem_for(e, f"cannot claim run {run.id}")
                     if isinstance(problem, HomeUnavailable):
@@ -96,7 +96,8 @@ class GuildHome:
         try:
             rundir.set_marker(run.dir, "PENDING")
         except OSError:
-            claims.give_back(self.claims_folder, run.id, rundir.marker(run.dir, "STAGED"))
+            if claims.withdraw(self.claims_folder, run.id):
+                claims.give_back(self.claims_folder, run.id, rundir.marker(run.dir, "STAGED"))
             raise
         self._directory.forget(run.id)
 
@@ -111,14 +112,16 @@ class GuildHome:
         started and was lost, or failed, is staged again where `again` says so.
         """
         run_dir = self.run_dir(run_id)
-        claim = claims.present(self.claims_folder, run_id)
-        if claim and claim.scheduler_id != self.presence.scheduler_id:
+        with translated("cannot settle run %s", run_id):
+            found = claims.present(self.claims_folder, run_id)
+        claim = found.claim if found else None
+        if os.path.isdir(run_dir) and (found is None or (claim and claim.scheduler != self.presence.process)):
             return Result(End.GONE, exit_code)  # another scheduler took us for dead, and the run is its own
-        started = claims.is_started(self.claims_folder, run_id)
+        started = found is not None and found.is_started
         if not started and may_stage_again and os.path.isdir(run_dir):
             with self.lock():
-                self.stage_again(run_dir)
-            return Result(End.STAGED_AGAIN)
+                is_staged = self.stage_again(run_dir)
+            return Result(End.STAGED_AGAIN if is_staged else End.GONE)
         # No lock: nobody else changes a run that is neither staged nor abandoned.
         with translated("cannot settle run %s", run_id):
             result = self._end(run_dir, started, exit_code, claim.attempt if claim else 1)
@@ -134,7 +137,8 @@ class GuildHome:
         if not os.path.isdir(run_dir):
             # Batches are deleted when they succeed; anything else was deleted by the user.
             return Result(End.COMPLETED if exit_code == 0 else End.GONE, exit_code)
-        rundir.clear_marker(run_dir, "PENDING")
+        for name in ("PENDING", "LOCK.remote"):
+            rundir.clear_marker(run_dir, name)
         if not started:
             snapshot.restore(run_dir, self._saved(run_dir))
             return Result(End.COULD_NOT_START, exit_code)
@@ -163,15 +167,18 @@ class GuildHome:
         is_loss = result.cause is not None and result.cause.is_loss and result.end is not End.COMPLETED
         return (is_loss or (result.end is End.FAILED and result.cause is None)) and again(run_dir, is_loss)
 
-    def stage_again(self, run_dir: str) -> None:
-        """Stages a run that was claimed and never started. Is called inside the lock."""
+    def stage_again(self, run_dir: str) -> bool:
+        """Stages a run that was claimed and never started; False if it has started. Is called inside the lock."""
         run_id = os.path.basename(run_dir)
         with translated("cannot stage run %s again", run_id):
+            if not claims.withdraw(self.claims_folder, run_id):
+                return False
             snapshot.restore(run_dir, self._saved(run_dir))
             rundir.clear_marker(run_dir, "PENDING")
             rundir.clear_marker(run_dir, "LOCK.remote")
             claims.give_back(self.claims_folder, run_id, rundir.marker(run_dir, "STAGED"))
         self._directory.forget(run_id)
+        return True
 
     def stage_started_again(self, run_dir: str, result: Result) -> None:
         """Stages a run whose attempt is over, for another one in the same directory. Is called inside the lock."""
@@ -179,8 +186,8 @@ class GuildHome:
         with translated("cannot stage run %s again", run_id):
             why = result.cause.value if result.cause else f"it failed with exit code {result.exit_code}"
             is_loss = result.cause is not None and result.cause.is_loss
-            claim = claims.present(self.claims_folder, run_id)
-            host = claim.owner.host if claim else ""
+            found = claims.present(self.claims_folder, run_id)
+            host = found.claim.owner.host if found and found.claim else ""
             attempts.add(run_dir, attempts.attempt_for(result.attempt, why, is_loss, result.exit_code, host))
             rundir.forget_end(run_dir)
             for name in ("PENDING", "LOCK", "LOCK.remote"):

@@ -23,7 +23,8 @@ def end_runs(flights: Flights, wait_until: Callable[[float], None]) -> None:
     asked = time.monotonic()
     if in_flight:
         log.info("Ending %d run(s); Ctrl-C or 'guild stop' once more kills them", len(in_flight))
-    for run_id in flights.ledger.adrift:
+    leased = [run_id for run_id, flight in in_flight.items() if flights.cluster.terms(flight.worker).lease]
+    for run_id in [*flights.ledger.adrift, *leased]:
         with contextlib.suppress(OSError):  # the run's own host, wherever it is, is asked through the Guild home
             last_word.ask_to_stop(claims.path(flights.home.claims_folder, run_id))
     for step, deadline in (

@@ -55,6 +55,7 @@ class Operation:
         self.cause: Cause | None = None
         self.detail = ""
         self.is_cut_by_limit = False
+        self.identity: Any = None  # of this process, once it may start the run
         self._remote_lock = pathlib.Path(run_dir, ".guild", "LOCK.remote")
         self.is_starting = False
         self.is_stopping = False
@@ -87,16 +88,19 @@ class Operation:
             raise SystemExit(NOT_STARTED)
         from guild_dask import claims
 
-        if self.terms.node:
-            # Other hosts cannot see the process; for Guild there, this is a run on a remote.
-            self._remote_lock.write_text(self.terms.node)
         # A signal from here on finds a process to end, and does not break into the middle of starting it.
         self.is_starting = True
-        if not claims.mark_started(self.claim, os.getpid()):
+        if not claims.mark_started(self.claim, self.identity):
             self.is_starting = False
             raise SystemExit(NOT_STARTED)
+        if self.terms.node:
+            # Other hosts cannot see the process; for Guild there, this is a run on a remote.
+            with contextlib.suppress(OSError):
+                self._remote_lock.write_text(self.terms.node)
         whereabouts.write(self.run_dir, self.terms.whereabouts)
         self.guard.begin()
+        if self.guard.is_too_late:
+            self.leave()
 
     def end(self, exit_status: int) -> None:
         """Is called when the operation's process has ended; those that it left may go on."""
@@ -110,8 +114,10 @@ class Operation:
     def cut_short(self, cause: Cause, detail: str = "") -> None:
         """Ends the run for a cause; the signal's handler knows whether there is anything to end yet."""
         if self.cause is None:
-            self.cause, self.detail = cause, detail
-            self.is_cut_by_limit = cause.is_limit and not self.ended.is_set()
+            # Who reads the lifeline or the lease cannot know what else somebody has asked for.
+            wanted = cause is not Cause.CUT_OFF and last_word.is_asked_to_stop(self.claim)
+            self.cause, self.detail = (Cause.STOPPED, "") if wanted else (cause, detail)
+            self.is_cut_by_limit = self.cause.is_limit and not self.ended.is_set()
         send_term()
 
     def _cause_of_signal(self) -> Cause:
@@ -127,20 +133,48 @@ class Operation:
         self.stop_soon()
 
     def stop_soon(self) -> None:
-        threading.Thread(target=self.stop, daemon=True).start()
+        threading.Thread(target=self._stop, daemon=True).start()
+
+    def _stop(self) -> None:
+        self.stop()
+        if self.is_cut_off:
+            self.leave()
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Tells whether the run may be another host's by now, and Guild must not write to its directory any more."""
+        return self.cause is Cause.CUT_OFF
+
+    def leave(self) -> None:
+        """Ends this process as if it had been killed; whoever may will record the run's end. Does not return."""
+        self.cause = self.cause or Cause.CUT_OFF
+        self.is_stopping = True
+        self.close()
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def close(self) -> None:
         """Leaves no sign of life, and the reason if the run was cut short."""
         self.guard.close()
-        if self.is_starting:
-            whereabouts.add_use(self.run_dir, self.guard.limits.peak_memory)
-        if self.is_starting and self.is_stopping and self.cause:
-            if self.is_cut_by_limit:
-                whereabouts.make_terminated(self.run_dir)
-            last_word.write(self.claim, self.cause, self.detail)
+        if not self.is_starting or not self._is_ours():
+            return
+        whereabouts.add_use(self.run_dir, self.guard.limits.peak_memory)
+        cause = self.cause if self.is_stopping else None
+        if cause and self.is_cut_by_limit:
+            whereabouts.make_terminated(self.run_dir)
         if self.terms.node:
             with contextlib.suppress(OSError):
                 self._remote_lock.unlink(missing_ok=True)
+        if cause or self.terms.node:
+            last_word.write(self.claim, cause, self.detail)
+
+    def _is_ours(self) -> bool:
+        """Tells whether the run is still ours, so that we may write about it."""
+        from guild_dask import claims
+
+        try:
+            return not self.terms.lease or claims.is_owned_by(self.claim, self.identity)
+        except OSError:
+            return False
 
     def stop(self) -> None:
         """Ends the operation and everything below this process: TERM first, KILL after the grace period."""
@@ -195,6 +229,8 @@ def popen_for(operation: Operation) -> type:
         def _noted(self, exit_status: int) -> int:
             if self.is_operation:
                 operation.end(exit_status)
+                if operation.is_cut_off:
+                    threading.Event().wait()  # the process is about to end; Guild must not record anything
             return exit_status
 
     return Popen
@@ -219,6 +255,10 @@ def run(gate: int, claim: pathlib.Path, run_dir: str, terms: Terms) -> int:
         signal.signal(number, operation.on_signal)
     if not os.read(gate, 1):
         return NOT_STARTED
+    from guild_dask import claims, processes, snapshot
+
+    operation.identity = processes.identity(os.getpid())
+    operation.guard.watch(operation.identity)
     if terms.has_lifeline:
         operation.guard.hold(gate)
     else:
@@ -227,9 +267,6 @@ def run(gate: int, claim: pathlib.Path, run_dir: str, terms: Terms) -> int:
         os.environ["GUILD_DASK_ATTEMPT"] = str(terms.attempt)
     os.environ.update(environment.thread_variables(os.environ, terms.threads))
     os.environ.update(environment.device_variables(os.environ, terms.devices))
-
-    from guild_dask import claims, processes, snapshot
-
     try:
         snapshot.save(run_dir, claim.with_suffix(claims.SAVED))
     except OSError as e:

@@ -100,7 +100,7 @@ def test_removing_takes_a_started_claim_too(folder: pathlib.Path) -> None:
 
 def test_new_claim_replaces_what_is_left_of_an_earlier_one(folder: pathlib.Path) -> None:
     # A run that was started long ago and staged anew has not started under its new claim.
-    claims.mark_started(claims.write(folder, claim_on("aaa")))
+    claims.mark_started(claims.write(folder, dataclasses.replace(claim_on("aaa"), owner=_dead())))
     claims.take(folder, str(a_marker(folder)), claim_on("aaa", attempt=2))
     assert found_in(folder) == [("aaa", claim_on("aaa", attempt=2), False)]
 
@@ -225,6 +225,7 @@ def test_run_is_staged_or_claimed_and_never_both(folder: pathlib.Path) -> None:
     claims.take(folder, str(marker), claim_on("aaa"))
     assert found_in(folder) == [("aaa", claim_on("aaa"), False)]
     assert not marker.exists()
+    assert claims.withdraw(folder, "aaa")
     claims.give_back(folder, "aaa", str(marker))
     assert found_in(folder) == []
     assert marker.exists()
@@ -267,3 +268,61 @@ def test_claim_that_becomes_a_started_one_while_the_folder_is_read_is_not_missed
 
     monkeypatch.setattr(os, "listdir", list_and_then_start)
     assert found_in(folder) == [("aaa", claim_on("aaa"), True)]
+
+
+def _dead() -> processes.ProcessIdentity:
+    return dataclasses.replace(_me(), started=1.0)
+
+
+def _me() -> processes.ProcessIdentity:
+    me = processes.identity(os.getpid())
+    assert me
+    return me
+
+
+def test_run_that_starts_while_it_is_withdrawn_is_not_staged_again(folder: pathlib.Path) -> None:
+    # Whoever moves the claim first has the say.
+    claim = claim_on("aaa")
+    path = claims.write(folder, claim)
+    assert claims.mark_started(path, _me())
+    assert not claims.withdraw(folder, "aaa")
+    assert claims.is_started(folder, "aaa")
+
+
+def test_claim_that_was_withdrawn_cannot_be_handed_over_or_started(folder: pathlib.Path) -> None:
+    claim = claim_on("aaa")
+    path = claims.write(folder, claim)
+    assert claims.withdraw(folder, "aaa")
+    assert not claims.hand_over(folder, claim, _me())
+    assert not claims.mark_started(path, _me())
+    assert [found.is_started for found in claims.all_claims(folder)] == [False]
+
+
+def test_claim_that_is_withdrawn_in_the_middle_of_handing_over_is_not_made_anew(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The scheduler of a worker that lives has died, and another one stages the run again at this very moment.
+    claim = claim_on("aaa")
+    claims.write(folder, claim)
+    read = claims._read
+
+    def read_and_withdraw(file: pathlib.Path) -> claims.Claim | None:
+        found = read(file)
+        if file.suffix == claims.HANDING:
+            assert claims.withdraw(folder, "aaa")
+        return found
+
+    monkeypatch.setattr(claims, "_read", read_and_withdraw)
+    assert not claims.hand_over(folder, claim, _me())
+    assert sorted(file.suffix for file in folder.iterdir()) == [claims.WITHDRAWN]
+
+
+def test_started_claim_is_not_taken_away_from_a_run_that_was_staged_while_it_runs(folder: pathlib.Path) -> None:
+    claim = claim_on("aaa")
+    assert claims.mark_started(claims.write(folder, claim), _me())
+    staged = folder.parent / "STAGED"
+    staged.touch()
+    with pytest.raises(FileExistsError):
+        claims.take(folder, str(staged), claim)
+    assert staged.exists()
+    assert claims.is_started(folder, "aaa")

@@ -156,13 +156,16 @@ def test_claim_keeps_devices_and_old_claims_have_none(tmp_path: pathlib.Path) ->
     assert me
     claim = Claim("aaa", "scheduler", me, me, devices={"0": 0.5})
     path = claims.write(tmp_path, claim)
-    assert claims.present(tmp_path, "aaa") == claim
+    found = claims.present(tmp_path, "aaa")
+    assert found
+    assert found.claim == claim
     data = json.loads(path.read_text())
     del data["devices"]
     path.write_text(json.dumps(data))
     old = claims.present(tmp_path, "aaa")
-    assert old is not None
-    assert old.devices == {}
+    assert old
+    assert old.claim
+    assert old.claim.devices == {}
 
 
 def test_run_of_a_scheduler_that_was_killed_keeps_its_device(user: Sandbox, guild: Guild) -> None:

@@ -2,7 +2,9 @@
 
 import os
 import pathlib
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -16,6 +18,7 @@ from guild_dask.last_word import Cause
 from guild_dask.presence import Presence
 from guild_dask.recovery import recover
 from guild_dask.runs import GuildHome
+from guild_dask.starter import NOT_STARTED
 from guild_dask.terms import Terms
 
 LONG = """
@@ -91,7 +94,10 @@ def test_run_can_be_stopped_through_the_home(world: _World) -> None:
 
 def test_run_ends_with_its_worker_and_is_tried_again(world: _World) -> None:
     (child,) = [each for each in processes.descendants(os.getpid()) if "sleep" in each.name()]
-    os.close(job._lifelines.pop("aaa"))  # what the kernel does when the worker dies
+    under = job._starters["aaa"]
+    assert under.lifeline
+    os.close(under.lifeline)  # what the kernel does when the worker dies
+    job._starters["aaa"] = replace(under, lifeline=None)
     code = world.wait()
     assert not child.is_running()
     assert last_word.read(world.claimed) is Cause.WORKER_DIED
@@ -104,7 +110,7 @@ def test_run_ends_with_its_worker_and_is_tried_again(world: _World) -> None:
 
 
 def test_signal_from_the_job_queue_is_a_loss(world: _World) -> None:
-    os.kill(job._starters["aaa"].pid, 15)
+    os.kill(job._starters["aaa"].starter.pid, 15)
     world.wait()
     word = last_word.read(world.claimed)
     assert word is Cause.SIGNAL
@@ -114,8 +120,9 @@ def test_signal_from_the_job_queue_is_a_loss(world: _World) -> None:
 def test_run_that_cannot_reach_the_home_is_ended_before_its_lease_is_over_elsewhere(
     user: Sandbox, guild: Guild
 ) -> None:
-    world = _World(user, guild, lease=1.0)
+    world = _World(user, guild, lease=3.0)
     folder = world.home.claims_folder
+    wait_until(world.claimed.with_suffix(".beat").exists)
     away = folder.with_name("away")
     os.rename(folder, away)
     try:
@@ -123,8 +130,11 @@ def test_run_that_cannot_reach_the_home_is_ended_before_its_lease_is_over_elsewh
     finally:
         os.rename(away, folder)
         job.close()
-    recovered = recover(_seen_from_elsewhere(world), again=lambda *_: True)
-    ((run_id, result),) = recovered.ended
+    home = _seen_from_elsewhere(world)
+    assert not recover(home, again=lambda *_: True).ended, "not before it must have ended, wherever it is"
+    long_ago = home.presence.now() - 60
+    os.utime(world.claimed.with_suffix(".beat"), (long_ago, long_ago))
+    ((run_id, result),) = recover(home, again=lambda *_: True).ended
     assert (run_id, result.end) == ("aaa", End.TRIED_AGAIN)
     assert result.cause
     assert result.cause.is_loss
@@ -142,10 +152,58 @@ def test_run_on_another_host_is_tried_again_when_it_has_been_silent_for_long(wor
     home = _seen_from_elsewhere(world)
     job.destroy("aaa")
     world.wait()
-    long_ago = home.presence.now() - 3.5 * world.claim.lease
+    long_ago = home.presence.now() - 4 * world.claim.lease
     os.utime(world.claimed.with_suffix(".beat"), (long_ago, long_ago))
     ((run_id, result),) = recover(home, again=lambda *_: True).ended
     assert (run_id, result.end, result.cause) == ("aaa", End.TRIED_AGAIN, Cause.NODE_LOST)
+
+
+def test_starter_that_slept_for_longer_than_its_lease_does_not_go_on(user: Sandbox, guild: Guild) -> None:
+    # A machine that was suspended: another host may have started the run in the meantime.
+    world = _World(user, guild, lease=3.0)
+    beat = world.claimed.with_suffix(".beat")
+    wait_until(beat.exists)
+    starter = job._starters["aaa"].starter.pid
+    os.kill(starter, signal.SIGSTOP)
+    last = beat.stat().st_mtime
+    wait_until(lambda: time.time() - last > 8)
+    os.kill(starter, signal.SIGCONT)
+    assert world.wait() == -signal.SIGKILL
+    job.close()
+    assert beat.stat().st_mtime == last
+    assert last_word.read(world.claimed) is Cause.CUT_OFF
+    result = world.home.settle("aaa", -9, may_stage_again=True, again=lambda _dir, is_loss: is_loss)
+    assert (result.end, result.cause) == (End.TRIED_AGAIN, Cause.CUT_OFF)
+
+
+def test_starter_whose_run_is_anothers_by_now_ends_it_and_writes_nothing(user: Sandbox, guild: Guild) -> None:
+    world = _World(user, guild, lease=3.0)
+    started = world.claimed.with_suffix(".started")
+    other = replace(world.claim, owner=replace(world.claim.owner, host="elsewhere"), serial=99)
+    claims.write(world.home.claims_folder, other)
+    os.replace(world.claimed, started)
+    lock = pathlib.Path(world.run_dir, ".guild", "LOCK.remote")
+    lock.write_text("elsewhere")
+    assert world.wait() == -signal.SIGKILL
+    job.close()
+    assert claims._read(started) == other
+    assert lock.read_text() == "elsewhere"
+    assert not last_word.is_over(world.claimed)
+    assert not pathlib.Path(world.run_dir, ".guild", "attrs", "exit_status").exists()
+
+
+def test_second_job_for_a_run_does_not_cut_the_lifeline_of_the_first(world: _World) -> None:
+    assert job.run(world.job).exit_code == NOT_STARTED
+    assert world.thread.is_alive()
+    assert not last_word.is_over(world.claimed)
+
+
+def test_worker_that_closes_starts_nothing_any_more(world: _World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job._own, "is_closing", False)
+    job.lose_all()
+    world.wait()
+    assert last_word.read(world.claimed) is Cause.SIGNAL
+    assert job.run(world.job).exit_code == NOT_STARTED
 
 
 def _seen_from_elsewhere(world: _World) -> GuildHome:

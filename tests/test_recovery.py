@@ -11,6 +11,7 @@ from guild_dask import attempts, claims, processes
 from guild_dask.ends import End
 from guild_dask.last_word import Cause
 from guild_dask.presence import Presence
+from guild_dask.problems import HomeUnavailable
 from guild_dask.recovery import recover
 from guild_dask.runs import GuildHome
 
@@ -42,7 +43,9 @@ def home(user: Sandbox, guild: Guild) -> GuildHome:
 def _after_a_boot(home: GuildHome) -> None:
     """Makes the claim one of before the machine was started anew."""
     started = claims.path(home.claims_folder, RUN).with_suffix(claims.STARTED)
-    claim = claims.present(home.claims_folder, RUN)
+    found = claims.present(home.claims_folder, RUN)
+    assert found
+    claim = found.claim
     assert claim
     before = replace(claim.owner, boot="before")
     claims.write(home.claims_folder, replace(claim, owner=before, scheduler=before))
@@ -70,3 +73,48 @@ def test_run_whose_processes_were_killed_is_not_tried_again(home: GuildHome, use
     ((_, result),) = recover(home, again=lambda *_: True).ended
     assert (result.end, result.cause) == (End.TERMINATED, Cause.KILLED)
     assert statuses(user) == {RUN: "terminated"}
+
+
+def test_scheduler_that_was_restarted_under_its_id_looks_after_its_predecessors_runs(
+    home: GuildHome, user: Sandbox
+) -> None:
+    # `guild run --restart SCHEDULER` after a kill.
+    started = claims.path(home.claims_folder, RUN).with_suffix(claims.STARTED)
+    found = claims.present(home.claims_folder, RUN)
+    assert found
+    assert found.claim
+    claims.write(home.claims_folder, replace(found.claim, scheduler_id=home.presence.scheduler_id))
+    os.replace(claims.path(home.claims_folder, RUN), started)
+    assert [run_id for run_id, _ in recover(home).ended] == [RUN]
+    assert statuses(user) == {RUN: "terminated"}
+
+
+def test_claims_that_cannot_be_read_make_the_home_unavailable(home: GuildHome) -> None:
+    # And not the scheduler end, with all its runs.
+    home.claims_folder.rename(home.claims_folder.with_name("away"))
+    home.claims_folder.write_text("a file where a folder should be")
+    with pytest.raises(HomeUnavailable):
+        recover(home)
+
+
+def test_run_whose_claim_another_scheduler_has_settled_is_left_alone(home: GuildHome, user: Sandbox) -> None:
+    # Our host stalled; another one has staged the run again, started it, and removed the claim.
+    claims.remove(home.claims_folder, RUN)
+    assert home.settle(RUN, 75, may_stage_again=True).end is End.GONE
+    assert statuses(user) == {RUN: "pending"}
+
+
+def test_run_in_another_space_of_process_numbers_goes_by_its_beat(home: GuildHome) -> None:
+    # A worker in a container on the scheduler's own machine.
+    started = claims.path(home.claims_folder, RUN).with_suffix(claims.STARTED)
+    found = claims.present(home.claims_folder, RUN)
+    assert found
+    assert found.claim
+    boot = f"{found.claim.owner.boot.partition('/')[0]}/another"
+    hidden = replace(found.claim.owner, boot=boot)
+    claims.write(home.claims_folder, replace(found.claim, owner=hidden, lease=60.0))
+    os.replace(claims.path(home.claims_folder, RUN), started)
+    started.with_suffix(".beat").touch()
+    recovered = recover(home, again=lambda *_: True)
+    assert not recovered.ended
+    assert [claim.run_id for claim in recovered.orphans] == [RUN]
