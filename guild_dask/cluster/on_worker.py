@@ -5,7 +5,9 @@ The scheduler has these functions run there, by Dask. All else that a worker doe
 
 import asyncio
 import os
+import signal
 import socket
+import threading
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -121,7 +123,11 @@ class RunsKeeper(WorkerPlugin):  # type: ignore[misc]  # Dask is not typed
     """Keeps a worker that has lost its scheduler alive for its runs, and ends its runs when it is told to close."""
 
     def setup(self, worker: Worker) -> None:
-        """Has nothing to do."""
+        """Has the signal that ends the worker end its runs, too: a job queue may send it to the worker alone."""
+        before = signal.getsignal(signal.SIGTERM)
+        is_for_us = threading.current_thread() is threading.main_thread() and callable(before)
+        if is_for_us and not isinstance(before, _EndRuns):
+            signal.signal(signal.SIGTERM, _EndRuns(before))
 
     async def teardown(self, worker: Any) -> None:
         """Returns when no run is left. Dask waits for that, and the process ends after it."""
@@ -129,6 +135,24 @@ class RunsKeeper(WorkerPlugin):  # type: ignore[misc]  # Dask is not typed
             job.lose_all()
         await asyncio.get_running_loop().run_in_executor(None, job.wait_until_idle)
         job.close()
+
+
+class _EndRuns:
+    """A signal handler that ends the worker's runs, and does what the one before it did."""
+
+    def __init__(self, before: Any) -> None:
+        self._before = before
+
+    def __call__(self, number: int, frame: Any) -> None:
+        # In a thread, because what was interrupted may hold a lock. Python waits for it before the process ends, and
+        # the job queue kills what is left of the job only after that.
+        threading.Thread(target=_end_runs, daemon=False).start()
+        self._before(number, frame)
+
+
+def _end_runs() -> None:
+    job.lose_all()
+    job.wait_until_idle()
 
 
 def _has_lost_scheduler(worker: Any) -> bool:

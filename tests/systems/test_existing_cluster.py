@@ -1,5 +1,6 @@
 """Runs on a Dask cluster that somebody else has started, and what is left of it afterwards."""
 
+import os
 import shlex
 import signal
 import sys
@@ -68,6 +69,20 @@ def test_run_of_a_killed_worker_goes_on_elsewhere(
     journal.check(["aaa"])
     assert len(journal.lives("aaa")) == 2
     assert statuses(user) == {"aaa": "completed"}
+
+
+def test_worker_that_is_told_to_end_ends_its_runs_first(
+    user: Sandbox, guild: Guild, journal: Journal, cluster: DaskProcesses
+) -> None:
+    # As Slurm does it at the end of a job: the worker alone gets the signal, and later all of the job is killed.
+    worker = cluster.start_worker("one")
+    stage(guild, "work seconds=600", "aaa")
+    with guild.started(f"{SCHEDULER} cluster={cluster.address}") as scheduler:
+        journal.wait_for("aaa")
+        os.kill(worker.pid, signal.SIGTERM)
+        worker.wait()
+        wait_until(lambda: statuses(user) == {"aaa": "staged"}, describe=scheduler.so_far)
+        assert "Run aaa is staged again for attempt 2 (its host ended it)" in scheduler.output
 
 
 def test_runs_go_on_when_their_scheduler_is_killed_and_started_again(
