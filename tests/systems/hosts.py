@@ -198,9 +198,11 @@ class Network:
 
     def close(self) -> None:
         """Switches all hosts off, and takes the network down."""
-        for host in self.hosts:
-            host.switch_off()
-        _ip("link", "delete", self.bridge)
+        try:
+            for host in self.hosts:
+                host.switch_off()
+        finally:
+            _ip("link", "delete", self.bridge)
 
 
 _COUNT = itertools.count()
