@@ -25,7 +25,7 @@ _AUTOMATIC = (CPU, MEMORY)
 ACCEPTED_AMOUNTS = "a number of at least 0 such as 4, 2.5 or 5e9, or a size such as 8GB or 16GiB"
 
 _AMOUNT = re.compile(r"\+?((?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
-_NEEDS_QUOTES = re.compile(r"[\s\"'\\]")
+_NEEDS_QUOTES = re.compile(r"[\s,\"'\\]")
 
 # The units that Dask's parse_bytes reads: kB, KiB, k and Ki alike for each power, in any case.
 _UNITS = {"": 1, "b": 1}
@@ -85,7 +85,7 @@ def request_for_specs(specs: Iterable[str]) -> Request:
 def request_for_spec(spec: str) -> Request:
     """Returns the amounts of one spec: pairs of NAME=VALUE with white space between them."""
     try:
-        parts = shlex.split(spec)
+        parts = _parts(spec)
     except ValueError as e:  # "No closing quotation", or "No escaped character" after a backslash at the end
         return Request({}, (Unreadable(spec, spec, f"{str(e).lower()}; parts must be in format KEY=VAL"),))
     if not parts:
@@ -118,6 +118,15 @@ def definition_for_spec(spec: str) -> Request:
             unreadable.append(part)
     amounts = {name: amount for name, amount in request.amounts.items() if name not in automatic}
     return Request(amounts, tuple(unreadable), tuple(automatic))
+
+
+def _parts(spec: str) -> list[str]:
+    """Returns what stands between white space or commas, quotes and backslashes taken as a shell takes them."""
+    reader = shlex.shlex(spec, posix=True, punctuation_chars=False)
+    reader.whitespace += ","
+    reader.whitespace_split = True
+    reader.commenters = ""
+    return list(reader)
 
 
 def _read_part(part: str) -> tuple[str, Amount | None, str]:
@@ -168,7 +177,10 @@ def format_size(amount: float) -> str:
 
 
 def _quoted(part: str) -> str:
-    return shlex.quote(part) if _NEEDS_QUOTES.search(part) else part
+    if not _NEEDS_QUOTES.search(part):
+        return part
+    quoted = shlex.quote(part)
+    return quoted if quoted != part else f"'{part}'"  # a comma needs none in a shell
 
 
 def fits(asked: float, free: float) -> bool:

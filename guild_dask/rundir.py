@@ -4,6 +4,7 @@ Only what is needed is read: Guild's own classes parse several YAML files for ea
 for a few thousand of them.
 """
 
+import contextlib
 import functools
 import os
 import pathlib
@@ -131,11 +132,29 @@ def our_tags(run_dir: str) -> tuple[str, ...]:
 def read_staged(run_dir: str) -> Staged:
     """Returns what matters of a staged run; raises BrokenRun if its directory is not a whole one."""
     _opref(run_dir)
+    since = _since(run_dir)
+    op = _operation_data(run_dir)
+    return Staged(os.path.basename(run_dir), run_dir, since, our_tags(run_dir), opdata.needs(op), opdata.gpus(op))
+
+
+def _since(run_dir: str) -> int:
+    """Returns when the run was staged, in microseconds.
+
+    Guild sets the STAGED marker, and the attribute that says when a moment later. Until then there is an earlier time
+    in it, or none, and the marker's own has to do.
+    """
+    attribute_time, marker_time = _modified(_attribute_path(run_dir, "started")), _modified(marker(run_dir, "STAGED"))
     since = attribute(run_dir, "started") or attribute(run_dir, "initialized")
     if not isinstance(since, int):
         raise BrokenRun("it does not say when it was staged")
-    op = _operation_data(run_dir)
-    return Staged(os.path.basename(run_dir), run_dir, since, our_tags(run_dir), opdata.needs(op), opdata.gpus(op))
+    return since if attribute_time >= marker_time else max(since, marker_time // 1000)
+
+
+def keep_place(run_dir: str) -> None:
+    """Makes a run that was staged again keep its place: the marker is not to be newer than the attribute."""
+    with contextlib.suppress(OSError):
+        staged = _modified(_attribute_path(run_dir, "started"))
+        os.utime(marker(run_dir, "STAGED"), ns=(staged, staged))
 
 
 def _operation_data(run_dir: str) -> Any:

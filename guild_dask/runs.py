@@ -177,6 +177,7 @@ class GuildHome:
             rundir.clear_marker(run_dir, "PENDING")
             rundir.clear_marker(run_dir, "LOCK.remote")
             claims.give_back(self.claims_folder, run_id, rundir.marker(run_dir, "STAGED"))
+            rundir.keep_place(run_dir)
         self._directory.forget(run_id)
         return True
 

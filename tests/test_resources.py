@@ -186,3 +186,7 @@ def test_whole_numbers_are_compared_exactly(free: int, more: int) -> None:
 
 def test_remaining_leaves_out_names_that_are_not_there() -> None:
     assert remaining({"foo": 3, "bar": 1}, {"foo": 1, "baz": 9}) == {"foo": 2, "bar": 1}
+
+
+def test_commas_do_as_well_as_white_space() -> None:
+    assert request_for_spec("gpu=1,mem=8GB, cpu=2").amounts == {"gpu": 1, "mem": 8e9, "cpu": 2}

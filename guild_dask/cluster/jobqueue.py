@@ -5,6 +5,7 @@ import itertools
 import os
 import pathlib
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -138,6 +139,9 @@ def open_job_queue(
 ) -> WorkerPool:
     """Opens a Dask scheduler in this process for workers that are jobs; raises ClusterError if it cannot be done."""
     cluster_class = queue.cluster_class()
+    command = shlex.split(cluster_class.job_cls.submit_command)[0]
+    if not shutil.which(command):
+        raise ClusterError(f"cluster={queue.name} needs the command {command}, which is not here; try a login node")
     configured = queue.configured
     options = dict(configured.get("scheduler-options") or {})
     options.setdefault("dashboard_address", f"{dashboard.host}:{dashboard.port}" if dashboard else None)
@@ -210,8 +214,10 @@ def _told(queue: JobQueue) -> Any:
     try:
         yield
     except (ValueError, TypeError, OSError, RuntimeError, KeyError) as e:
-        lines = str(e).splitlines() or [type(e).__name__]
+        problem = (str(e).splitlines() or [type(e).__name__])[0]
+        if "cores and memory" in problem:
+            problem = f"say what a job has, such as jobqueue: {{{queue.section}: {{cores: 4, memory: 16GB}}}}"
         raise ClusterError(
-            f"cluster={queue.name} is not configured: {lines[0]} "
+            f"cluster={queue.name} is not configured: {problem} "
             f"(dask-jobqueue reads jobqueue.{queue.section} in ~/.config/dask/jobqueue.yaml; see docs/clusters.md)"
         ) from e

@@ -30,6 +30,10 @@ def home() -> str:
     return path
 
 
+# Fewer may be meant as the number that Guild shows beside a run, which is another with each look.
+_LEAST_DIGITS = 4
+
+
 def runs_dir() -> str:
     """Returns where the runs are."""
     return os.path.join(home(), "runs")
@@ -37,6 +41,8 @@ def runs_dir() -> str:
 
 def run_for(text: str) -> RunView:
     """Returns the run that the user means; ends the command where there is none."""
+    if text.isdigit() and len(text) < _LEAST_DIGITS:
+        fail(f"{text!r} could be many runs: say more of the run's id. Numbers as in 'guild runs' do not work here")
     try:
         return runviews.find(runs_dir(), text)
     except NoSuchRun as e:
