@@ -64,10 +64,22 @@ class Ledger:
             self.told.pop(run_id, None)
             self.starts.pop(run_id, None)
 
-    def free(self, name: str, host: str, slots: int, total: Mapping[str, float], devices: Iterable[str] = ()) -> Worker:
-        """Returns a worker with what is left beside the runs on it, and beside those that nobody looks after there."""
+    def free(  # noqa: PLR0913  # that is what a worker is
+        self,
+        name: str,
+        host: str,
+        slots: int,
+        total: Mapping[str, float],
+        devices: Iterable[str] = (),
+        *,
+        is_whole_host: bool = False,
+    ) -> Worker:
+        """Returns a worker with what is left beside the runs on it, and beside those that nobody looks after there.
+
+        One that stands for its whole host comes again under another name, and what its like had started is still there.
+        """
         taking: list[Flight | Claim] = [flight for flight in self.in_flight.values() if flight.worker == name]
-        taking += [claim for claim in self.orphans if (claim.worker, claim.owner.host) == (name, host)]
+        taking += [c for c in self.orphans if c.owner.host == host and (is_whole_host or c.worker == name)]
         free, shares = dict(total), dict.fromkeys(devices, 1.0)
         for taken in taking:
             free = remaining(free, taken.asks)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from guild_dask import cluster, gpus, machine, messages
 from guild_dask.choices import Kind, WorkerCount
-from guild_dask.cluster import Cluster, Common, Hosts, JobQueue, WorkerCapacity
+from guild_dask.cluster import Cluster, Common, Hosts, JobQueue, RunsOfPools, WorkerCapacity
 from guild_dask.devices import GPU
 from guild_dask.events import Event
 from guild_dask.resources import AUTO, format_amounts
@@ -38,8 +38,9 @@ def open_cluster(settings: Settings, common: Common, run_dir: str, environ: Mapp
     else:
         log.info("Initializing cluster %s", choice.name)
         opened = cluster.open_existing(choice, common)
-        if cluster.is_open_to_others(choice.name):
-            log.warning("The connection to %s is not encrypted; with tls:// it would be", choice.name)
+        address = opened.address if choice.kind is Kind.SCHEDULER_FILE else choice.name
+        if cluster.is_open_to_others(address):
+            log.warning("The connection to %s is not encrypted; with tls:// it would be", address)
     log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
     resources = described(opened.workers())
     if resources:
@@ -50,6 +51,8 @@ def open_cluster(settings: Settings, common: Common, run_dir: str, environ: Mapp
 def _open_pools(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> Cluster:
     """Opens one cluster for each pool; the first has the dashboard."""
     opened: dict[str, Cluster] = {}
+    runs = RunsOfPools(common.report)
+    common = replace(common, report=runs.report)
     with contextlib.ExitStack() as closing:
         for name, pool in settings.pools:
             log.info("Opening pool %s", name)
@@ -58,7 +61,7 @@ def _open_pools(settings: Settings, common: Common, run_dir: str, environ: Mappi
             opened[name] = open_cluster(wanted, common, run_dir, environ)
             closing.callback(opened[name].close)
         closing.pop_all()
-    return cluster.CompositeCluster(opened)
+    return cluster.CompositeCluster(opened, runs)
 
 
 def _open_job_queue(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> Cluster:

@@ -113,6 +113,8 @@ def _check_together(settings: Settings) -> None:
         raise BadSetting(f"invalid value workers={_count(workers)}: a range is for job queues; use a whole number")
     if kind is Kind.POOLS and not settings.pools:
         raise BadSetting(f"cluster=pools needs pools in Dask's configuration ({SECTION}: pools: NAME: ...)")
+    if sum(pool.cluster.kind is Kind.LOCAL for _, pool in settings.pools) > 1:
+        raise BadSetting("only one of the pools can have cluster: local; give it all that this machine is to run")
     if settings.dry_run and kind is not Kind.JOB_QUEUE:
         raise BadSetting("dry-run=yes shows what would be submitted to a job queue; use it with cluster=slurm, say")
 

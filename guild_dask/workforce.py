@@ -1,7 +1,6 @@
 """The workers as the loop plans with them: those that are there, and those that may come."""
 
 import logging
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,10 +12,6 @@ from guild_dask.ledger import Ledger
 from guild_dask.plan import StagedRun, Worker
 
 log = logging.getLogger("guild")
-
-# Seconds before a worker's end in which nothing new is started on it, and by which a run must have ended; a tenth of
-# its life if that is less.
-GOING = 60.0
 
 # How many workers that cannot start runs are remembered for those who look.
 _MOST_REFUSED = 20
@@ -41,17 +36,19 @@ class Workforce:
         return [self._worker(each, now) for each in self._cluster.workers()]
 
     def _worker(self, each: WorkerCapacity, now: float) -> Worker:
-        worker = self._ledger.free(each.name, each.host, each.slots, each.resources, each.devices)
+        worker = self._ledger.free(
+            each.name, each.host, each.slots, each.resources, each.devices, is_whole_host=each.is_whole_host
+        )
         if each.ends is None:
             return worker
-        lasts = each.ends - now - min(GOING, (each.lifetime or GOING) / 10)
+        lasts = each.ends - now - each.margin
         # It goes soon: what runs on it goes on, and nothing new starts there.
         return replace(worker, lasts=lasts, free_slots=worker.free_slots if lasts > 0 else 0)
 
     def all(self) -> list[Worker]:
         """Returns those that are there, and one of each kind that may come, which has nothing free."""
         to_come = [
-            Worker(each.name, each.slots, each.resources, 0, {}, is_to_come=True, lasts=each.lifetime or math.inf)
+            Worker(each.name, each.slots, each.resources, 0, {}, is_to_come=True, lasts=each.lasts)
             for each in self._cluster.prospects()
         ]
         return [*self.present(), *to_come]

@@ -151,6 +151,20 @@ def test_devices_of_runs_that_go_on_are_not_free() -> None:
     assert (worker.free_slots, worker.free) == (2, {"gpu": 2.5})
 
 
+def test_runs_that_go_on_count_by_host_where_a_worker_is_its_whole_host() -> None:
+    # The next scheduler's worker on the host has another address than that which the runs were started by.
+    me = processes.identity(os.getpid())
+    assert me
+    ledger = Ledger()
+    ledger.orphans = (Claim("bbb", "dead", me, me, asks={"mem": 60.0}, worker="tls://10.0.0.2:40001"),)
+    name, total = "tls://10.0.0.2:45555", {"mem": 64.0}
+    whole = ledger.free(name, me.host, 2, total, is_whole_host=True)
+    assert (whole.free_slots, whole.free) == (1, {"mem": 4.0})
+    part = ledger.free(name, me.host, 2, total)
+    assert (part.free_slots, part.free) == (2, {"mem": 64.0})
+    assert ledger.free(name, "another", 2, total, is_whole_host=True).free == {"mem": 64.0}
+
+
 def test_claim_keeps_devices_and_old_claims_have_none(tmp_path: pathlib.Path) -> None:
     me = processes.identity(os.getpid())
     assert me

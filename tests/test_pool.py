@@ -3,12 +3,15 @@
 import os
 import pathlib
 import signal
+import stat
 from collections.abc import Iterator
 
 import pytest
 from fake_queue import FakeQueue, fake_queue
 from support import wait_until
 
+from guild_dask.cluster import ClusterError
+from guild_dask.cluster.security import security_for, worker_options
 from guild_dask.events import ClusterTrouble, WorkersChanged
 
 
@@ -117,3 +120,44 @@ def test_command_that_hangs_holds_up_neither_workers_nor_the_end(queue: FakeQueu
         wait_until(lambda: not pool.workers(), describe=lambda: queue.events)  # it is still seen who goes
         assert any(isinstance(event, WorkersChanged) for event in queue.events)
     # The end of the block has a deadline.
+
+
+def test_prologue_may_have_any_comment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {
+        "job-script-prologue": ["# don't load --resources GPU=9"],
+        "worker-extra-args": ["--resources", "GPU=2"],
+    }
+    with fake_queue(tmp_path / "queue", monkeypatch, **settings) as queue, queue.pool(most=1) as pool:
+        assert pool.prospects()[0].resources == {"GPU": 2.0}
+
+
+def test_resources_that_cannot_be_read_are_told(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"worker-extra-args": ["--resources", "GPU"]}
+    with (
+        fake_queue(tmp_path / "queue", monkeypatch, **settings) as queue,
+        pytest.raises(ClusterError, match="--resources 'GPU' cannot be read"),
+        queue.pool(most=1),
+    ):
+        pass
+
+
+def test_pools_have_certificates_of_their_own_which_go_with_them(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, object] = {"interface": None, "scheduler-options": {}}
+    with fake_queue(tmp_path / "queue", monkeypatch, **settings) as queue:
+        certificates = queue.folder / "certificates"
+        with queue.pool(most=1), queue.pool(most=1):
+            folders = list(certificates.iterdir())
+            assert len(folders) == 2
+            assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
+        assert not list(certificates.iterdir())
+
+
+def test_second_cluster_in_a_folder_leaves_the_files_of_the_first_alone(tmp_path: pathlib.Path) -> None:
+    first, folder = security_for(str(tmp_path))
+    options = worker_options(first, folder)
+    second, folder = security_for(str(tmp_path))
+    worker_options(second, folder)
+    authority = options[options.index("--tls-ca-file") + 1]
+    assert pathlib.Path(authority).read_text() == first.tls_ca_file

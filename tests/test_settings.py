@@ -286,3 +286,10 @@ def test_value_that_python_cannot_show_is_an_error_like_any_other(text: str) -> 
         with_configured("workers", value)
     assert with_configured("resources", {"gpu": value}).resources.unreadable
     assert len(section_of({"guild-dask": value})[1]) == 1
+
+
+def test_only_one_pool_is_this_machine() -> None:
+    # Both would have a worker of the same name, and each would take itself for all of the machine.
+    pools = {"a": {"cluster": "local", "workers": 2}, "b": {"cluster": "local", "workers": 4}}
+    with pytest.raises(BadSetting, match="only one of the pools can have cluster: local"):
+        settings_for({}, {"pools": pools})

@@ -4,7 +4,7 @@ No exception of Dask's leaves this package; what goes wrong with a job comes up 
 """
 
 from guild_dask.cluster.address import is_open_to_others, open_class, open_existing
-from guild_dask.cluster.composite import CompositeCluster
+from guild_dask.cluster.composite import CompositeCluster, RunsOfPools
 from guild_dask.cluster.dask_settings import configuration, default_workers
 from guild_dask.cluster.jobqueue import JobQueue, job_script, open_job_queue
 from guild_dask.cluster.kinds import Cluster, ClusterError, Common, WorkerCapacity
@@ -20,6 +20,7 @@ __all__ = [
     "Hosts",
     "JobQueue",
     "LocalCluster",
+    "RunsOfPools",
     "WorkerCapacity",
     "configuration",
     "default_workers",

@@ -92,7 +92,7 @@ def _unreachable(choice: ClusterChoice, error: Exception) -> str:
 def is_open_to_others(address: str) -> bool:
     """Tells whether an address is unencrypted and on another host, so that others can read and send what we do."""
     parts = urllib.parse.urlsplit(address)
-    if parts.scheme not in ("tcp", "ws"):
+    if parts.scheme not in ("tcp", "ucx", "ws"):
         return False
     host = parts.hostname or ""
     try:

@@ -1,26 +1,54 @@
 """Several clusters as one: a CPU partition and a GPU partition, or this machine and a job queue. One queue for all."""
 
 import contextlib
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
 from guild_dask import job
 from guild_dask.cluster.kinds import Cluster, WorkerCapacity
+from guild_dask.events import Event, JobAdrift, JobEnded, JobLost
 from guild_dask.plan import StagedRun
 from guild_dask.terms import Terms
+
+
+class RunsOfPools:
+    """Which pool has which run, until that is over. What pools report is to come by here."""
+
+    def __init__(self, report: Callable[[Event], object]) -> None:
+        self._report = report
+        self._pools: dict[str, Cluster] = {}
+
+    def note(self, run_id: str, pool: Cluster) -> None:
+        """Notes that a pool gets a run."""
+        self._pools[run_id] = pool
+
+    def pools_of(self, run_id: str) -> list[Cluster]:
+        """Returns the pool that has a run, or nothing if none has."""
+        pool = self._pools.get(run_id)  # at once: it may end meanwhile
+        return [pool] if pool else []
+
+    def report(self, event: Event) -> None:
+        """Passes on an event, and forgets the run if it was its last."""
+        if isinstance(event, (JobEnded, JobLost, JobAdrift)):
+            self._pools.pop(event.run_id, None)
+        self._report(event)
 
 
 class CompositeCluster:
     """Clusters by the names of their pools. Each scales for the runs that need it, the first that can before others."""
 
-    def __init__(self, pools: Mapping[str, Cluster]) -> None:
+    def __init__(self, pools: Mapping[str, Cluster], runs: "RunsOfPools") -> None:
         self._pools = pools
+        self._runs = runs
         self._of_worker: dict[str, Cluster] = {}
-        self._of_run: dict[str, Cluster] = {}
+        self._of_worker_before: dict[
+            str, Cluster
+        ] = {}  # at the look before: one may have gone since it was planned with
 
     def workers(self) -> list[WorkerCapacity]:
         """Returns the workers of all pools there are now."""
         found = []
+        self._of_worker_before, self._of_worker = self._of_worker, {}
         for pool in self._pools.values():
             for worker in pool.workers():
                 self._of_worker[worker.name] = pool
@@ -53,11 +81,12 @@ class CompositeCluster:
     def submit(self, work: job.Job, worker: str, asks: Mapping[str, float]) -> None:
         """Runs a job on a worker of one of the pools."""
         pool = self._pool(worker)
-        self._of_run[work.run_id] = pool
+        self._runs.note(work.run_id, pool)
         pool.submit(work, worker, asks)
 
     def _pool(self, worker: str) -> Cluster:
-        return self._of_worker.get(worker) or next(iter(self._pools.values()))
+        found = self._of_worker.get(worker) or self._of_worker_before.get(worker)
+        return found or next(iter(self._pools.values()))
 
     def prepare(self, environ: Mapping[str, str]) -> None:
         """Lets workers get ready to start runs."""
@@ -71,18 +100,18 @@ class CompositeCluster:
 
     def stop(self, run_id: str) -> None:
         """Asks a running job to end."""
-        if run_id in self._of_run:
-            self._of_run[run_id].stop(run_id)
+        for pool in self._runs.pools_of(run_id):
+            pool.stop(run_id)
 
     def kill(self, run_id: str) -> None:
         """Ends the processes of a running job at once."""
-        if run_id in self._of_run:
-            self._of_run[run_id].kill(run_id)
+        for pool in self._runs.pools_of(run_id):
+            pool.kill(run_id)
 
     def destroy(self, run_id: str) -> None:
         """Ends a job that kill() has not ended."""
-        if run_id in self._of_run:
-            self._of_run[run_id].destroy(run_id)
+        for pool in self._runs.pools_of(run_id):
+            pool.destroy(run_id)
 
     def dashboard_link(self) -> str | None:
         """Returns where the dashboard of the first pool that has one can be seen."""

@@ -22,6 +22,8 @@ FOR_LONG_RUNS = {
     "distributed.comm.timeouts.connect": "60s",
     "distributed.comm.timeouts.tcp": "60s",
     "distributed.comm.retry.count": 3,
+    # A worker out of sight may have a run that is well. Whether its job is given back is for the pool to decide.
+    "distributed.deploy.lost-worker-timeout": "3650 days",
     "distributed.admin.system-monitor.interval": "5s",
     "distributed.admin.system-monitor.log-length": 360,
     "distributed.client.heartbeat": "60s",

@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import dask.config
-from dask.utils import parse_timedelta
 
 from guild_dask.choices import WorkerCount
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 from guild_dask.cluster.kinds import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.local import QuietScheduler
 from guild_dask.cluster.pool import PoolTerms, WorkerPool
-from guild_dask.cluster.queues import jobs_over
-from guild_dask.cluster.security import security_for
+from guild_dask.cluster.queues import jobs_over, seconds_for_walltime
+from guild_dask.cluster.security import remove_certificates, security_for
 from guild_dask.settings import DashboardAddress
 
 _CLASSES = {
@@ -31,12 +30,6 @@ _CLASSES = {
     "oar": "OARCluster",
     "moab": "MoabCluster",
     "htcondor": "HTCondorCluster",
-}
-
-_SETTINGS = {
-    **FOR_LONG_RUNS,
-    # A node that is slow to come back, or a job that its queue has put back, is not a lost one.
-    "distributed.deploy.lost-worker-timeout": "1h",
 }
 
 
@@ -103,27 +96,11 @@ class JobQueue:
 
     def walltime(self) -> float | None:
         """Returns the seconds that a job may take, or None if that cannot be read."""
-        return seconds_for_walltime(str(self.configured.get("walltime") or ""))
+        return seconds_for_walltime(self.name, str(self.configured.get("walltime") or ""))
 
 
 def _plain(amounts: Mapping[str, float]) -> dict[str, float]:
     return {name: float(amount) for name, amount in amounts.items()}
-
-
-def seconds_for_walltime(text: str) -> float | None:
-    """Returns the seconds of a walltime such as 00:30:00, 1-12:00:00, 90 (minutes) or 30m; None if it is none."""
-    days, dash, clock = text.rpartition("-")
-    parts = clock.split(":")
-    try:
-        numbers = [int(part) for part in parts]
-        if len(parts) == 1 and not dash:
-            return numbers[0] * 60.0
-        hours, minutes, seconds = [*numbers, 0, 0][:3] if dash or len(parts) == 3 else (0, *numbers)
-        return int(days or 0) * 86400.0 + hours * 3600 + minutes * 60 + seconds
-    except ValueError:
-        with contextlib.suppress(ValueError, TypeError, KeyError):
-            return float(parse_timedelta(text))
-        return None
 
 
 def job_script(queue: JobQueue) -> str:
@@ -146,45 +123,65 @@ def open_job_queue(
     options = dict(configured.get("scheduler-options") or {})
     options.setdefault("dashboard_address", f"{dashboard.host}:{dashboard.port}" if dashboard else None)
     options.setdefault("dashboard", dashboard is not None)
-    secure = _security(queue, configured, options)
-    dask.config.set(_SETTINGS)  # for good: Dask reads some of them when something happens
-    with _told(queue):
-        cluster = cluster_class(
-            scheduler_options=options, scheduler_cls=QuietScheduler, silence_logs=False, **secure, **queue.job_options()
-        )
-        job = cluster._dummy_job
-    worker = WorkerCapacity(
-        name="to come",
-        slots=int(job.worker_process_threads),
-        resources=_resources_in(job.job_script()),
-        host="",
-        lifetime=queue.walltime(),
-    )
+    secure, folder = _security(queue, configured, options)
+    dask.config.set(FOR_LONG_RUNS)  # for good: Dask reads some of them when something happens
+    with contextlib.ExitStack() as closing:
+        with _told(queue):
+            cluster = cluster_class(
+                scheduler_options=options,
+                scheduler_cls=QuietScheduler,
+                silence_logs=False,
+                **secure,
+                **queue.job_options(),
+            )
+            closing.callback(remove_certificates, cluster, folder or "")
+            closing.callback(cluster.close, timeout=5)
+            job = cluster._dummy_job
+            worker = WorkerCapacity(
+                name="to come",
+                slots=int(job.worker_process_threads),
+                resources=resources_in(str(job.job_script())),
+                host="",
+                lifetime=queue.walltime(),
+            )
+        closing.pop_all()
     failures = _failures_in(queue, job.log_directory)
-    terms = PoolTerms(worker, int(job.worker_processes), count, failures, prefix=queue.workers)
+    terms = PoolTerms(worker, int(job.worker_processes), count, failures, prefix=queue.workers, folder=folder)
     return WorkerPool(cluster, terms, common)
 
 
-def _security(queue: JobQueue, configured: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what makes connections encrypted, unless all is on loopback."""
+def _security(
+    queue: JobQueue, configured: Mapping[str, Any], options: Mapping[str, Any]
+) -> tuple[dict[str, Any], str | None]:
+    """Returns what makes connections encrypted, unless all is on loopback, and the folder that is made for it."""
     if configured.get("interface") == "lo" or str(options.get("host", "")).startswith(("127.", "localhost")):
-        return {}
+        return {}, None
     security, folder = security_for(queue.run_dir)
-    return {
-        "security": security,
-        "protocol": "tls://",
-        "shared_temp_directory": configured.get("shared-temp-directory") or folder,
-    }
+    shared = configured.get("shared-temp-directory") or folder
+    return {"security": security, "protocol": "tls://", "shared_temp_directory": shared}, folder
 
 
-def _resources_in(script: str) -> dict[str, float]:
-    """Returns the resources that a worker of that script declares."""
-    words = shlex.split(script.replace("\n", " ; "), comments=False) if script else []
-    for word, following in itertools.pairwise(words):
-        if word == "--resources":
-            pairs = (pair.partition("=") for pair in following.replace(",", " ").split())
-            return {name: float(value) for name, _, value in pairs}
+def resources_in(script: str) -> dict[str, float]:
+    """Returns the resources that a worker of that script declares; raises ValueError if they cannot be read."""
+    for line in script.splitlines():
+        if "--resources" not in line or line.lstrip().startswith("#"):
+            continue
+        try:
+            words = shlex.split(line)
+        except ValueError:
+            continue  # a shell may read more lines than one; a worker is on one
+        for word, following in itertools.pairwise(words):
+            if word == "--resources":
+                return _declared(following)
     return {}
+
+
+def _declared(text: str) -> dict[str, float]:
+    pairs = [pair.partition("=") for pair in text.replace(",", " ").split()]
+    try:
+        return {name: float(value) for name, _, value in pairs}
+    except ValueError:
+        raise ValueError(f"--resources {text!r} cannot be read; use NAME=NUMBER, such as GPU=2") from None
 
 
 def _failures_in(queue: JobQueue, log_directory: str | None) -> Callable[[Sequence[str]], Mapping[str, str]]:

@@ -1,5 +1,6 @@
 """What every kind of cluster has in common, and the error that one cannot be opened."""
 
+import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,6 +10,11 @@ from guild_dask.job import Job
 from guild_dask.plan import StagedRun
 from guild_dask.resources import format_amounts
 from guild_dask.terms import Terms
+
+# Seconds before a worker's end in which nothing new is started on it, and by which a run must have ended; and seconds
+# between the beginning of a worker's life and the first run on it. Each is a tenth of its life if that is less.
+_GOING = 60.0
+_COMING = 120.0
 
 
 class ClusterError(Exception):
@@ -27,6 +33,20 @@ class WorkerCapacity:
     label: str = ""  # its name, for people
     lifetime: float | None = None  # seconds from its start to its end, where that is known
     ends: float | None = None  # when that will be, by time.monotonic()
+
+    is_whole_host: bool = False  # no other worker of its kind is on its host, now or earlier
+
+    @property
+    def margin(self) -> float:
+        """Returns the seconds before its end in which nothing new is started on it."""
+        return min(_GOING, (self.lifetime or math.inf) / 10)
+
+    @property
+    def lasts(self) -> float:
+        """Returns the seconds that a run may take on such a worker when it has just come."""
+        if not self.lifetime:
+            return math.inf
+        return self.lifetime - self.margin - min(_COMING, self.lifetime / 10)
 
     def described(self, node: str) -> str:
         """Returns the worker's name and what it has, for people."""

@@ -6,7 +6,6 @@ asked for and given back one by one, by name.
 
 import contextlib
 import itertools
-import shutil
 import threading
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -20,6 +19,7 @@ from guild_dask.cluster.background import Background
 from guild_dask.cluster.kinds import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.cluster.scaling import Need, Requested, need, pause_after, to_give_back
+from guild_dask.cluster.security import remove_certificates
 from guild_dask.events import ClusterTrouble, WorkersChanged
 from guild_dask.plan import StagedRun
 
@@ -41,6 +41,7 @@ class PoolTerms:
     # What Dask is to start under which name, where not all are the same.
     specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     prefix: str = "guild"  # of the names of the others
+    of_host: bool = False  # each worker is the only one on its host
     folder: str | None = None  # of what the workers need, to be removed in the end
 
 
@@ -51,6 +52,7 @@ class WorkerPool(RemoteCluster):
         self._cluster = cluster
         self._terms = terms
         self.lifetime = terms.worker.lifetime if terms.worker else None
+        self.of_host = terms.of_host
         self._jobs: dict[str, Requested] = {}
         self._job_ids: dict[str, str] = {}
         self._names = itertools.count(1)
@@ -240,7 +242,7 @@ class WorkerPool(RemoteCluster):
         with contextlib.suppress(Exception):
             self._cluster.close(timeout=_CLOSE)
         if self._terms.folder:
-            shutil.rmtree(self._terms.folder, ignore_errors=True)
+            remove_certificates(self._cluster, self._terms.folder)
 
 
 def _client_of(cluster: SpecCluster) -> Client:

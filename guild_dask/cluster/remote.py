@@ -75,6 +75,7 @@ class RemoteCluster:
         self.look()
 
     lifetime: float | None = None  # seconds from the start of a worker to its end, where that is known
+    of_host = False  # tells whether each worker is the only one on its host
 
     # Who is there
 
@@ -135,14 +136,14 @@ class RemoteCluster:
                 self._silent.add(address)
             problem = problem_of_stranger(e)
         if problem:
-            if address in self._known:
-                self._refuse(address, str(about.get("name") or address), problem)
+            self._refuse(address, str(about.get("name") or address), problem)
             return
         self._problems.pop(address, None)
         with self._lock:
             capacity = replace(
                 capacity_for(address, about, card, (member.capacity for member in self._members.values())),
                 lifetime=self.lifetime,
+                is_whole_host=self.of_host,
                 ends=time.monotonic() + self.lifetime - card.age if self.lifetime else None,
             )
             if address in self._known:
@@ -151,7 +152,7 @@ class RemoteCluster:
 
     def _refuse(self, address: str, name: str, problem: str) -> None:
         """Says, once, why a worker gets no run."""
-        if self._problems.get(address) != problem:
+        if address in self._known and self._problems.get(address) != problem:
             self._problems[address] = problem
             self._report(WorkerRefused(name, problem))
 
@@ -202,11 +203,9 @@ class RemoteCluster:
 
     def terms(self, worker: str) -> Terms:
         """Returns the terms of runs on a worker."""
-        with self._lock:
-            member = self._members.get(worker)
+        member = self._members.get(worker)
         node = member.node if member else worker
-        # Where devices are given out, a run that gets none sees none.
-        devices = None if self._common.gpus is None else ""
+        devices = None if self._common.gpus is None else ""  # where some are given out, a run that gets none sees none
         return Terms(node=node, lease=self._common.lease, has_lifeline=True, devices=devices)
 
     # Runs

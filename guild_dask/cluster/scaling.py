@@ -1,6 +1,5 @@
 """How many workers to ask for, and which to give back. Pure."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -59,5 +58,4 @@ def pause_after(failures: int) -> float:
 
 
 def _idle(worker: WorkerCapacity, name: str) -> Worker:
-    lasts = worker.lifetime or math.inf
-    return Worker(name, worker.slots, worker.resources, worker.slots, worker.resources, lasts=lasts)
+    return Worker(name, worker.slots, worker.resources, worker.slots, worker.resources, lasts=worker.lasts)

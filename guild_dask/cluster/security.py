@@ -4,6 +4,8 @@ import atexit
 import contextlib
 import os
 import pathlib
+import shutil
+import tempfile
 from typing import Any
 
 import dask.config
@@ -17,12 +19,13 @@ def security_for(run_dir: str) -> tuple[Any, str]:
 
     The user's own certificates are used where Dask's configuration has some.
     """
-    folder = pathlib.Path(run_dir, "certificates")
-    folder.mkdir(mode=0o700, exist_ok=True)
+    parent = pathlib.Path(run_dir, "certificates")
+    parent.mkdir(mode=0o700, exist_ok=True)
+    folder = tempfile.mkdtemp(dir=parent)  # that only the user can read; of several pools, each has its own
     if dask.config.get("distributed.comm.tls.ca-file", None):
-        return Security(), str(folder)
+        return Security(), folder
     try:
-        return Security.temporary(), str(folder)
+        return Security.temporary(), folder
     except ImportError as e:
         raise ClusterError("encrypted connections need the package cryptography: pip install cryptography") from e
 
@@ -49,3 +52,13 @@ def worker_options(security: Any, folder: str) -> list[str]:
 def _remove(path: str) -> None:
     with contextlib.suppress(OSError):
         os.unlink(path)
+
+
+def remove_certificates(cluster: Any, folder: str) -> None:
+    """Removes the folder of a cluster that is closed."""
+    # dask-jobqueue has some open, which it removes itself, and complains on standard error if they are gone.
+    for name in ("_job_ca_file", "_job_cert", "_job_key"):
+        kept = getattr(cluster, name, None)
+        if kept is not None:
+            kept.close()
+    shutil.rmtree(folder, ignore_errors=True)

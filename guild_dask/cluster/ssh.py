@@ -142,7 +142,7 @@ def open_hosts(hosts: Hosts, dashboard: DashboardAddress | None, common: Common)
         raise ClusterError(f"cannot open a Dask scheduler for {len(specs)} hosts: {e}") from e
     worker = WorkerCapacity("to come", hosts.slots, hosts.resources, "") if hosts.slots else None
     count = WorkerCount(len(specs), len(specs))
-    return WorkerPool(cluster, PoolTerms(worker, 1, count, _failures_of, specs), common)
+    return WorkerPool(cluster, PoolTerms(worker, 1, count, _failures_of, specs, of_host=True, folder=folder), common)
 
 
 def _worker_command(hosts: Hosts) -> list[str]:

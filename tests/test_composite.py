@@ -1,0 +1,77 @@
+"""Several pools as one cluster."""
+
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster
+
+from guild_dask import cluster, opening
+from guild_dask.choices import cluster_for_text
+from guild_dask.cluster import Common, CompositeCluster, RunsOfPools
+from guild_dask.events import Event, JobAdrift, JobEnded, JobLost, WorkersChanged
+from guild_dask.settings import Settings
+
+
+class _Pool:
+    """A cluster to which nothing is sent."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def stop(self, run_id: str) -> None:
+        self.told.append(run_id)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(name)
+
+
+@pytest.mark.parametrize("last", [JobEnded("aaa", 0), JobLost("aaa", "gone"), JobAdrift("aaa", "gone")])
+def test_run_is_forgotten_when_it_is_over(last: Event) -> None:
+    events: list[Event] = []
+    runs = RunsOfPools(events.append)
+    pool, other = _Pool(), _Pool()
+    composite = CompositeCluster({"a": other, "b": pool}, runs)
+    runs.note("aaa", pool)
+    runs.report(WorkersChanged())
+    composite.stop("aaa")
+    runs.report(last)
+    composite.stop("aaa")
+    assert (pool.told, other.told) == (["aaa"], [])
+    assert events == [WorkersChanged(), last]
+
+
+@pytest.fixture
+def scheduler_file(tmp_path: pathlib.Path) -> Iterator[str]:
+    """The file of a Dask scheduler without workers."""
+    with (
+        LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address=None) as found,
+        Client(found, set_as_default=False) as client,
+    ):
+        client.write_scheduler_file(str(tmp_path / "scheduler.json"))
+        yield str(tmp_path / "scheduler.json")
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_address_in_a_scheduler_file_is_looked_at(
+    scheduler_file: str, is_open: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Another host is not to be had here; the address that is asked about is.
+    asked: list[str] = []
+
+    def is_open_to_others(address: str) -> bool:
+        asked.append(address)
+        return is_open
+
+    monkeypatch.setattr(cluster, "is_open_to_others", is_open_to_others)
+    settings = Settings(cluster=cluster_for_text(f"scheduler-file:{scheduler_file}"))
+    opened = opening.open_cluster(settings, Common("home", "token", 60, lambda _: None), "run", {})
+    opened.close()
+    assert [address.partition("://")[0] for address in asked] == ["tcp"]
+    assert ("is not encrypted" in caplog.text) == is_open
+
+
+def test_unencrypted_ways_to_other_hosts_are_known() -> None:
+    addresses = ("tcp://head:1", "ucx://head:1", "ws://head:1", "tls://head:1", "tcp://127.0.0.1:1", "tcp://[::1]:1")
+    assert [cluster.is_open_to_others(address) for address in addresses] == [True] * 3 + [False] * 3
