@@ -157,8 +157,9 @@ class Operation:
         self.guard.close()
         if not self.is_starting or not self._is_ours():
             return
-        whereabouts.add_use(self.run_dir, self.guard.limits.peak_memory)
         cause = self.cause if self.is_stopping else None
+        why = (self.detail or cause.value) if cause else ""
+        whereabouts.add_end(self.run_dir, self.guard.limits.peak_memory, why)
         if cause and self.is_cut_by_limit:
             whereabouts.make_terminated(self.run_dir)
         if self.terms.node:

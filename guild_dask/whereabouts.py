@@ -21,6 +21,9 @@ NAME = "dask"
 CPU = "cpu_seconds"
 MEMORY = "max_memory"
 
+# And why it was cut short, if it was.
+ENDED = "ended"
+
 
 def text_for(facts: Mapping[str, Any]) -> str:
     """Returns facts, which are texts and numbers, as YAML."""
@@ -36,15 +39,17 @@ def write(run_dir: str, text: str) -> None:
         )
 
 
-def add_use(run_dir: str, memory_seen: int = 0) -> None:
-    """Adds what the ended children of this process have used, if the run is still there.
+def add_end(run_dir: str, memory_seen: int = 0, why: str = "") -> None:
+    """Adds what the ended children of this process have used, and why the run was cut short, if it was.
 
     `memory_seen` is what all of them together were seen to have; the largest one alone may have had more since.
     """
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     # Linux counts in units of 1024 bytes, macOS in bytes.
     memory = max(memory_seen, used.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
-    facts = {CPU: round(used.ru_utime + used.ru_stime, 2), MEMORY: memory}
+    facts: dict[str, Any] = {CPU: round(used.ru_utime + used.ru_stime, 2), MEMORY: memory}
+    if why:
+        facts[ENDED] = why
     with contextlib.suppress(OSError):
         fd = os.open(_path(run_dir), os.O_WRONLY | os.O_APPEND)
         try:

@@ -92,7 +92,8 @@ def _where(run: RunView) -> list[str]:
     facts = _attribute(run)
     if isinstance(facts, dict) and facts.get("worker"):
         who = shown.short(str(facts.get("scheduler", "")))
-        return [f"Scheduler {who} ran it on worker {facts['worker']} of {facts.get('host')}."]
+        where = f"Scheduler {who} ran it on worker {facts['worker']} of {facts.get('host')}."
+        return [where, f"It was ended: {facts['ended']}."] if facts.get("ended") else [where]
     if run.status == "pending":
         return ["Somebody is starting it, or died while doing so: a scheduler stages it again in the latter case."]
     return ["It does not wait for a scheduler."]
