@@ -93,6 +93,19 @@ def test_short_walltime_is_told(user: Sandbox, tmp_path: pathlib.Path) -> None:
     assert found(**variables, DASK_JOBQUEUE__LSF__WALLTIME="1-00:00:00")["walltime"]["level"] == "ok"
 
 
+def test_gpus_that_no_job_asks_for_are_told(user: Sandbox, tmp_path: pathlib.Path) -> None:
+    # Dask's resources are bookkeeping of Dask alone; the job queue knows nothing of them.
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "sbatch").write_text("#!/bin/sh\n")
+    (tools / "sbatch").chmod(0o755)
+    pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
+    variables = {"PATH": f"{os.path.dirname(sys.executable)}:{tools}", "DASK_GUILD_DASK__RESOURCES": "gpu=2"}
+    assert "--gres=gpu:1" in found(**variables)["gpus"]["remedy"]
+    asked = {"DASK_JOBQUEUE__SLURM__JOB_EXTRA_DIRECTIVES": "['--gres=gpu:2']"}
+    assert "gpus" not in found(**variables, **asked)
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [

@@ -39,7 +39,7 @@ def findings() -> Iterator[Finding]:
     else:
         yield _configuration(section, unknown)
     yield _port(settings)
-    yield from _queues(configuration.get("jobqueue") or {})
+    yield from _queues(configuration.get("jobqueue") or {}, settings)
 
 
 def _configuration(section: Mapping[str, Any], unknown: list[str]) -> Finding:
@@ -69,7 +69,7 @@ def _port(settings: Settings) -> Finding:
     return good("port", f"{wanted.port} on {wanted.host} is free for the dashboard")
 
 
-def _queues(jobqueue: Mapping[str, Any]) -> Iterator[Finding]:
+def _queues(jobqueue: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
     there = {name: command for name, command in _QUEUES.items() if shutil.which(command)}
     if not there:
         yield note("job queue", "this host has no command of a job queue (sbatch, qsub, bsub, ...)")
@@ -79,7 +79,27 @@ def _queues(jobqueue: Mapping[str, Any]) -> Iterator[Finding]:
         yield note("job queue", f"there is {names}, but not dask-jobqueue", "pip install 'guild-dask[jobqueue]'")
         return
     for name in there:
-        yield _queue(name, jobqueue.get(name) or {})
+        section = jobqueue.get(name) or {}
+        yield _queue(name, section)
+        yield from _gpus(name, section, settings)
+
+
+def _gpus(name: str, section: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
+    """Yields a note where workers are said to have GPUs, and jobs do not ask the queue for any."""
+    declared = [*_words(section, "worker-extra-args"), *settings.resources.amounts]
+    asked = _words(section, "job-extra-directives")
+    if any("gpu" in word.lower() for word in declared) and not any("gpu" in word.lower() for word in asked):
+        example = "--gres=gpu:1" if name == "slurm" else "-l gpu=1"
+        yield note(
+            "gpus",
+            f"{name}: workers are said to have GPUs, and their jobs ask the queue for none",
+            f"add a line such as '{example}' to jobqueue: {name}: job-extra-directives",
+        )
+
+
+def _words(section: Mapping[str, Any], key: str) -> list[str]:
+    """Returns the list under a key, which Dask writes with underscores where it comes from the environment."""
+    return [str(word) for name in (key, key.replace("-", "_")) for word in section.get(name) or ()]
 
 
 def _queue(name: str, section: Mapping[str, Any]) -> Finding:
