@@ -1,15 +1,17 @@
 """Several pools as one cluster."""
 
 import pathlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster
+from support import wait_until
 
 from guild_dask import cluster, opening
 from guild_dask.choices import cluster_for_text
-from guild_dask.cluster import Common, CompositeCluster, RunsOfPools
+from guild_dask.cluster import Common, CompositeCluster, RunsOfPools, address
 from guild_dask.events import Event, JobAdrift, JobEnded, JobLost, WorkersChanged
 from guild_dask.settings import Settings
 
@@ -75,3 +77,21 @@ def test_address_in_a_scheduler_file_is_looked_at(
 def test_unencrypted_ways_to_other_hosts_are_known() -> None:
     addresses = ("tcp://head:1", "ucx://head:1", "ws://head:1", "tls://head:1", "tcp://127.0.0.1:1", "tcp://[::1]:1")
     assert [cluster.is_open_to_others(address) for address in addresses] == [True] * 3 + [False] * 3
+
+
+def test_cluster_of_anybodys_class_that_does_not_close_is_left(
+    scheduler_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(address, "_CLOSE", 0.1)
+    hanging = threading.Event()
+
+    class Hanging:
+        def close(self) -> None:
+            hanging.wait()
+
+    client = Client(scheduler_file=scheduler_file, set_as_default=False)
+    own = address.OwnCluster(Hanging(), client, Common("home", "token", 60, lambda _: None))
+    closing = threading.Thread(target=own.close, daemon=True)
+    closing.start()
+    wait_until(lambda: not closing.is_alive(), describe="the end of close()")
+    hanging.set()

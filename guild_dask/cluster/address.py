@@ -3,6 +3,7 @@
 import contextlib
 import ipaddress
 import os
+import threading
 import urllib.parse
 from typing import Any
 
@@ -18,6 +19,9 @@ from guild_dask.cluster.remote import RemoteCluster
 # Seconds to find the scheduler, at first and when it was gone.
 PATIENCE = 30
 _PATIENCE_LATER = 5
+
+# Seconds for a cluster of anybody's class to close.
+_CLOSE = 8.0
 
 
 def open_existing(choice: ClusterChoice, common: Common) -> RemoteCluster:
@@ -76,6 +80,11 @@ class OwnCluster(RemoteCluster):
     def close(self) -> None:
         """Closes the cluster with its workers."""
         super().close()
+        closing = threading.Thread(target=self._close_cluster, name="closing", daemon=True)
+        closing.start()
+        closing.join(_CLOSE)
+
+    def _close_cluster(self) -> None:
         with contextlib.suppress(Exception):  # it is anybody's class
             self._cluster.close()
 
