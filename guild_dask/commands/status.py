@@ -1,6 +1,7 @@
 """`guild-dask status`: schedulers, their workers, and runs that run, wait or have ended."""
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -50,6 +51,8 @@ def _watch(home: str, show_all: bool) -> None:
     """Prints the status again and again; on a terminal each picture takes the place of the last."""
     is_terminal = sys.stdout.isatty()
     stop = threading.Event()
+    # A shell has what it starts in the background ignore Ctrl-C; who looks wants to be able to end it all the same.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         while True:
             lines = status_lines(home, time.time(), None if show_all else _SHOWN)
