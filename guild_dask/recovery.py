@@ -78,7 +78,8 @@ def _death(home: GuildHome, found: claims.Found, claim: claims.Claim, is_ours: b
     lives = None if cannot_see else processes.is_alive(claim.owner)
     if lives is None:
         return _silence(home, found, claim, run_dir)
-    if lives or (found.is_started and _is_operation_alive(run_dir, claim.owner.pid)):
+    may_live = found.is_started and not home.has_ended(run_dir)  # what Guild has seen to end is over
+    if lives or (may_live and _is_operation_alive(run_dir, claim.owner.pid)):
         return None
     if not processes.is_of_this_boot(claim.owner):
         return Cause.NODE_LOST
