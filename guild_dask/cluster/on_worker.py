@@ -103,7 +103,7 @@ def capacity_for(
         resources={**resources, GPU: float(len(devices))} if card.gpus else resources,
         host=card.host,
         devices=devices,
-        label=str(about.get("name") or address),
+        label=str(about.get("name", address)),
     )
 
 

@@ -136,7 +136,7 @@ class RemoteCluster:
                 self._silent.add(address)
             problem = problem_of_stranger(e)
         if problem:
-            self._refuse(address, str(about.get("name") or address), problem)
+            self._refuse(address, str(about.get("name", address)), problem)
             return
         self._problems.pop(address, None)
         with self._lock:
