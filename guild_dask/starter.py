@@ -28,7 +28,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from guild_dask import environment, last_word, whereabouts
+from guild_dask import environment, last_word, relay, whereabouts
 from guild_dask.guard import Guard, send_term
 from guild_dask.last_word import Cause
 from guild_dask.terms import Terms, terms_for_text
@@ -252,8 +252,7 @@ def start_guild(run_dir: str) -> int:
 def run(gate: int, claim: pathlib.Path, run_dir: str, terms: Terms) -> int:
     """Waits at the gate, starts the run, waits for its end, and returns Guild's exit code or NOT_STARTED."""
     operation = Operation(run_dir, claim, terms)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, operation.on_signal)
+    relay.hear((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), operation.on_signal)
     if not os.read(gate, 1):
         return NOT_STARTED
     from guild_dask import claims, processes, snapshot
