@@ -12,6 +12,7 @@ from guild_dask.cluster import Cluster
 from guild_dask.demands import demands_for_tags
 from guild_dask.ends import End, Result
 from guild_dask.ledger import Flight, Ledger
+from guild_dask.operation import NOT_STARTED
 from guild_dask.output import OutputFollower
 from guild_dask.problems import HomeUnavailable, RunUnusable
 from guild_dask.processes import ProcessIdentity
@@ -19,7 +20,6 @@ from guild_dask.publisher import Publisher
 from guild_dask.resources import CPU, MEMORY
 from guild_dask.rundir import BrokenRun, Staged, our_tags, working_directory
 from guild_dask.runs import GuildHome
-from guild_dask.starter import NOT_STARTED
 from guild_dask.terms import Terms
 
 log = logging.getLogger("guild")

@@ -30,6 +30,7 @@ from guild_dask.events import (
 from guild_dask.flights import Flights, was_staged_again
 from guild_dask.ledger import WAITING
 from guild_dask.listing import Listing
+from guild_dask.operation import NOT_STARTED
 from guild_dask.orders import Orders
 from guild_dask.plan import plan
 from guild_dask.presence import BEAT, Presence
@@ -39,7 +40,6 @@ from guild_dask.reasons import IMPOSSIBLE
 from guild_dask.rundir import Staged
 from guild_dask.settings import Settings
 from guild_dask.shutdown import end_runs, settle_rest
-from guild_dask.starter import NOT_STARTED
 from guild_dask.waiting import WaitingRuns
 from guild_dask.workforce import Workforce
 

@@ -36,7 +36,9 @@ IMPORTS_BY_NAME = frozenset(("template",))
 
 # Guild imports the first at many of its commands, and the others come with it or before the scheduler's own imports.
 # The starter, or the template that it is forked from, is a process of its own.
-LIGHT = frozenset(("command", "commands", "environment", "guild_compatibility", "plugin", "starter", "template"))
+LIGHT = frozenset(
+    ("command", "commands", "environment", "guild_compatibility", "operation", "plugin", "starter", "template")
+)
 
 PURE = frozenset(
     (
@@ -86,6 +88,7 @@ NEVER: Mapping[str, frozenset[str]] = {
     "rundir": frozenset(("guild_dask.cluster", "guild_dask.job", "guild_dask.runs")),
     "runs": frozenset(("guild_dask.cluster", "guild_dask.job", "guild_dask.plan")),
     "settings": frozenset(("asyncio", "multiprocessing", "os", "signal", "socket", "subprocess", "threading")),
+    "operation": frozenset(("guild_dask.cluster", "guild_dask.job")),
     "starter": frozenset(("guild_dask.cluster", "guild_dask.job")),
 }
 

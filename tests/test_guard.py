@@ -15,10 +15,10 @@ from support import Guild, Sandbox, wait_until
 from guild_dask import attempts, claims, job, last_word, processes
 from guild_dask.ends import End
 from guild_dask.last_word import Cause
+from guild_dask.operation import NOT_STARTED
 from guild_dask.presence import Presence
 from guild_dask.recovery import recover
 from guild_dask.runs import GuildHome
-from guild_dask.starter import NOT_STARTED
 from guild_dask.terms import Terms
 
 LONG = """

@@ -10,9 +10,9 @@ from support import Guild, Sandbox
 
 from guild_dask import claims, job, processes
 from guild_dask.ends import End, Result
+from guild_dask.operation import NOT_STARTED
 from guild_dask.presence import Presence
 from guild_dask.runs import GuildHome
-from guild_dask.starter import NOT_STARTED
 from guild_dask.terms import Terms
 
 QUICK = """

@@ -31,7 +31,9 @@ sleeping.wait()
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signal_to_another_thread_is_heard_while_the_main_one_waits_for_a_process(number: signal.Signals) -> None:
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(int(number))], stdout=subprocess.PIPE, text=True) as asked:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(int(number))], stdout=subprocess.PIPE, text=True
+    ) as asked:
         assert asked.stdout
         sleeping = int(asked.stdout.readline())
         try:

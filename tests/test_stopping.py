@@ -25,6 +25,20 @@ NAP = """
 nap:
   exec: sh -c 'echo napping; exec sleep 3600'
 """
+# A run that cuts processes loose, as servers and agents do, and exits by itself: when it is asked to, or at once.
+LOOSE = """
+loose:
+  exec: python loose.py ${seconds}
+  flags:
+    seconds: 0
+"""
+LOOSE_SCRIPT = """
+import signal, subprocess, sys, time
+subprocess.Popen("exec > /dev/null 2>&1; (setsid sleep 3601 &); (sleep 3602 &); sleep 0.3 &", shell=True).wait()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("loose", flush=True)
+time.sleep(int(sys.argv[1]))
+"""
 STUBBORN = """
 stubborn:
   main: stubborn
@@ -114,6 +128,36 @@ def test_stopping_one_run_ends_its_whole_tree_and_no_other(user: Sandbox, guild:
         scheduler.wait_for_output("Run aaa was terminated")
         assert len(_sleepers(user)) == 1  # the nap
         assert statuses(user) == {"aaa": "terminated", "bbb": "running"}
+
+
+def test_run_that_ends_by_itself_when_it_is_stopped_leaves_nothing_behind(user: Sandbox, guild: Guild) -> None:
+    a_project(user, LOOSE, {"loose.py": LOOSE_SCRIPT})
+    stage(guild, "loose", "aaa", options="seconds=3603")
+    with guild.started(f"run dask:scheduler {NO_DASHBOARD} -y") as scheduler:
+        scheduler.wait_for_output("loose")
+        wait_until(lambda: len(_sleepers(user)) >= 2)
+        guild("stop aaa -y")
+        wait_until(lambda: statuses(user) == {"aaa": "completed"})  # by its own account
+        wait_until(lambda: not _sleepers(user))
+        assert scheduler_process(user).is_running()
+        scheduler.wait_for_output("Run aaa has ended and left processes behind, which are ended, too: sleep (pid ")
+
+
+def test_run_that_has_ended_uses_nothing_that_the_next_one_is_given(user: Sandbox, guild: Guild) -> None:
+    a_project(user, LOOSE, {"loose.py": LOOSE_SCRIPT})
+    stage(guild, "loose", "aaa", "bbb")
+    output = guild(f"run dask:scheduler workers=1 run-once=yes {NO_DASHBOARD} -y").output
+    assert "2 run(s) completed" in output
+    assert output.index("Run aaa has ended and left") < output.rindex("\nloose\n")
+    assert not user.processes()
+
+
+def test_what_ends_soon_after_its_run_is_not_worth_a_word(user: Sandbox, guild: Guild) -> None:
+    a_project(user, "soon:\n  exec: sh -c '(exec >/dev/null 2>&1; setsid sleep 0.5 & setsid sleep 0.1 &)'\n")
+    stage(guild, "soon", "aaa")
+    output = guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y").output
+    assert "1 run(s) completed" in output
+    assert "left" not in output.replace("left staged", "")
 
 
 def test_a_stop_before_the_first_look_is_an_orderly_one(user: Sandbox, guild: Guild) -> None:
