@@ -31,6 +31,13 @@ class Result:
     attempt: int = 1
     detail: str = ""  # more about the cause
 
+    @property
+    def why(self) -> str:
+        """Returns what cut the run short, in words; empty if nothing did but a person, or the run itself."""
+        if self.cause is None or not (self.cause.is_loss or self.cause.is_limit):
+            return ""
+        return self.detail or self.cause.value
+
 
 # Tells whether a run in a directory is to be started again after an attempt that was lost (True) or failed (False).
 Again = Callable[[str, bool], bool]

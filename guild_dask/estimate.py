@@ -38,12 +38,13 @@ def seconds_until_starts(state: State, now: float) -> list[float | None]:
 def seconds_left(state: State, now: float) -> float | None:
     """Returns when all that can run may be done; None where nothing can be said."""
     takes = _Takes(state, now)
-    if not takes.is_known or not (state.running or state.waiting):
+    may_start = state.phase == "working" and not state.blocked_by
+    if not takes.is_known or not (state.running or state.waiting) or (state.waiting and state.phase == "paused"):
         return None
     capacity = _capacity(state.workers)
     work = _running_work(state.running, takes, now)
     durations = [_remaining(run, takes.of(run.operation), now) for run in state.running]
-    for kind in state.kinds:
+    for kind in state.kinds if may_start else ():
         if not (kind.why and kind.why.is_final):
             seconds = takes.of_kind(kind)
             _add(work, kind.asks, seconds * kind.count)

@@ -50,11 +50,9 @@ def out_of_sight(state: State) -> Explanation:
 def with_scheduler(run: str, asks: Mapping[str, float], state: State, place: int | None, now: float) -> Explanation:
     """Returns why a staged run waits while a scheduler is at work; the place is its place in the queue, if known."""
     who = f"scheduler {short(state.scheduler)}"
-    if run in state.aside:
-        remedy = "That is looked at again when something about it changes, or when the run is staged or tagged anew."
-        return Explanation(f"The {who} holds it back: {state.aside[run]}.", remedy, can_start=False)
-    if state.phase != "working":
-        return Explanation(f"The {who} is {state.phase}, and starts nothing.", _after(state.phase), can_start=False)
+    held_back = _held_back(run, state, who, now)
+    if held_back:
+        return held_back
     why = _why(run, asks, state)
     if why and why.is_final:
         return Explanation(f"It can never start with the {who}: it {why.text}.", _other(why, asks), can_start=False)
@@ -72,6 +70,19 @@ def with_scheduler(run: str, asks: Mapping[str, float], state: State, place: int
             f"The {who} has not looked at it yet.{ahead}", "It does so within seconds.", True, place, starts
         )
     return Explanation(f"It {why.text}.{ahead}", _what_ends(why, asks, state, now) + guess, True, place, starts)
+
+
+def _held_back(run: str, state: State, who: str, now: float) -> Explanation | None:
+    """Returns why a run is not in the queue, or none of the queue starts; None if neither is so."""
+    if run in state.aside:
+        remedy = "That is looked at again when something about it changes, or when the run is staged or tagged anew."
+        return Explanation(f"The {who} holds it back: {state.aside[run]}.", remedy, can_start=False)
+    if run in state.resting:
+        again = about(max(0.0, state.resting[run] - now), "in ")
+        return Explanation(f"Its last attempt failed, or was cut short; the {who} tries it again {again}.", "", True)
+    if state.phase != "working":
+        return Explanation(f"The {who} is {state.phase}, and starts nothing.", _after(state.phase), can_start=False)
+    return None
 
 
 def _ahead(run: str, state: State, place: int | None) -> str:

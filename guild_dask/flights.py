@@ -88,6 +88,12 @@ class Flights:
         for run_id in run_ids:
             self.follower.finish(run_id)
 
+    def explain_missing(self, run_ids: Iterable[str]) -> None:
+        """Says which runs are gone. A run that another scheduler or queue took is that one's to speak of."""
+        for run_id in run_ids:
+            if not self.home.has(run_id):
+                log.warning("Staged run %s was deleted before it could start", run_id)
+
     def send(self, run: Staged, worker: str, claim: Claim, output: str) -> None:
         """Sends a claimed run to a worker."""
         self.ledger.starts[run.id] = self.ledger.starts.get(run.id, 0) + 1

@@ -37,7 +37,6 @@ from guild_dask.presence import BEAT, Presence
 from guild_dask.problems import HomeUnavailable
 from guild_dask.publisher import View
 from guild_dask.reasons import IMPOSSIBLE
-from guild_dask.rundir import Staged
 from guild_dask.settings import Settings
 from guild_dask.shutdown import end_runs, settle_rest
 from guild_dask.waiting import WaitingRuns
@@ -188,7 +187,7 @@ class Loop:
             if not outputs:
                 return
             if missing:
-                self._explain_missing([self._waiting[run_id][0] for run_id in missing])
+                self._flights.explain_missing(missing)
                 self._look()
 
     def _adjust_workers(self) -> None:
@@ -217,12 +216,6 @@ class Loop:
         self._waiting.set_aside(run_id, problem)
         log.warning("Leaving run %s staged (%s)", run_id, problem)
 
-    def _explain_missing(self, runs: list[Staged]) -> None:
-        """Says which runs are gone. A run that another scheduler or queue took is that one's to speak of."""
-        for run in runs:
-            if not self._home.has(run.id):
-                log.warning("Staged run %s was deleted before it could start", run.id)
-
     # Wait and settle
 
     def _say_waiting(self) -> None:
@@ -235,7 +228,8 @@ class Loop:
         """Tells others what goes on, if something has changed."""
         phase = "stopping" if self._stop else self._orders.phase
         force = self._workforce
-        view = View(force.present(), self._waiting, self._ledger.held, self._blocked_by, phase, force.troubles)
+        ledger, waiting = self._ledger, self._waiting
+        view = View(force.present(), waiting, ledger.held, self._blocked_by, phase, force.troubles, ledger.paused)
         self._publisher.publish(view, at_once)
 
     def _wait_until(self, deadline: float) -> None:

@@ -19,8 +19,6 @@ log = logging.getLogger("guild")
 RUN_FAILED = "run-failed"
 QUEUE_EMPTY = "queue-empty"
 
-_FAILED = ("failed", "could not start", "gone")
-
 # Seconds that a command may take, and that the scheduler waits at its end for those that are left.
 _LONGEST = 60.0
 _LAST = 5.0
@@ -52,7 +50,7 @@ class Notifier:
     def ended(self, run: EndedRun) -> None:
         """Takes note of a run that ended."""
         self._has_work = True
-        if run.end in _FAILED:
+        if run.is_failure:
             self._put(facts_of_run(run))
 
     def look(self, state: State) -> None:
@@ -109,7 +107,8 @@ class Notifier:
 def is_empty(state: State) -> bool:
     """Tells whether nothing runs, and nothing waits that could ever start. A scheduler that stops is another matter."""
     hopeless = sum(kind.count for kind in state.kinds if kind.why and kind.why.is_final)
-    return not state.running and state.waiting <= hopeless and state.phase != "stopping"
+    is_busy = state.running or state.resting or state.waiting > hopeless
+    return not is_busy and state.phase != "stopping"
 
 
 def facts_of_run(run: EndedRun) -> dict[str, str]:
@@ -120,6 +119,7 @@ def facts_of_run(run: EndedRun) -> dict[str, str]:
             "RUN": run.run,
             "OPERATION": run.operation,
             "RESULT": run.end,
+            "REASON": run.why,
             "EXIT_CODE": "" if run.exit_code is None else str(run.exit_code),
             "WORKER": run.worker,
             "HOST": run.host,

@@ -4,6 +4,7 @@ notifications, scalars and the report."""
 import functools
 import logging
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -49,6 +50,8 @@ def open_views(
     notifier = None
     if settings.notify:
         user = environment.user_environment(os.environ)
+        if shutil.which(settings.notify[0], path=user.get("PATH")) is None:
+            log.warning("There is no command %r, which flag 'notify' names", settings.notify[0])
         notifier = Notifier(command_for(settings.notify, user, run_dir))
         publisher.listeners.append(notifier)
 

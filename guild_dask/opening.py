@@ -42,7 +42,10 @@ def open_cluster(settings: Settings, common: Common, run_dir: str, environ: Mapp
         if cluster.is_open_to_others(address):
             log.warning("The connection to %s is not encrypted; with tls:// it would be", address)
     log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
-    resources = described(opened.workers())
+    workers = opened.workers()
+    if not workers and choice.kind in (Kind.ADDRESS, Kind.SCHEDULER_FILE):
+        log.warning("The Dask scheduler has no worker yet; runs wait until one joins it")
+    resources = described(workers)
     if resources:
         log.info("Cluster resources: %s", resources)
     return opened

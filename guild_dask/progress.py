@@ -24,7 +24,7 @@ _BAR = 20
 def text_for(state: State, now: float) -> str:
     """Returns the progress in words."""
     done = state.completed + state.failed + state.terminated
-    parts = [f"{done} of {done + len(state.running) + state.waiting} done"]
+    parts = [f"{done} of {_whole(state)} done"]
     parts += [f"{len(state.running)} running", f"{state.waiting} waiting", f"{state.failed} failed"]
     if state.phase != "working":
         parts.append(state.phase)
@@ -34,11 +34,17 @@ def text_for(state: State, now: float) -> str:
     return ", ".join(parts)
 
 
+def _whole(state: State) -> int:
+    """Returns how many runs there are, done or not."""
+    done = state.completed + state.failed + state.terminated
+    return done + len(state.running) + state.waiting + len(state.resting)
+
+
 def line_for(state: State, now: float, width: int) -> str:
     """Returns the live line, with a bar where there is room for it."""
     text = text_for(state, now)
     done = state.completed + state.failed + state.terminated
-    whole = done + len(state.running) + state.waiting
+    whole = _whole(state)
     filled = _BAR * done // whole if whole else 0
     bar = f"[{'#' * filled}{'.' * (_BAR - filled)}] "
     # In the last column some terminals go on to the next line.

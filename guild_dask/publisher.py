@@ -14,7 +14,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from guild_dask import rundir, whereabouts
@@ -40,6 +40,7 @@ from guild_dask.state import (
     Why,
     WorkerState,
     as_data,
+    left_in,
 )
 from guild_dask.waiting import WaitingRuns
 
@@ -76,6 +77,7 @@ class View:
     blocked_by: Sequence[str] = ()
     phase: str = "working"
     troubles: Sequence[str] = ()
+    resting: Mapping[str, float] = field(default_factory=dict)  # runs that are tried again, and when (time.monotonic)
 
 
 def _kind(asks: Mapping[str, float]) -> Kind:
@@ -107,6 +109,7 @@ class Publisher:
         self._durations: dict[str, deque[float]] = {}
         self._workers: tuple[WorkerState, ...] = ()
         self._next = 0.0
+        self._epoch = time.time() - time.monotonic()  # once: a time to come is to be the same with each look
         self.latest: State | None = None
         self.due: float | None = None  # when to be called again, by the monotonic clock, though nothing may happen
 
@@ -152,6 +155,7 @@ class Publisher:
             running.attempt,
             running.asks,
             whereabouts.used(os.path.join(self._runs_dir, run_id)),
+            result.why,
         )
         self._ended.append(ended)
         if end == "completed":
@@ -222,6 +226,7 @@ class Publisher:
                 for kind, count in view.waiting.kinds().items()
             ),
             aside=view.waiting.problems(),
+            resting={run_id: round(self._epoch + until, 1) for run_id, until in view.resting.items()},
             blocked_by=tuple(view.blocked_by),
             troubles=tuple(view.troubles),
             ends=dict(self._ends),
@@ -246,7 +251,8 @@ class Publisher:
 
     def close(self) -> None:
         """Takes the state away; the events stay."""
-        self._journal.note("stopped", time.time(), {"ends": dict(self._ends)})
+        left = left_in(self.latest) if self.latest else {}
+        self._journal.note("stopped", time.time(), {"ends": dict(self._ends), "left": left})
         self._journal.close()
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)

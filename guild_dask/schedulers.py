@@ -1,11 +1,14 @@
-"""Which schedulers are at work on a Guild home, and what they tell, for those who only look."""
+"""Which schedulers are at work on a Guild home, what they tell, and which runs have outlived theirs, for onlookers."""
 
+import contextlib
 import json
+import os
 import pathlib
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from guild_dask import processes
+from guild_dask import claims, processes, runviews
 from guild_dask.presence import SILENCE, STATE
 from guild_dask.processes import ProcessIdentity
 from guild_dask.state import State, state_for_data
@@ -30,6 +33,33 @@ def alive(home: str) -> list[Scheduler]:
     """Returns the schedulers that live, the oldest first."""
     found = [_read(path) for path in folder(home).glob("*.json")]
     return sorted((each for each in found if each), key=lambda each: (each.state.started if each.state else 0, each.id))
+
+
+@dataclass(frozen=True)
+class Survivor:
+    """A run that goes on though its scheduler has died. The next scheduler counts what it uses, and settles its end."""
+
+    run: str
+    scheduler: str
+    worker: str
+    host: str
+    since: float
+    asks: Mapping[str, float]
+
+
+def survivors(home: str, living: Iterable[Scheduler]) -> list[Survivor]:
+    """Returns the runs that have outlived their scheduler, given the schedulers that live; the oldest first."""
+    owners = {scheduler.process for scheduler in living}
+    found = []
+    with contextlib.suppress(OSError):
+        for each in claims.all_claims(pathlib.Path(home, "dask", "claims")):
+            claim = each.claim
+            if claim is None or not each.is_started or claim.scheduler in owners:
+                continue
+            if runviews.status(os.path.join(home, "runs", each.run_id)) == "running":
+                host, since = claim.owner.host, each.written / 1e9
+                found.append(Survivor(each.run_id, claim.scheduler_id, claim.worker, host, since, claim.asks))
+    return sorted(found, key=lambda survivor: (survivor.since, survivor.run))
 
 
 def _read(path: pathlib.Path) -> Scheduler | None:

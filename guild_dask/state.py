@@ -16,6 +16,9 @@ T = TypeVar("T")
 MOST_WAITING = 100
 MOST_ENDED = 50
 
+# Ends that are failures.
+FAILURES = ("failed", "could not start", "gone")
+
 
 @dataclass(frozen=True)
 class Why:
@@ -88,6 +91,12 @@ class EndedRun:
     attempt: int
     asks: Mapping[str, float] = field(default_factory=dict)
     used: Mapping[str, float] = field(default_factory=dict)
+    why: str = ""  # what cut it short: a limit, or the loss of its worker or host
+
+    @property
+    def is_failure(self) -> bool:
+        """Tells whether somebody should look at it: it failed, or was ended by nobody's wish."""
+        return self.end in FAILURES or (self.end == "terminated" and bool(self.why))
 
 
 @dataclass(frozen=True)
@@ -110,6 +119,7 @@ class State:
     first: tuple[WaitingRun, ...] = ()
     kinds: tuple[WaitingKind, ...] = ()
     aside: Mapping[str, str] = field(default_factory=dict)  # staged runs that cannot be started as they are, and why
+    resting: Mapping[str, float] = field(default_factory=dict)  # runs that are tried again, and when
     blocked_by: tuple[str, ...] = ()  # runs of others, with wait-for-running
     troubles: tuple[str, ...] = ()  # what is wrong with workers
     ends: Mapping[str, int] = field(default_factory=dict)
@@ -122,11 +132,17 @@ class State:
 
     @property
     def failed(self) -> int:
-        return sum(self.ends.get(end, 0) for end in ("failed", "could not start", "gone"))
+        return sum(self.ends.get(end, 0) for end in FAILURES)
 
     @property
     def terminated(self) -> int:
         return self.ends.get("terminated", 0)
+
+
+def left_in(state: State) -> dict[str, str]:
+    """Returns the runs that a scheduler leaves staged, as far as it names them, each with why it has not started."""
+    waiting = {run.run: run.why.text if run.why else "" for run in state.first}
+    return {**waiting, **state.aside, **dict.fromkeys(state.resting, "was to be tried again")}
 
 
 # Fields that hold amounts of resources; they are written as typed ("8GB"), so that they can be shown so.
@@ -167,6 +183,7 @@ def state_for_data(data: Any) -> State | None:
             first=_each(data["first"], _waiting),
             kinds=_each(data["kinds"], _kind),
             aside={str(run): str(why) for run, why in data["aside"].items()},
+            resting={str(run): float(at) for run, at in data.get("resting", {}).items()},
             blocked_by=tuple(map(str, data["blocked_by"])),
             troubles=tuple(map(str, data.get("troubles", ()))),
             ends={str(end): int(count) for end, count in data["ends"].items()},
@@ -240,4 +257,5 @@ def ended_for_data(data: Any) -> EndedRun:
         attempt=int(data["attempt"]),
         asks=amounts_for_data(data["asks"]),
         used=amounts_for_data(data["used"]),
+        why=str(data.get("why", "")),
     )

@@ -27,6 +27,7 @@ KNOWS_DASK = frozenset(("cluster",))
 KNOWS_PART_OF_DASK: Mapping[str, frozenset[str]] = {
     "page.handlers": frozenset(("tornado",)),
     "page.server": frozenset(("tornado",)),
+    "report.charts": frozenset(("bokeh",)),
     "report.page": frozenset(("bokeh",)),
 }
 KNOWS_GUILD = frozenset(("guild_compatibility", "plugin", "rundir", "runs"))

@@ -12,7 +12,7 @@ import termios
 from typing import Any
 
 import pytest
-from scheduling import NO_DASHBOARD, a_project, stage, statuses
+from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Finished, Guild, Sandbox, run_command, wait_until
 
 from guild_dask.publisher import state_path
@@ -125,6 +125,36 @@ def test_status_shows_runs_that_come_after_others(user: Sandbox, guild: Guild) -
             lambda: "waiting for runs to finish: aaa" in typed("status").output, describe=lambda: typed("status")
         )
         assert "HELD" in typed("status").output
+
+
+def test_status_shows_what_a_limit_ended_and_what_is_tried_again(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap seconds=60", "aaa", options="--tag dask-time:1s")
+    stage(guild, "bad", "bbb", options="--tag dask-retries:9")
+    with guild.started(SCHEDULER):
+        wait_until(lambda: "AGAIN" in typed("status").output, describe=lambda: typed("status"))
+        assert ", 1 to be tried again, " in typed("status").output
+        assert "tries it again" in typed("explain bbb").output
+        wait_until(lambda: "TERMINATED" in typed("status").output, describe=lambda: typed("status"))
+        (line,) = [line for line in typed("status").output.splitlines() if line.startswith("aaa")]
+        assert line.endswith("it ran for 1s, its time limit")
+        (ended,) = [each for each in told("status")["schedulers"][0]["ended"] if each["run"] == "aaa"]
+        assert ended["why"] == "it ran for 1s, its time limit"
+
+
+def test_status_shows_runs_that_have_outlived_their_scheduler(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap seconds=60", "aaa", options="--tag dask:gpu=1")
+    with guild.started(SCHEDULER):
+        wait_until(lambda: statuses(user)["aaa"] == "running")
+        assert "their scheduler has died" not in typed("status").output
+        scheduler_process(user).kill()
+        wait_until(lambda: "These runs go on though their scheduler has died." in typed("status").output)
+        (line,) = [line for line in typed("status").output.splitlines() if line.startswith("aaa")]
+        assert line.split()[:4] == ["aaa", "nap", "seconds=60", "gpu=1"]
+        assert [each["run"] for each in told("status")["without_scheduler"]] == ["aaa"]
+        typed("stop aaa")
+        wait_until(lambda: not told("status")["without_scheduler"])
 
 
 def test_run_that_a_filter_leaves_out_is_told_so(user: Sandbox, guild: Guild) -> None:

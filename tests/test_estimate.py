@@ -1,5 +1,7 @@
 """When runs start and all is done, and how that is put."""
 
+from dataclasses import replace
+
 import pytest
 
 from guild_dask import shown
@@ -69,6 +71,14 @@ def test_nothing_is_said_without_experience() -> None:
     now = state([running("a", 0.0)], [waiting("b")], durations={})
     assert seconds_until_starts(now, 5.0) == [None]
     assert seconds_left(now, 5.0) is None
+
+
+def test_what_does_not_start_takes_no_time() -> None:
+    runs = [running("a", 0.0), running("b", 0.0)]
+    now = state(runs, [waiting("c"), waiting("d")])
+    assert seconds_left(replace(now, phase="draining"), 10.0) == seconds_left(state(runs, []), 10.0) == 90.0
+    assert seconds_left(replace(now, phase="paused"), 10.0) is None
+    assert (seconds_left(now, 10.0) or 0) > 90.0
 
 
 def test_explanation_has_numbers_and_names() -> None:

@@ -1,5 +1,6 @@
 """The user's command is told of failed runs and of an empty queue, and never gets a word of a run as a command."""
 
+import dataclasses
 import pathlib
 
 import pytest
@@ -47,11 +48,28 @@ def test_command_is_told_of_a_failed_run_and_of_an_empty_queue(
         assert f"GUILD_DASK_{fact} " in empty, empty
 
 
+def test_command_is_told_of_a_run_that_a_limit_ended_and_not_of_an_empty_queue_before_all_attempts(
+    user: Sandbox, guild: Guild, script: pathlib.Path
+) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap", "aaa", options="--tag dask-time:1s")
+    stage(guild, "bad", "bbb", options="--tag dask-retries:1")
+    told = user.root / "told"
+    guild(f"run dask:scheduler \"notify='{script}' {told}\" workers=2 run-once=yes {NO_DASHBOARD} -y")
+    limit, failed, empty = told.read_text().splitlines()
+    assert "GUILD_DASK_RESULT=terminated " in limit
+    assert "GUILD_DASK_REASON=it ran for 1s, its time limit " in limit
+    assert "GUILD_DASK_ATTEMPT=2 " in failed
+    assert "GUILD_DASK_EVENT=queue-empty " in empty
+
+
 def test_command_that_cannot_be_run_is_named_once_and_runs_go_on(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "bad", "aaa", "bbb")
     output = guild(f"run dask:scheduler notify=/no/such workers=1 run-once=yes {NO_DASHBOARD} -y").output
     assert output.count("Command '/no/such' of flag 'notify' cannot be run") == 1
+    warning = "There is no command '/no/such', which flag 'notify' names"
+    assert output.index(warning) < output.index("Starting staged run"), "before anything has failed"
     assert statuses(user) == {"aaa": "error", "bbb": "error"}
 
 
@@ -74,6 +92,12 @@ def test_facts_are_never_a_command(tmp_path: pathlib.Path, script: pathlib.Path)
     notifier.close()
     assert "GUILD_DASK_OPERATION=$(touch /tmp/no) `x`" in (tmp_path / "told").read_text()
     assert "\0" not in "".join(facts_of_run(EndedRun("a\0b", "x", "failed", None, "", "", 0, 0, 0, 1)).values())
+
+
+def test_stopped_run_is_no_failure() -> None:
+    assert not dataclasses.replace(FAILED, end="terminated").is_failure
+    assert dataclasses.replace(FAILED, end="terminated", why="out of memory").is_failure
+    assert not dataclasses.replace(FAILED, end="tried again", why="its worker died").is_failure
 
 
 def test_queue_is_empty_when_nothing_can_start_any_more() -> None:

@@ -54,7 +54,8 @@ def test_state_comes_back_from_data() -> None:
         1.5,
         workers=(WorkerState("local", "here", 2, 1, {"mem": Amount(8e9, "8GB")}, {"mem": 4e9}),),
         running=(RunningRun("aaa", "train", "local", "here", 2.5, 1.0, 1, {"gpu": 1.0}),),
-        ended=(EndedRun("bbb", "train", "failed", 1, "local", "here", 3.5, 1.0, 1.0, 2),),
+        ended=(EndedRun("bbb", "train", "failed", 1, "local", "here", 3.5, 1.0, 1.0, 2, why="out of memory"),),
+        resting={"ccc": 9.5},
         ends={"failed": 1},
     )
     again = state_for_data(json.loads(json.dumps(as_data(state))))

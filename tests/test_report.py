@@ -8,7 +8,7 @@ import pytest
 from scheduling import NO_DASHBOARD, a_project, stage
 from support import Guild, Sandbox
 
-from guild_dask.report import files, page, summary
+from guild_dask.report import charts, files, page, summary
 from guild_dask.report.story import RUNS, story_for
 from guild_dask.resources import Amount
 
@@ -99,6 +99,54 @@ def test_summary_tells_what_was_asked_and_what_was_used() -> None:
     assert story
     assert summary.operations(story) == [("train", "1", "10 s", "1 s", "1.5", "2.5 GB", "mem=8GB")]
     assert summary.headline(story) == "The scheduler worked for 40 s: 1 completed."
+
+
+def test_runs_that_did_not_complete_are_listed_with_why_and_those_that_never_started() -> None:
+    why = "it ran for 3s, its time limit"
+    events = [
+        *EVENTS[:-1],
+        started(120.0, "ddd"),
+        ended(123.0, "ddd", 3.0, "terminated", exit_code=-15, why=why),
+        {"event": "stopped", "at": 140.0, "left": {"eee": "asks gpu=7, largest worker has gpu=1", "fff": ""}},
+    ]
+    story = story_for(events, 0.0)
+    assert story
+    (limited, failed) = summary.unfinished(story, {"ddd": "train lr=<1>"}, 10)
+    assert limited == ("ddd", "train lr=<1>", "local", "1", "3 s", f"terminated: {why}")
+    assert (failed[0], failed[-1]) == ("bbb", "failed")
+    assert summary.left(story, 10) == [
+        ("eee", "asks gpu=7, largest worker has gpu=1"),
+        ("fff", "its turn had not come"),
+    ]
+    text = page.page(story, {"ddd": "train lr=<1>"}, "title")
+    assert f"<td>terminated: {why}</td>" in text
+    assert "<td>train lr=&lt;1&gt;</td>" in text
+    assert "<td>asks gpu=7, largest worker has gpu=1</td>" in text
+
+
+def test_no_more_than_all_of_a_resource_is_used_when_a_worker_is_lost() -> None:
+    events = [workers(100.0, WORKER), started(100.0, "aaa"), workers(110.0), ended(120.0, "aaa", 20.0)]
+    story = story_for(events, 120.0)
+    assert story
+    assert story.uses[0].mean_share == 0.5
+    assert all(use.mean_share <= 1 for use in story.uses)
+
+
+@pytest.mark.parametrize(
+    ("asks", "titles"),
+    [
+        ({"mem": "8GB", "cpu": "4"}, ["Memory: asked against used", "CPUs: asked against used"]),
+        ({"mem": "8GB"}, ["Memory: asked against used"]),
+        ({"gpu": "1"}, ["CPUs and memory used"]),
+    ],
+)
+def test_what_was_asked_for_is_drawn_against_what_was_used(asks: dict[str, str], titles: list[str]) -> None:
+    used = {"cpu_seconds": "5", "max_memory": "1GB"}
+    story = story_for([workers(100.0, WORKER), ended(110.0, "aaa", 10.0, asks=asks, used=used)], 120.0)
+    assert story
+    drawn = charts.asked(story, {})
+    assert list(drawn) == titles
+    assert all(drawn.values())
 
 
 def test_page_needs_nothing_else_and_takes_no_text_for_markup() -> None:

@@ -84,7 +84,7 @@ def print_json(data: Any) -> None:
 
 def width() -> int:
     """Returns how many letters a line may have."""
-    return min(shutil.get_terminal_size((WIDTH, 24)).columns, _WIDEST) if sys.stdout.isatty() else WIDTH
+    return min(shutil.get_terminal_size((WIDTH, 24)).columns, _WIDEST)
 
 
 def wrapped(text: str, less: int = 0) -> list[str]:

@@ -21,7 +21,7 @@ def command(run: str, number: str, as_json: bool) -> None:
     tag = f"{PRIORITY}{number}"
     demands = demands_for_tags((tag,))
     if demands.unreadable:
-        common.fail("; ".join(str(part) for part in demands.unreadable))
+        common.fail(f"{number!r} is no priority; give a whole number from -1000 to 1000")
     if found.status != "staged":
         common.fail(f"run {shown.short(found.id)} does not wait: it is {found.status}")
     tags = sorted(

@@ -10,6 +10,9 @@ from guild_dask.report import files, summary
 from guild_dask.report.story import Story
 from guild_dask.state import as_data
 
+# How many runs a list has at most; the JSON has them all.
+_SHOWN = 20
+
 
 @click.command("report")
 @click.argument("run", metavar="[SCHEDULER]", required=False)
@@ -57,6 +60,13 @@ def _lines(run_dir: str, story: Story) -> list[str]:
     rows = summary.operations(story)
     if rows:
         lines += ["", *common.table([name.upper() for name in summary.OPERATION_COLUMNS], rows, wide=0)]
+    names = files.names_of(os.path.dirname(run_dir), story.unfinished[:_SHOWN])
+    for columns, rows, count, wide in (
+        (summary.UNFINISHED_COLUMNS, summary.unfinished(story, names, _SHOWN), len(story.unfinished), 5),
+        (summary.LEFT_COLUMNS, summary.left(story, _SHOWN), len(story.left), 1),
+    ):
+        lines += ["", *common.table([name.upper() for name in columns], rows, wide=wide)] if rows else []
+        lines += [f"... and {count - _SHOWN} more"] if count > _SHOWN else []
     return lines
 
 
@@ -67,5 +77,6 @@ def _data(run_dir: str, story: Story) -> dict[str, object]:
         "stopped": story.stop if story.is_over else None,
         "ends": dict(story.ends),
         "mean_use": {use.name: round(use.mean_share, 4) for use in story.uses},
+        "left_staged": dict(story.left),
         "runs": [as_data(span.run) for span in story.spans],
     }

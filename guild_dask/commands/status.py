@@ -1,20 +1,20 @@
 """`guild-dask status`: schedulers, their workers, and runs that run, wait or have ended."""
 
+import dataclasses
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from guild_dask import estimate, runviews, schedulers, shown
-from guild_dask.commands import common
+from guild_dask.commands import common, sections
 from guild_dask.resources import format_amounts
 from guild_dask.schedulers import Scheduler
-from guild_dask.state import State, as_data
+from guild_dask.state import FAILURES, State, as_data
 
 # How many runs a section shows unless all are asked for.
 _SHOWN = 10
@@ -77,6 +77,9 @@ def status_data(home: str, now: float) -> dict[str, Any]:
     """Returns the status for scripts."""
     alive = schedulers.alive(home)
     data: dict[str, Any] = {"guild_home": home, "schedulers": [_scheduler_data(each, now) for each in alive]}
+    data["without_scheduler"] = [
+        {**dataclasses.asdict(each), "asks": format_amounts(each.asks)} for each in schedulers.survivors(home, alive)
+    ]
     if not alive:
         data["staged"] = runviews.count_staged(os.path.join(home, "runs"))
     return data
@@ -104,7 +107,8 @@ def status_lines(home: str, now: float, most: int | None) -> list[str]:
         count = runviews.count_staged(os.path.join(home, "runs"))
         lines.append(f"No scheduler is at work on {home}.")
         lines.append(f"{count} run(s) are staged{_start_one(count)}.")
-    return lines
+    left = sections.survivors(schedulers.survivors(home, alive), os.path.join(home, "runs"), now, most)
+    return lines + (["", *left] if left else [])
 
 
 def _start_one(count: int) -> str:
@@ -130,117 +134,27 @@ def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | No
         lines.append(f"Dashboard: {state.dashboard}")
     if state.page:
         lines.append(f"Runs:      {state.page}")
-    lines += ["", *_worker_lines(state)]
+    lines += ["", *sections.workers(state)]
     runs_dir = os.path.join(home, "runs")
-    for section in (
-        _running_lines(state, runs_dir, now, most),
-        _waiting_lines(state, runs_dir, now, most),
-        _aside_lines(state, runs_dir, most),
-        _failed_lines(state, runs_dir, now, most),
+    for lines_of in (
+        sections.running(state, runs_dir, now, most),
+        sections.waiting(state, runs_dir, now, most),
+        sections.held(state, runs_dir, most),
+        sections.to_be_tried_again(state, runs_dir, now, most),
+        sections.ended("FAILED", [run for run in state.ended if run.end in FAILURES], runs_dir, now, most),
+        sections.ended("TERMINATED", [run for run in state.ended if run.end == "terminated"], runs_dir, now, most),
     ):
-        lines += ["", *section] if section else []
+        lines += ["", *lines_of] if lines_of else []
     return lines
 
 
 def _counts(state: State, now: float) -> str:
     parts = [f"{len(state.running)} running", f"{state.waiting} waiting"]
+    if state.resting:
+        parts.append(f"{len(state.resting)} to be tried again")
     parts.append(click.style(f"{state.completed} completed", fg="green" if state.completed else None))
     parts.append(click.style(f"{state.failed} failed", fg="red" if state.failed else None))
     if state.terminated:
         parts.append(f"{state.terminated} terminated")
     left = estimate.seconds_left(state, now)
     return ", ".join(parts) + ("" if left is None else f"; all done {shown.about(left, 'in ')}")
-
-
-def _worker_lines(state: State) -> list[str]:
-    if not state.workers:
-        return ["There is no worker yet."]
-    several = len({worker.host for worker in state.workers}) > 1
-    rows = [
-        (
-            worker.name,
-            *((worker.host,) if several else ()),
-            f"{worker.used_slots}/{worker.slots}",
-            shown.amount_shares(worker.used, worker.total) or "-",
-        )
-        for worker in state.workers
-    ]
-    return common.table(["WORKER", *(["HOST"] if several else []), "RUNS", "RESOURCES"], rows, wide=-1)
-
-
-def _name(runs_dir: str, run_id: str) -> str:
-    return runviews.view(os.path.join(runs_dir, run_id)).name
-
-
-def _running_lines(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
-    if not state.running:
-        return []
-    rows = [
-        (
-            shown.short(run.run),
-            _name(runs_dir, run.run),
-            format_amounts(run.asks) or "-",
-            run.worker,
-            shown.duration(now - run.since),
-        )
-        for run in state.running[:most]
-    ]
-    lines = common.table(["RUNNING", "OPERATION", "ASKS", "WORKER", "FOR"], rows, wide=1, last="green")
-    return lines + _more(len(state.running), most)
-
-
-def _waiting_lines(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
-    if not state.first:
-        return []
-    starts = estimate.seconds_until_starts(state, now)
-    blocked = f"waits for {len(state.blocked_by)} other run(s) to end" if state.blocked_by else ""
-    rows = [
-        (
-            shown.short(run.run),
-            str(place + 1),
-            _name(runs_dir, run.run),
-            blocked or (run.why.text if run.why else "its turn comes next"),
-            "never" if run.why and run.why.is_final else shown.about(starts[place]),
-        )
-        for place, run in enumerate(state.first[:most])
-    ]
-    return _two_wide(["WAITING", "PLACE", "OPERATION", "WHY", "STARTS"], rows) + _more(state.waiting, most)
-
-
-def _two_wide(columns: list[str], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Returns a table in which the operation gives way to the reason, down to a few letters, and then the reason."""
-    reason = max(len(row[3]) for row in rows)
-    room = common.width() - 12 - sum(max(len(columns[n]), *(len(row[n]) for row in rows)) for n in (0, 1, 4))
-    name = max(20, room - reason)
-    return common.table(columns, [(*row[:2], shown.cut(row[2], name), *row[3:]) for row in rows], wide=3)
-
-
-def _aside_lines(state: State, runs_dir: str, most: int | None) -> list[str]:
-    rows = [
-        (shown.short(run), runviews.view(os.path.join(runs_dir, run)).operation or "-", why)
-        for run, why in list(state.aside.items())[:most]
-    ]
-    if not rows:
-        return []
-    return common.table(["HELD", "OPERATION", "WHY"], rows, wide=2) + _more(len(state.aside), most)
-
-
-def _failed_lines(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
-    failed = [run for run in reversed(state.ended) if run.end in ("failed", "could not start", "gone")]
-    if not failed:
-        return []
-    rows = [
-        (
-            shown.short(run.run),
-            _name(runs_dir, run.run),
-            run.worker,
-            f"{shown.duration(now - run.at)} ago",
-            run.end if run.exit_code is None else f"{run.end} (exit {run.exit_code})",
-        )
-        for run in failed[:most]
-    ]
-    return common.table(["FAILED", "OPERATION", "WORKER", "WHEN", "HOW"], rows, wide=1, last="red")
-
-
-def _more(count: int, most: int | None) -> list[str]:
-    return [f"... and {count - most} more"] if most is not None and count > most else []

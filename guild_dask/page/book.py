@@ -81,7 +81,12 @@ class Book:
         """Notes all that runs and waits now."""
         with self._lock:
             self._state = state
-            there = {run.run for run in state.running} | {run.run for run in line} | state.aside.keys()
+            there = (
+                {run.run for run in state.running}
+                | {run.run for run in line}
+                | state.aside.keys()
+                | state.resting.keys()
+            )
             for run in state.running:
                 row = as_data(run) | {"state": "running", "asks": format_amounts(run.asks)}
                 self._put(run.run, row)
@@ -92,6 +97,9 @@ class Book:
                 )
             for run_id, why in state.aside.items():
                 self._put(run_id, {"run": run_id, "state": "held", "why": why, "asks": ""})
+            for run_id, at in state.resting.items():
+                again = time.strftime("%H:%M:%S", time.localtime(at))
+                self._put(run_id, {"run": run_id, "state": "held", "why": f"is tried again at {again}", "asks": ""})
             for run_id in [
                 run_id for run_id, row in self._rows.items() if row.get("at") is None and run_id not in there
             ]:
@@ -181,6 +189,6 @@ def _state_data(state: State | None) -> dict[str, Any] | None:
         {"why": kind.why.text, "is_final": kind.why.is_final} if kind.why else {"why": ""} for kind in state.kinds
     ]
     data["left"] = estimate.seconds_left(state, time.time())
-    for name in ("running", "ended", "aside"):
+    for name in ("running", "ended", "aside", "resting"):
         del data[name]
     return data

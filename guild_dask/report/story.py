@@ -36,7 +36,8 @@ class Use:
         """Returns the share that was used over the whole time."""
         pairs = list(zip(self.times, self.times[1:], self.used, self.total, strict=False))
         there = sum((stop - start) * total for start, stop, _, total in pairs)
-        return sum((stop - start) * used for start, stop, used, _ in pairs) / there if there else 0.0
+        # A worker that was lost is gone before it is known what became of its runs.
+        return sum((stop - start) * min(used, total) for start, stop, used, total in pairs) / there if there else 0.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,12 @@ class Story:
     spans: tuple[Span, ...]
     uses: tuple[Use, ...]
     ends: Mapping[str, int] = field(default_factory=dict)
+    left: Mapping[str, str] = field(default_factory=dict)  # runs that were left staged, and why
+
+    @property
+    def unfinished(self) -> list[Span]:
+        """Returns the attempts that did not complete, the latest first."""
+        return [span for span in reversed(self.spans) if span.run.end not in ("completed", "running")]
 
     @property
     def waits(self) -> list[float]:
@@ -80,7 +87,12 @@ def story_for(events: Sequence[Mapping[str, Any]], now: float) -> Story | None:
         ends[span.run.end] = ends.get(span.run.end, 0) + 1
     start = float(events[0]["at"])
     uses = _uses(spans, changes, start, stop)
-    return Story(start, stop, is_over, tuple(workers.values()), tuple(spans), uses, ends)
+    return Story(start, stop, is_over, tuple(workers.values()), tuple(spans), uses, ends, _left(events[-1]))
+
+
+def _left(last: Mapping[str, Any]) -> dict[str, str]:
+    left = last.get("left")
+    return {str(run): str(why) for run, why in left.items()} if isinstance(left, dict) else {}
 
 
 def _spans(events: Iterable[Mapping[str, Any]], stop: float) -> list[Span]:

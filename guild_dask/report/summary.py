@@ -1,8 +1,11 @@
 """A story in a few lines of text."""
 
+from collections.abc import Mapping
+
 from guild_dask import shown
 from guild_dask.report.story import RUNS, Span, Story, median
 from guild_dask.resources import format_amounts
+from guild_dask.state import EndedRun
 from guild_dask.whereabouts import CPU, MEMORY
 
 OPERATION_COLUMNS = ("operation", "runs", "took", "waited", "CPUs used", "most memory", "asked for")
@@ -31,6 +34,37 @@ def uses(story: Story) -> list[str]:
 def operations(story: Story) -> list[tuple[str, ...]]:
     """Returns a row for each operation: how many runs, and the medians of what they took."""
     return [(name or "-", str(len(spans)), *_row(spans)) for name, spans in sorted(story.operations().items())]
+
+
+UNFINISHED_COLUMNS = ("run", "operation", "worker", "attempt", "after", "end")
+LEFT_COLUMNS = ("left staged", "why")
+
+
+def unfinished(story: Story, names: Mapping[str, str], most: int) -> list[tuple[str, ...]]:
+    """Returns a row for each of the last attempts that did not complete."""
+    return [
+        (
+            shown.short(span.run.run),
+            names.get(span.run.run) or span.run.operation,
+            span.run.worker,
+            str(span.run.attempt),
+            shown.duration(span.stop - span.start),
+            how(span.run),
+        )
+        for span in story.unfinished[:most]
+    ]
+
+
+def left(story: Story, most: int) -> list[tuple[str, ...]]:
+    """Returns a row for each of the first runs that were left staged."""
+    return [(shown.short(run), why or "its turn had not come") for run, why in list(story.left.items())[:most]]
+
+
+def how(run: EndedRun) -> str:
+    """Returns how a run ended, and why, if that is known."""
+    if run.why:
+        return f"{run.end}: {run.why}"
+    return f"{run.end} (exit {run.exit_code})" if run.exit_code and run.exit_code > 0 else run.end
 
 
 def _row(spans: list[Span]) -> tuple[str, ...]:

@@ -167,7 +167,7 @@ function time(row) {
 
 function why(row) {
   if (row.state === "held") return row.why;
-  if (row.state !== "waiting" || !state) return row.exit_code ? `exit code ${row.exit_code}` : "";
+  if (row.state !== "waiting" || !state) return row.why || (row.exit_code ? `exit code ${row.exit_code}` : "");
   const own = reasons.get(row.run);
   const kind = state.kinds[row.kind];
   if (kind && kind.is_final) return `never: ${kind.why}`;

@@ -1,0 +1,187 @@
+"""The charts of a report, drawn by Bokeh."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bokeh.models import ColumnDataSource, DatetimeTickFormatter, FactorRange, HoverTool, Range1d
+from bokeh.plotting import figure
+
+from guild_dask import resources, shown
+from guild_dask.report.story import Span, Story, Use
+from guild_dask.resources import format_amounts
+from guild_dask.whereabouts import CPU, MEMORY
+
+# Each end has a colour that tells it apart for the colour-blind, too.
+COLOURS = {
+    "completed": "#4477aa",
+    "running": "#66ccee",
+    "failed": "#ee6677",
+    "could not start": "#aa3377",
+    "gone": "#aa3377",
+    "terminated": "#bbbbbb",
+    "staged again": "#ccbb44",
+}
+_OTHER = "#ccbb44"
+
+_WIDTH = 1000
+
+# More lanes than this are too thin to be told apart by their names.
+_MOST_NAMED = 40
+
+
+def colour(end: str) -> str:
+    return COLOURS.get(end, _OTHER)
+
+
+def _source(story: Story, names: Mapping[str, str]) -> ColumnDataSource:
+    spans = story.spans
+    return ColumnDataSource(
+        {
+            "lane": [f"{span.run.worker} {span.lane + 1}" for span in spans],
+            "start": [moment(span.start) for span in spans],
+            "stop": [moment(span.stop) for span in spans],
+            "colour": [colour(span.run.end) for span in spans],
+            "run": [shown.short(span.run.run) for span in spans],
+            "name": [names.get(span.run.run) or span.run.operation for span in spans],
+            "end": [span.run.end for span in spans],
+            "took": [shown.duration(span.stop - span.start) for span in spans],
+            "waited": [shown.duration(span.run.waited) for span in spans],
+            "wait": [span.run.waited for span in spans],
+            "asks": [format_amounts(span.run.asks) or "-" for span in spans],
+        }
+    )
+
+
+def _hover() -> HoverTool:
+    # Bokeh shows values of columns as text, unless told otherwise.
+    rows = [("run", "@run"), ("", "@name"), ("", "@end"), ("took", "@took"), ("waited", "@waited"), ("asked", "@asks")]
+    return HoverTool(tooltips=rows)
+
+
+def _figure(height: int, **options: Any) -> Any:
+    chart = figure(
+        width=_WIDTH, height=height, toolbar_location="right", tools="pan,xwheel_zoom,box_zoom,reset", **options
+    )
+    chart.xgrid.grid_line_color = "#eeeeee"
+    chart.ygrid.grid_line_color = "#eeeeee"
+    chart.outline_line_color = None
+    chart.toolbar.logo = None
+    chart.min_border_left = 90
+    return chart
+
+
+def moment(at: float) -> float:
+    """Returns a time as Bokeh wants it, which shows all times as if we were in Greenwich."""
+    return (at + time.localtime(at).tm_gmtoff) * 1000
+
+
+def unit(story: Story, name: str) -> tuple[int, str]:
+    return next((shown.unit_of(worker.total[name]) for worker in story.workers if name in worker.total), (1, ""))
+
+
+def _times(chart: Any) -> None:
+    seconds, minutes, days = "%H:%M:%S", "%H:%M", "%Y-%m-%d"
+    chart.xaxis.formatter = DatetimeTickFormatter(
+        milliseconds=seconds,
+        seconds=seconds,
+        minsec=seconds,
+        minutes=minutes,
+        hourmin=minutes,
+        hours=minutes,
+        days=days,
+    )
+
+
+def gantt(story: Story, names: Mapping[str, str], times: Range1d) -> Any:
+    lanes = sorted({(span.run.worker, span.lane) for span in story.spans}, reverse=True)
+    height = min(900, 80 + max(6 if len(lanes) > _MOST_NAMED else 22, 6) * len(lanes))
+    lanes_named = [f"{worker} {lane + 1}" for worker, lane in lanes]
+    chart = _figure(height, y_range=FactorRange(factors=lanes_named), x_range=times, x_axis_type="datetime")
+    chart.hbar(
+        y="lane", left="start", right="stop", height=0.8, color="colour", line_color="white", line_width=0.5,
+        source=_source(story, names),
+    )  # fmt: skip
+    chart.add_tools(_hover())
+    if len(lanes) > _MOST_NAMED:
+        chart.yaxis.major_label_text_font_size = "0pt"
+    _times(chart)
+    return chart
+
+
+def use(use: Use, factor: int, times: Range1d) -> Any:
+    chart = _figure(150, x_axis_type="datetime", x_range=times)
+    at = [moment(each) for each in use.times for _ in (0, 1)][1:]
+    used, total = ([value / factor for value in values for _ in (0, 1)][:-1] for values in (use.used, use.total))
+    chart.varea(x=at, y1=[0.0] * len(at), y2=used, color="#4477aa", alpha=0.6)
+    chart.line(at, total, color="#222222", line_dash="dashed")
+    chart.y_range.start = 0
+    _times(chart)
+    return chart
+
+
+def waits(story: Story, names: Mapping[str, str], times: Range1d) -> Any:
+    chart = _figure(
+        220, x_axis_type="datetime", x_range=times, x_axis_label="started at", y_axis_label="seconds waited"
+    )
+    chart.scatter("start", "wait", size=6, color="colour", alpha=0.7, source=_source(story, names))
+    chart.add_tools(_hover())
+    chart.y_range.start = 0
+    _times(chart)
+    return chart
+
+
+def asked(story: Story, names: Mapping[str, str]) -> dict[str, Any]:
+    """Returns what runs used: against what they asked for where they did; None where nothing is known of it."""
+    known = [span for span in story.spans if MEMORY in span.run.used and span.run.ran > 0]
+    if not known:
+        return {"Asked against used": None}
+    charts = {}
+    for title, name, column, unit in (
+        ("Memory", resources.MEMORY, "memory", "GB"),
+        ("CPUs", resources.CPU, "cpus", "CPUs, mean"),
+    ):
+        spans = [span for span in known if span.run.asks.get(name)]
+        if spans:
+            charts[f"{title}: asked against used"] = _against(_uses(spans, names), column, unit)
+    return charts or {"CPUs and memory used": _used(_uses(known, names))}
+
+
+def _uses(spans: Sequence[Span], names: Mapping[str, str]) -> ColumnDataSource:
+    return ColumnDataSource(
+        {
+            "cpus": [span.run.used.get(CPU, 0.0) / span.run.ran for span in spans],
+            "memory": [span.run.used[MEMORY] / 1e9 for span in spans],
+            "size": [shown.size(span.run.used[MEMORY]) for span in spans],
+            "asked cpus": [float(span.run.asks.get(resources.CPU, 0.0)) for span in spans],
+            "asked memory": [float(span.run.asks.get(resources.MEMORY, 0.0)) / 1e9 for span in spans],
+            "colour": [colour(span.run.end) for span in spans],
+            "run": [shown.short(span.run.run) for span in spans],
+            "name": [names.get(span.run.run) or span.run.operation for span in spans],
+            "asks": [format_amounts(span.run.asks) or "nothing" for span in spans],
+        }
+    )
+
+
+def _hover_over_uses() -> HoverTool:
+    rows = [("run", "@run"), ("", "@name"), ("asked for", "@asks"), ("CPUs used", "@cpus{0.00}"), ("memory", "@size")]
+    return HoverTool(tooltips=rows)
+
+
+def _against(source: ColumnDataSource, what: str, unit: str) -> Any:
+    """Returns a chart with what was asked for to the right and what was used upwards; they agree on the dashed line."""
+    chart = _figure(300, x_axis_label=f"asked for ({unit})", y_axis_label=f"used ({unit})")
+    most = max(source.data[f"asked {what}"])
+    chart.line([0, most], [0, most], color="#222222", line_dash="dashed")
+    chart.scatter(f"asked {what}", what, size=8, color="colour", alpha=0.7, source=source)
+    chart.add_tools(_hover_over_uses())
+    chart.x_range.start = chart.y_range.start = 0
+    return chart
+
+
+def _used(source: ColumnDataSource) -> Any:
+    chart = _figure(260, x_axis_label="CPUs used (mean)", y_axis_label="most memory used (GB)")
+    chart.scatter("cpus", "memory", size=8, color="colour", alpha=0.7, source=source)
+    chart.add_tools(_hover_over_uses())
+    chart.x_range.start = chart.y_range.start = 0
+    return chart
