@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from guild_dask import last_word, whereabouts
@@ -27,6 +27,16 @@ CHILDREN_AFTER = 5.0
 _TIME_TO_FOLLOW = 2.0
 
 _ROUND = 0.1
+
+# Guild's commands that stop runs.
+_STOPPING = frozenset(("stop", "delete", "rm"))
+
+
+def is_guild_stop(words: Sequence[str]) -> bool:
+    """Tells whether that is a command line of `guild stop`, or of one that stops runs to delete them."""
+    names = [os.path.basename(word) for word in words]
+    ours = next((place for place, name in enumerate(names) if name in ("guild", "guild.main_bootstrap")), None)
+    return ours is not None and not _STOPPING.isdisjoint(names[ours + 1 :])
 
 
 class Operation:
@@ -93,9 +103,18 @@ class Operation:
         if self.exit_status is None:
             self.exit_status = exit_status
             self.ended.set()
-            if exit_status < 0:
-                # Somebody stopped it, `guild stop` perhaps. Guild still waits for those that hold its output open.
+            if exit_status < 0 or self._was_asked_by_guild():
+                # Somebody stopped it. Guild still waits for those that hold its output open.
                 self.stop_soon()
+
+    def _was_asked_by_guild(self) -> bool:
+        """Tells whether an operation that has exited by itself, and has left something, may have been asked to.
+
+        `guild stop` signals the operation's own process, and is still there in this moment to see it end.
+        """
+        from guild_dask import processes
+
+        return processes.has_children() and any(map(is_guild_stop, processes.command_lines()))
 
     def cut_short(self, cause: Cause, detail: str = "") -> None:
         """Ends the run for a cause; the signal's handler knows whether there is anything to end yet."""

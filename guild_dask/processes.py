@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -180,6 +180,13 @@ def name(process: psutil.Process) -> str:
         return str(process.name())
     except psutil.Error:
         return "?"
+
+
+def command_lines() -> Iterator[list[str]]:
+    """Yields the words that each process was started with, as far as we may see them."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            yield process.cmdline()
 
 
 def session(pid: int) -> int | None:

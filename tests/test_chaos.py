@@ -5,6 +5,7 @@ import pathlib
 import sys
 
 import pytest
+from chaos_support.journal import Life, Line, peak
 from support import PROJECT, run_command
 
 ROUNDS = ("--rounds=2", "--runs=24", "--seed=3", "--seconds=15")
@@ -17,3 +18,12 @@ def test_no_run_is_lost_or_started_twice_when_processes_die(tmp_path: pathlib.Pa
     # It ends its processes itself at its deadline, so it gets a little longer than that.
     finished = run_command(command, os.environ, PROJECT, DEADLINE + 60)
     assert finished.exit_code == 0, finished
+
+
+def test_run_that_was_killed_at_its_first_line_takes_no_room() -> None:
+    lives = [
+        Life("aaa", [Line("start", "aaa", 1, 0, 1.0)]),
+        Life("bbb", [Line("start", "bbb", 2, 0, 2.0), Line("end", "bbb", 2, 0, 3.0)]),
+        Life("ccc", [Line("start", "ccc", 3, 0, 2.5), Line("beat", "ccc", 3, 0, 2.6)]),
+    ]
+    assert peak(lives, dict.fromkeys(("aaa", "bbb", "ccc"), 1.0)) == (2.0, 2.5, ("bbb", "ccc"))

@@ -9,6 +9,8 @@ import pytest
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Guild, Sandbox, Started, wait_until
 
+from guild_dask.operation import is_guild_stop
+
 # A run with a child, a child of a child in a session of its own, and one that nobody waits for.
 TREE = """
 tree:
@@ -140,7 +142,44 @@ def test_run_that_ends_by_itself_when_it_is_stopped_leaves_nothing_behind(user: 
         wait_until(lambda: statuses(user) == {"aaa": "completed"})  # by its own account
         wait_until(lambda: not _sleepers(user))
         assert scheduler_process(user).is_running()
-        scheduler.wait_for_output("Run aaa has ended and left processes behind, which are ended, too: sleep (pid ")
+
+
+def test_run_that_ends_by_itself_when_it_is_stopped_leaves_nothing_that_holds_its_output(
+    user: Sandbox, guild: Guild
+) -> None:
+    a_project(user, LOOSE, {"loose.py": LOOSE_SCRIPT.replace("exec > /dev/null 2>&1;", "")})
+    stage(guild, "loose", "aaa", options="seconds=3603")
+    with guild.started(f"run dask:scheduler {NO_DASHBOARD} -y") as scheduler:
+        scheduler.wait_for_output("loose")
+        wait_until(lambda: len(_sleepers(user)) >= 2)
+        guild("stop aaa -y")
+        wait_until(lambda: not _sleepers(user))
+        wait_until(lambda: statuses(user) == {"aaa": "completed"})
+        assert scheduler_process(user).is_running()
+
+
+def test_run_goes_on_for_as_long_as_its_output_is_open(user: Sandbox, guild: Guild) -> None:
+    # As with Guild alone: the operation's own process may leave the work to others.
+    a_project(user, "apart:\n  exec: sh -c '(sleep 3; echo done at last) &'\n")
+    stage(guild, "apart", "aaa")
+    assert "done at last" in guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y").output
+
+
+@pytest.mark.parametrize(
+    ("words", "is_one"),
+    [
+        ("/usr/bin/python3 /home/me/bin/guild stop aaa -y", True),
+        ("python -m guild.main_bootstrap stop", True),
+        ("python /bin/guild -H /tmp/home runs stop 1", True),
+        ("python /bin/guild runs rm aaa", True),
+        ("python /bin/guild run train stop=1", False),
+        ("vi guild stop.txt", False),
+        ("systemctl stop guild", False),
+        ("", False),
+    ],
+)
+def test_command_that_stops_runs_is_told_from_others(words: str, is_one: bool) -> None:
+    assert is_guild_stop(words.split()) is is_one
 
 
 def test_run_that_has_ended_uses_nothing_that_the_next_one_is_given(user: Sandbox, guild: Guild) -> None:
@@ -148,6 +187,7 @@ def test_run_that_has_ended_uses_nothing_that_the_next_one_is_given(user: Sandbo
     stage(guild, "loose", "aaa", "bbb")
     output = guild(f"run dask:scheduler workers=1 run-once=yes {NO_DASHBOARD} -y").output
     assert "2 run(s) completed" in output
+    assert "Run aaa has ended and left processes behind, which are ended, too: sleep (pid " in output
     assert output.index("Run aaa has ended and left") < output.rindex("\nloose\n")
     assert not user.processes()
 

@@ -62,7 +62,8 @@ def peak(lives: Iterable[Life], amounts: Mapping[str, float]) -> Peak:
     """
     changes: list[tuple[float, bool, str]] = []
     for life in lives:
-        for begin, end in life.spans():
+        # Of a run that was killed after its first line, no time is known in which it lived.
+        for begin, end in (span for span in life.spans() if span[0] < span[1]):
             # False sorts before True: an end and a start at the same time do not overlap.
             changes += [(begin, True, life.run_id), (end, False, life.run_id)]
     highest, in_use = Peak(0.0, 0.0, ()), list[str]()
