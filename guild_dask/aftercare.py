@@ -44,6 +44,7 @@ class Aftercare:
             if run_id in self._ledger.in_flight:
                 self._flights.cluster.stop(run_id)
         self._ledger.orphans = recovered.orphans
+        self._ledger.neighbours = recovered.neighbours
 
     def lose_sight(self, event: JobAdrift) -> None:
         """Notes that a run's worker is out of sight."""

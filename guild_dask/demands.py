@@ -33,7 +33,9 @@ _NAMES = ("d(?:ays?)?", "h(?:ours?)?", "m(?:in(?:ute)?s?)?", "s(?:ec(?:ond)?s?)?
 _DURATION = re.compile("".join(rf"(?:(\d+(?:\.\d+)?)\s*{name}\s*)?" for name in _NAMES), re.ASCII | re.IGNORECASE)
 _CLOCK = re.compile(r"(\d+):([0-5]\d):([0-5]\d)", re.ASCII)
 _SECONDS = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
-_UNKNOWN = re.compile(rf"{PREFIX}-[\w-]+:")
+_UNKNOWN = re.compile(rf"{PREFIX}(?:[-_][\w-]+)?\s*[:=]")
+_NAME = re.compile(r"([\w-]*)\s*[:=]?\s*(.*)", re.DOTALL)
+_AMOUNTS = tuple(f"{PREFIX}-{name}" for name in ("gpu", "cpu", "mem"))
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,21 @@ def _reader(tag: str) -> tuple[str, Callable[[str], Any] | None]:
     for prefix, read in _READERS.items():
         if tag.startswith(prefix):
             return prefix, read
-    return tag, _unknown if _UNKNOWN.match(tag) else None
+    return tag, functools.partial(_unknown, tag) if _looks_like_ours(tag) else None
 
 
-def _unknown(_rest: str) -> Any:
+def _looks_like_ours(tag: str) -> bool:
+    """Tells whether a tag looks as if it were for us: dask-prio:3, dask-time=2h, dask_after:RUN, dask-priority."""
+    return bool(_UNKNOWN.match(tag) and not tag.startswith(RESOURCES)) or f"{tag.replace('_', '-')}:" in _READERS
+
+
+def _unknown(tag: str, _rest: str) -> Any:
+    name, value = _NAME.match(tag.replace("_", "-", 1)).groups()  # type: ignore[union-attr]  # anything matches
+    is_amount = name in _AMOUNTS
+    meant = f"{name}:" if f"{name}:" in _READERS else RESOURCES if is_amount or name == PREFIX else ""
+    if meant:
+        value = f"{name.removeprefix(PREFIX)[1:]}={value}" if is_amount and value else value
+        raise ValueError(f"write it as '{meant}{value}'" if value else f"it has no value; write it as '{meant}...'")
     raise ValueError(f"there is no such tag; use {', '.join((RESOURCES, *_READERS))}")
 
 

@@ -4,6 +4,7 @@ A worker's devices have names. A run asks for a whole number of them, or for a p
 others; `gpu:NAME` asks for that very device. Where a worker's GPUs have no names, they are an amount like any other.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 from guild_dask.resources import fits
@@ -12,6 +13,15 @@ GPU = "gpu"
 
 # Before the name of a device, in what a run asks for.
 PIN = "gpu:"
+
+
+def names_for_text(text: str) -> tuple[str, ...]:
+    """Returns the devices that a text such as 0,1,2 names; raises ValueError, with what is accepted, for another."""
+    names = tuple(part.strip() for part in text.split(","))
+    are_names = all(re.fullmatch(r"\d+|(?:GPU|MIG)-[\w./-]*\w", name, re.ASCII) for name in names)
+    if not are_names or len(set(names)) < len(names):
+        raise ValueError("use auto, the numbers or ids of devices with commas between them (0,1,2), or no")
+    return names
 
 
 def is_pin(name: str) -> bool:
@@ -46,6 +56,11 @@ def asks_with_pins(asks: Mapping[str, float], names: Sequence[str] | None) -> Ma
 def could_be_given(asked: float) -> bool:
     """Tells whether so many devices can be given at all: a part of one, or whole ones."""
     return asked <= 1 or float(asked).is_integer()
+
+
+def are_taken(wanted: Mapping[str, float], in_use: Mapping[str, float]) -> bool:
+    """Tells whether somebody has too much of a device for it to be given, too."""
+    return any(not fits(share, 1.0 - in_use.get(name, 0.0)) for name, share in wanted.items())
 
 
 def pick(free: Mapping[str, float], asks: Mapping[str, float]) -> dict[str, float] | None:

@@ -1,6 +1,6 @@
 """Why a run waits, in sentences with numbers, and what would make it start. Pure."""
 
-import itertools
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,17 +24,19 @@ class Explanation:
     can_start: bool  # without another scheduler, or other tags
     place: int | None = None
     starts_in: float | None = None
+    command: str = ""  # to type, after the remedy
 
     def __str__(self) -> str:
-        return f"{self.why} {self.remedy}".strip()
+        return f"{self.why} {self.remedy} {self.command}".strip()
 
 
 def without_scheduler(asks: Mapping[str, float]) -> Explanation:
     """Returns why a staged run waits where no scheduler is at work."""
     return Explanation(
         "It waits for a scheduler, and none is at work on this Guild home.",
-        f"Start one: {_scheduler_command(asks)}",
+        "Start one:",
         can_start=False,
+        command=_scheduler_command(asks),
     )
 
 
@@ -42,8 +44,9 @@ def out_of_sight(state: State) -> Explanation:
     """Returns why a staged run waits that the scheduler's filter leaves out."""
     return Explanation(
         f"The scheduler {short(state.scheduler)} does not see it: it starts only runs that match {state.filter!r}.",
-        "Start another scheduler for the others: guild run dask:scheduler",
+        "Start another scheduler for the others:",
         can_start=False,
+        command="guild run dask:scheduler",
     )
 
 
@@ -55,11 +58,13 @@ def with_scheduler(run: str, asks: Mapping[str, float], state: State, place: int
         return held_back
     why = _why(run, asks, state)
     if why and why.is_final:
-        return Explanation(f"It can never start with the {who}: it {why.text}.", _other(why, asks), can_start=False)
+        remedy, command = _other(why, asks)
+        text = f"It can never start with the {who}: it {why.text}."
+        return Explanation(text, remedy, can_start=False, command=command)
     starts = dict(zip((each.run for each in state.first), estimate.seconds_until_starts(state, now), strict=True)).get(
         run
     )
-    ahead = _ahead(run, state, place)
+    ahead = _ahead(place)
     guess = "" if starts is None else f" By how long runs took so far, that is {about(starts, 'in ')}."
     if state.blocked_by:
         others = _named([short(each) for each in state.blocked_by])
@@ -74,23 +79,34 @@ def with_scheduler(run: str, asks: Mapping[str, float], state: State, place: int
 
 def _held_back(run: str, state: State, who: str, now: float) -> Explanation | None:
     """Returns why a run is not in the queue, or none of the queue starts; None if neither is so."""
-    if run in state.aside:
-        remedy = "That is looked at again when something about it changes, or when the run is staged or tagged anew."
-        return Explanation(f"The {who} holds it back: {state.aside[run]}.", remedy, can_start=False)
+    why = state.aside.get(run)
+    if why and why.kind == "AfterRuns":
+        return Explanation(f"It comes after others: {why.text}.", "It waits in line when they have completed.", True)
+    if why:
+        remedy = _HELD_REMEDIES.get(why.kind, "That is looked at again when something about the run changes.")
+        return Explanation(f"The {who} holds it back: {why.text}.", remedy, can_start=False)
     if run in state.resting:
         again = about(max(0.0, state.resting[run] - now), "in ")
-        return Explanation(f"Its last attempt failed, or was cut short; the {who} tries it again {again}.", "", True)
+        last = next((each for each in reversed(state.ended) if each.run == run), None)
+        how = f"Attempt {last.attempt} was not the last ({last.why or f'exit code {last.exit_code}'})" if last else ""
+        return Explanation(f"{how or 'Its last attempt was cut short'}; the {who} tries it again {again}.", "", True)
     if state.phase != "working":
         return Explanation(f"The {who} is {state.phase}, and starts nothing.", _after(state.phase), can_start=False)
     return None
 
 
-def _ahead(run: str, state: State, place: int | None) -> str:
+_HELD_REMEDIES = {
+    "AfterFailed": "Run that one again ('guild run --restart ID'), or take the tag away ('guild tag --delete TAG ID').",
+    "AfterUnknown": "Change the tag: 'guild tag --help'.",
+    "AfterAmbiguous": "Give more letters of the id in the tag: 'guild tag --help'.",
+    "AfterCycle": "Take the tag away from one of them: 'guild tag --delete TAG ID'.",
+}
+
+
+def _ahead(place: int | None) -> str:
     if place is None:
         return ""
-    before = itertools.takewhile(lambda each: each.run != run, state.first)
-    count = place - 1 - sum(1 for each in before if each.why and each.why.is_final)
-    return f" {count} run(s) are ahead of it." if count > 0 else " It is next."
+    return f" {place - 1} run(s) are ahead of it." if place > 1 else " It is next."
 
 
 def _why(run: str, asks: Mapping[str, float], state: State) -> Why | None:
@@ -109,23 +125,32 @@ def _after(phase: str) -> str:
     return "The run stays staged."
 
 
-def _other(why: Why, asks: Mapping[str, float]) -> str:
-    """Returns what would have to be changed for a run that cannot start."""
+def _other(why: Why, asks: Mapping[str, float]) -> tuple[str, str]:
+    """Returns what would have to be changed for a run that cannot start, and a command for it, if there is one."""
+    pins = [name for name in _PINS.findall(why.text) if why.kind in ("NotDefined", "TooLarge")]
+    if pins:
+        text = "It was staged with --gpus, for these very devices. Start a scheduler that has them:"
+        return text, f"guild run dask:scheduler gpus={','.join(pins)}"
     if why.kind in ("NotDefined", "TooLarge", "NoSingleWorker"):
-        return (
-            f"Change its tags ('guild tag --help'), or start a scheduler that has what it asks for: "
-            f"{_scheduler_command(asks)}"
-        )
-    return ""
+        text = "Change its tags ('guild tag --help'), or start a scheduler that has what it asks for:"
+        return text, _scheduler_command(asks, why.kind == "NotDefined")
+    return _REMEDIES.get(why.kind, ""), ""
 
 
-def _scheduler_command(asks: Mapping[str, float]) -> str:
-    return f"guild run dask:scheduler {_resources(asks)}".strip()
+_PINS = re.compile(r"\bgpu:([\w./-]+)")
+_REMEDIES = {
+    "NotWhole": "Change its tag ('guild tag --help').",
+    "TooLong": "Give it a shorter time limit (tag dask-time:), or the jobs of the queue a longer walltime.",
+}
 
 
-def _resources(asks: Mapping[str, float]) -> str:
-    amounts = {name: amount for name, amount in asks.items() if amount > 0}
-    return f"resources={shlex.quote(format_amounts(amounts))}" if amounts else ""
+def _scheduler_command(asks: Mapping[str, float], may_find_gpus: bool = True) -> str:
+    finds_gpus = may_find_gpus and asks.get("gpu", 0.0) > 0
+    amounts = {name: amount for name, amount in asks.items() if amount > 0 and not (finds_gpus and name == "gpu")}
+    words = ["guild run dask:scheduler", *(["gpus=auto"] if finds_gpus else [])]
+    if amounts:
+        words.append(f"resources={shlex.quote(format_amounts(amounts))}")
+    return " ".join(words)
 
 
 def _what_ends(why: Why, asks: Mapping[str, float], state: State, now: float) -> str:

@@ -50,6 +50,7 @@ class Ledger:
     vanished: set[str] = field(default_factory=set)  # runs that completed and are gone, as batches are then
     paused: dict[str, float] = field(default_factory=dict)  # run id -> when it may be tried again (time.monotonic)
     orphans: tuple[Claim, ...] = ()  # runs that go on without a scheduler, or out of its sight
+    neighbours: tuple[Claim, ...] = ()  # runs of other schedulers that have devices of this host
 
     def is_news(self, run_id: str, fact: object) -> bool:
         """Tells whether the fact is another than the last one told about the run, and notes that it is told now."""
@@ -84,8 +85,9 @@ class Ledger:
         for taken in taking:
             free = remaining(free, taken.asks)
             shares = remaining(shares, taken.devices)
-        for claim in self.orphans:
-            # A worker may come again under another name, and what it had started may still have its devices.
+        for claim in (*self.orphans, *self.neighbours):
+            # Other schedulers have slots and amounts of their own, but a device is there once. And a worker
+            # may come again under another name, and what it had started may still have its devices.
             if claim.owner.host == host and claim not in taking:
                 shares = remaining(shares, claim.devices)
         return Worker(name, slots, total, slots - len(taking), free, shares)

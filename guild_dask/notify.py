@@ -137,7 +137,7 @@ def facts_of_queue(state: State) -> dict[str, str]:
             "COMPLETED": str(state.completed),
             "FAILED": str(state.failed),
             "TERMINATED": str(state.terminated),
-            "LEFT_STAGED": str(state.waiting + len(state.aside)),
+            "LEFT_STAGED": str(state.waiting + state.held + len(state.resting)),
         }
     )
 

@@ -181,6 +181,10 @@ def _missing(room: Room, asks: Mapping[str, float]) -> float:
     return sum(missing) + (room.slots < 1)
 
 
+def _has_all(room: Room, asks: Mapping[str, float]) -> bool:
+    return all(fits(amount, room.available(name, amount)) for name, amount in asks.items())
+
+
 def _reason(rooms: Sequence[Room], line: _Line) -> Reason:
     asks, able = line.asks, line.able
     if not rooms:
@@ -194,9 +198,10 @@ def _reason(rooms: Sequence[Room], line: _Line) -> Reason:
     if kept and kept.reserved_for:
         return Reserved(kept.reserved_for)
     with_slot = [room for room in able if room.slots > 0]
-    if not with_slot:
+    if not with_slot and any(_has_all(room, asks) for room in able):
         return NoFreeSlot(sum(room.worker.slots for room in able))
-    nearest = min(with_slot, key=lambda room: _missing(room, asks))
+    # Where a slot is missing, too, runs may end that have no more to give than that.
+    nearest = min(with_slot or able, key=lambda room: _missing(room, asks))
     free = {name: nearest.available(name, amount) for name, amount in asks.items()}
     # Of several devices each may be free for itself, and all the same not all of them together.
     name = next((name for name in sorted(asks) if not fits(asks[name], free[name])), max(asks, key=is_pin))

@@ -25,7 +25,12 @@ def text_for(state: State, now: float) -> str:
     """Returns the progress in words."""
     done = state.completed + state.failed + state.terminated
     parts = [f"{done} of {_whole(state)} done"]
-    parts += [f"{len(state.running)} running", f"{state.waiting} waiting", f"{state.failed} failed"]
+    parts += [f"{len(state.running)} running", f"{state.waiting} waiting"]
+    others = {"held": state.held, "to be tried again": len(state.resting)}
+    parts += [f"{count} {name}" for name, count in others.items() if count]
+    parts.append(f"{state.failed} failed")
+    if state.terminated:
+        parts.append(f"{state.terminated} terminated")
     if state.phase != "working":
         parts.append(state.phase)
     left = estimate.seconds_left(state, now)
@@ -37,7 +42,7 @@ def text_for(state: State, now: float) -> str:
 def _whole(state: State) -> int:
     """Returns how many runs there are, done or not."""
     done = state.completed + state.failed + state.terminated
-    return done + len(state.running) + state.waiting + len(state.resting)
+    return done + len(state.running) + state.waiting + state.held + len(state.resting)
 
 
 def line_for(state: State, now: float, width: int) -> str:

@@ -125,13 +125,14 @@ class Publisher:
         now = time.time()
         waited = max(0.0, now - run.since / 1e6)
         worker = self._places().get(worker, (worker, host))[0]
-        running = RunningRun(run.id, _operation(run.dir), worker, host, now, waited, claim.attempt, claim.asks)
+        devices = tuple(claim.devices)
+        running = RunningRun(run.id, _operation(run.dir), worker, host, now, waited, claim.attempt, claim.asks, devices)
         self._running[run.id] = running
         self._note("started", now, running)
         facts = {"scheduler": self._state.scheduler, "worker": worker, "host": host, "attempt": claim.attempt}
         asked = {"asked": format_amounts(claim.asks)} if claim.asks else {}
-        devices = {"devices": ", ".join(claim.devices)} if claim.devices else {}
-        return whereabouts.text_for({**facts, **devices, "waited_seconds": round(waited, 1), **asked})
+        given = {"devices": ", ".join(devices)} if devices else {}
+        return whereabouts.text_for({**facts, **given, "waited_seconds": round(waited, 1), **asked})
 
     def ended(self, run_id: str, result: Result) -> None:
         """Notes how a run, or the attempt to start it, ended."""
@@ -226,6 +227,7 @@ class Publisher:
                 for kind, count in view.waiting.kinds().items()
             ),
             aside=view.waiting.problems(),
+            held=view.waiting.held,
             resting={run_id: round(self._epoch + until, 1) for run_id, until in view.resting.items()},
             blocked_by=tuple(view.blocked_by),
             troubles=tuple(view.troubles),

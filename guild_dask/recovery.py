@@ -29,6 +29,7 @@ class Recovered:
     staged_again: tuple[str, ...] = ()  # they never started
     ended: tuple[tuple[str, Result], ...] = ()  # they had started; some are staged for another attempt
     orphans: tuple[claims.Claim, ...] = ()  # they go on without a scheduler, or out of its sight
+    neighbours: tuple[claims.Claim, ...] = ()  # of schedulers at work beside us, with devices
     stops: tuple[str, ...] = ()  # our own, which somebody wants to stop
 
 
@@ -45,7 +46,7 @@ def recover(home: GuildHome, adrift: Container[str] = (), again: Again = never) 
 
 def _recover(home: GuildHome, adrift: Container[str], again: Again) -> Recovered:
     abandoned: list[tuple[claims.Found, Cause]] = []
-    orphans, stops = [], []
+    orphans, neighbours, stops = [], [], []
     for found in claims.all_claims(home.claims_folder):
         claim = found.claim
         if claim is None:
@@ -59,6 +60,8 @@ def _recover(home: GuildHome, adrift: Container[str], again: Again) -> Recovered
         if not is_ours and home.presence.is_alive(claim.scheduler_id, claim.scheduler):
             if claim.lease:
                 orphans.append(claim)  # not one, but it takes room on a worker that we may have in common
+            elif claim.devices:
+                neighbours.append(claim)
             continue
         cause = _death(home, found, claim, is_ours)
         if cause:
@@ -66,7 +69,7 @@ def _recover(home: GuildHome, adrift: Container[str], again: Again) -> Recovered
         else:
             orphans.append(claim)
     staged_again, ended = _take_over(home, abandoned, again) if abandoned else ([], [])
-    return Recovered(tuple(staged_again), tuple(ended), tuple(orphans), tuple(stops))
+    return Recovered(tuple(staged_again), tuple(ended), tuple(orphans), tuple(neighbours), tuple(stops))
 
 
 def _death(home: GuildHome, found: claims.Found, claim: claims.Claim, is_ours: bool) -> Cause | None:

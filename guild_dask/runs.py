@@ -15,6 +15,7 @@ import psutil
 from guild import config, lock
 
 from guild_dask import attempts, claims, last_word, processes, rundir, snapshot
+from guild_dask.devices import are_taken
 from guild_dask.ends import Again, End, Result, never, result_for
 from guild_dask.last_word import Cause
 from guild_dask.listing import Listing, RunsDirectory
@@ -73,8 +74,9 @@ class GuildHome:
         if not wanted:
             return Claimed((), {})
         with self.lock():
+            in_use = self._devices_of_others() if any(claim.devices for _, claim in wanted) else {}
             for run, claim in wanted:
-                if not self._directory.is_unchanged(run):
+                if not self._directory.is_unchanged(run) or (not claim.lease and are_taken(claim.devices, in_use)):
                     continue
                 try:
                     self._claim(run, claim)
@@ -89,6 +91,18 @@ class GuildHome:
                 else:
                     taken.append(run)
         return Claimed(tuple(taken), refused)
+
+    def _devices_of_others(self) -> dict[str, float]:
+        """Returns the shares of this host's devices that runs of other schedulers have. Is called inside the lock."""
+        me = self.presence.process
+        with translated("cannot read the claims of %s", "others"):
+            found = [each.claim for each in claims.all_claims(self.claims_folder)]
+        others = [claim for claim in found if claim and not claim.lease and claim.scheduler != me]
+        here = [claim for claim in others if claim.owner.host == me.host]
+        in_use: dict[str, float] = {}
+        for name, share in (pair for claim in here for pair in claim.devices.items()):
+            in_use[name] = in_use.get(name, 0.0) + share
+        return in_use
 
     def _claim(self, run: Staged, claim: claims.Claim) -> None:
         # A crash in between leaves a claim of a dead owner, and the run is staged again.

@@ -9,6 +9,7 @@ from typing import Any
 
 from guild_dask.choices import ClusterChoice, Kind, WorkerCount, cluster_for_text, workers_for_text
 from guild_dask.demands import ACCEPTED_DURATIONS, duration_for_text
+from guild_dask.devices import names_for_text
 from guild_dask.resources import AUTO, Request, definition_for_spec
 
 SECTION = "guild-dask"
@@ -191,10 +192,7 @@ def _gpus(text: str) -> tuple[str, ...] | None:
         return None
     if text.lower() == AUTO:
         return (AUTO,)
-    names = [part.strip() for part in text.split(",")]
-    if len(set(names)) < len(names) or not all(re.fullmatch(r"[\w./-]*\w", name, re.ASCII) for name in names):
-        raise ValueError("use auto, the numbers or ids of devices with commas between them (0,1,2), or no")
-    return tuple(names)
+    return names_for_text(text)
 
 
 def _filter(text: str) -> str | None:

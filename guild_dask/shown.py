@@ -2,6 +2,7 @@
 
 import math
 import re
+import unicodedata
 from collections.abc import Mapping
 
 from guild_dask.resources import Amount, format_amount
@@ -71,9 +72,29 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def cut(text: str, width: int) -> str:
-    """Returns text in no more than that many letters, with a sign where something is left out."""
-    return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
+def width(text: str) -> int:
+    """Returns how many columns of a terminal text takes: wide letters, as of Chinese, take two."""
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+def _columns(letter: str) -> int:
+    if unicodedata.combining(letter):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+def cut(text: str, most: int) -> str:
+    """Returns text in no more than that many columns, with a sign where something is left out."""
+    if width(text) <= most:
+        return text
+    while text and width(text) > most - 1:
+        text = text[:-1]
+    return f"{text}…"
+
+
+def padded(text: str, columns: int) -> str:
+    """Returns text with spaces behind it, up to that many columns."""
+    return text + " " * (columns - width(text))
 
 
 def short(run_id: str) -> str:

@@ -4,6 +4,7 @@ Pure. Whoever wants to know what goes on (the command, the page, the progress li
 its size depends on what runs and on the kinds of what waits, and not on how many wait.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -53,6 +54,7 @@ class RunningRun:
     waited: float
     attempt: int
     asks: Mapping[str, float] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,8 @@ class State:
     waiting: int = 0
     first: tuple[WaitingRun, ...] = ()
     kinds: tuple[WaitingKind, ...] = ()
-    aside: Mapping[str, str] = field(default_factory=dict)  # staged runs that cannot be started as they are, and why
+    aside: Mapping[str, Why] = field(default_factory=dict)  # staged runs that cannot be started as they are: the first
+    held: int = 0  # how many there are of these
     resting: Mapping[str, float] = field(default_factory=dict)  # runs that are tried again, and when
     blocked_by: tuple[str, ...] = ()  # runs of others, with wait-for-running
     troubles: tuple[str, ...] = ()  # what is wrong with workers
@@ -135,6 +138,12 @@ class State:
         return sum(self.ends.get(end, 0) for end in FAILURES)
 
     @property
+    def places(self) -> list[int | None]:
+        """Returns the place in the queue of each of the first runs; None for one that can never start."""
+        numbers = itertools.count(1)
+        return [None if run.why and run.why.is_final else next(numbers) for run in self.first]
+
+    @property
     def terminated(self) -> int:
         return self.ends.get("terminated", 0)
 
@@ -142,25 +151,26 @@ class State:
 def left_in(state: State) -> dict[str, str]:
     """Returns the runs that a scheduler leaves staged, as far as it names them, each with why it has not started."""
     waiting = {run.run: run.why.text if run.why else "" for run in state.first}
-    return {**waiting, **state.aside, **dict.fromkeys(state.resting, "was to be tried again")}
+    held = {run: why.text for run, why in state.aside.items()}
+    return {**waiting, **held, **dict.fromkeys(state.resting, "was to be tried again")}
 
 
 # Fields that hold amounts of resources; they are written as typed ("8GB"), so that they can be shown so.
 _AMOUNTS = frozenset(("asks", "total", "used"))
 
 
-def as_data(value: Any, name: str = "") -> Any:
-    """Returns a value of this module as what JSON can hold."""
+def as_data(value: Any, name: str = "", *, typed: bool = True) -> Any:
+    """Returns a value of this module, or the like of it, as what JSON can hold; amounts as typed, or as numbers."""
     if name in _AMOUNTS:
-        return {key: format_amount(amount) for key, amount in value.items()}
+        return {key: format_amount(amount) if typed else float(amount) for key, amount in value.items()}
     # The state has a few hundred of these, and is written every second.
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, tuple):
-        return [as_data(each) for each in value]
+        return [as_data(each, typed=typed) for each in value]
     if isinstance(value, Mapping):
-        return dict(value)
-    return {each: as_data(getattr(value, each), each) for each in value.__dataclass_fields__}
+        return {key: as_data(each, typed=typed) for key, each in value.items()}
+    return {each: as_data(getattr(value, each), each, typed=typed) for each in value.__dataclass_fields__}
 
 
 def state_for_data(data: Any) -> State | None:
@@ -182,7 +192,8 @@ def state_for_data(data: Any) -> State | None:
             waiting=int(data["waiting"]),
             first=_each(data["first"], _waiting),
             kinds=_each(data["kinds"], _kind),
-            aside={str(run): str(why) for run, why in data["aside"].items()},
+            aside={str(run): _why(why) or Why("", "") for run, why in data["aside"].items()},
+            held=int(data.get("held", 0)),
             resting={str(run): float(at) for run, at in data.get("resting", {}).items()},
             blocked_by=tuple(map(str, data["blocked_by"])),
             troubles=tuple(map(str, data.get("troubles", ()))),
@@ -226,6 +237,7 @@ def _running(data: Any) -> RunningRun:
         waited=float(data["waited"]),
         attempt=int(data["attempt"]),
         asks=amounts_for_data(data["asks"]),
+        devices=tuple(map(str, data.get("devices", ()))),
     )
 
 

@@ -19,6 +19,7 @@ from guild_dask.plan import Kind, StagedRun, Worker, is_impossible, kind_of, pla
 from guild_dask.reasons import AfterRuns, Hold, NotDefined, Reason, Reserved
 from guild_dask.rooms import TIME
 from guild_dask.rundir import Staged
+from guild_dask.state import Why
 
 log = logging.getLogger("guild")
 
@@ -125,10 +126,17 @@ class WaitingRuns:
         """Returns how many wait of each kind."""
         return {kind: len(line) for kind, line in self._lines.items()}
 
-    def problems(self) -> dict[str, str]:
-        """Returns the staged runs that cannot be started as they are, with why."""
-        held = {run_id: str(hold) for run_id, hold in itertools.islice(self._holds.items(), _MOST_SHOWN)}
-        return {**{run_id: self._problems.get(run_id, "") for run_id in self._set_aside}, **held, **self._broken}
+    def problems(self) -> dict[str, Why]:
+        """Returns the first of the staged runs that cannot be started as they are, with why."""
+        found = {run_id: Why("SetAside", self._problems.get(run_id, "")) for run_id in self._set_aside}
+        for run_id, hold in itertools.islice(self._holds.items(), _MOST_SHOWN):
+            found[run_id] = Why(type(hold).__name__, str(hold))
+        return found | {run_id: Why("Broken", problem) for run_id, problem in self._broken.items()}
+
+    @property
+    def held(self) -> int:
+        """Returns how many of those there are."""
+        return len(self._set_aside) + len(self._holds) + len(self._broken)
 
     def set_aside(self, run_id: str, problem: str) -> None:
         """Takes out a run that cannot be started as it is; it comes back when it is staged or tagged anew."""

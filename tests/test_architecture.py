@@ -76,6 +76,7 @@ PURE_LIBRARY = frozenset(
         "string",
         "types",
         "typing",
+        "unicodedata",
     )
 )
 IMPURE_FUNCTIONS = frozenset(("__import__", "breakpoint", "eval", "exec", "input", "open", "print"))

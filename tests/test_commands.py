@@ -29,7 +29,7 @@ def typed(command: str, exit_code: int = 0) -> Finished:
     finished = run_command(f"guild-dask {command}", os.environ, os.getcwd())
     assert finished.exit_code == exit_code, finished
     assert "Traceback" not in finished.output
-    if command == "status" and "Scheduler" in finished.output:
+    if command == "status" and "Scheduler " in finished.output:
         assert max(map(len, finished.output.splitlines()), default=0) <= 80, finished
     return finished
 
@@ -88,7 +88,7 @@ def test_without_scheduler_the_status_counts_and_names_the_command(user: Sandbox
     stage(guild, "nap", "aaa", "bbb", options="--tag dask:gpu=1")
     assert "2 run(s) are staged" in typed("status").output
     assert told("status")["staged"] == 2
-    assert "guild run dask:scheduler resources=gpu=1" in typed("explain aaa").output
+    assert "\n  guild run dask:scheduler gpus=auto\n" in typed("explain aaa").output
 
 
 def test_status_shows_where_runs_are_and_why_others_wait(user: Sandbox, guild: Guild) -> None:
@@ -208,6 +208,28 @@ def test_pause_resume_and_drain_reach_the_scheduler(user: Sandbox, guild: Guild)
         assert scheduler.wait().exit_code == 0
     assert typed("drain").output == "No scheduler is at work\n"
     assert "those that are started will be paused" in typed("pause").output
+
+
+def test_pause_of_all_is_seen_without_a_scheduler_and_not_ended_for_one(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap seconds=0", "aaa")
+    typed("pause")
+    assert "Schedulers are paused: they start nothing until 'guild-dask resume'." in typed("status").output
+    assert "'guild-dask resume'" in typed("explain aaa").output
+    with guild.started(SCHEDULER):
+        wait_until(lambda: told("status")["schedulers"])
+        assert "'guild-dask resume' lets all of them go on" in typed("resume sss", exit_code=1).output
+        typed("resume")
+        wait_until(lambda: statuses(user)["aaa"] == "completed")
+    assert typed("resume").output == "Nothing is paused any more; no scheduler is at work\n"
+
+
+def test_run_that_failed_is_explained(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "bad", "bbb", options="--tag dask-retries:1")
+    guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y")
+    words = " ".join(typed("explain bbb").output.split())
+    assert "It failed with exit code 1 in attempt 2; 'guild cat --output bbb' shows its output." in words
 
 
 def test_priority_lets_a_run_start_first(user: Sandbox, guild: Guild) -> None:

@@ -37,6 +37,29 @@ def test_run_without_tags_asks_for_nothing() -> None:
     assert demands_for_tags(()) == Demands()
 
 
+@pytest.mark.parametrize(
+    ("tag", "hint"),
+    [
+        ("dask-priority=10", "write it as 'dask-priority:10'"),
+        ("dask_time:90m", "write it as 'dask-time:90m'"),
+        ("dask-after = aaa,bbb", "write it as 'dask-after:aaa,bbb'"),
+        ("dask-retries", "it has no value; write it as 'dask-retries:...'"),
+        ("dask-gpu=1", "write it as 'dask:gpu=1'"),
+        ("dask-mem:8GB", "write it as 'dask:mem=8GB'"),
+        ("dask=gpu=1 mem=8GB", "write it as 'dask:gpu=1 mem=8GB'"),
+        ("dask-prio:3", "there is no such tag; use dask:, dask-priority:"),
+    ],
+)
+def test_tag_that_was_meant_for_us_is_not_passed_over(tag: str, hint: str) -> None:
+    (bad,) = demands_for_tags((tag,)).unreadable
+    assert str(bad).startswith(f"Ignoring tag {tag!r}: {hint}")
+
+
+@pytest.mark.parametrize("tag", ["dask", "dask-experiment", "daskboard=1", "dask-time-series", "best"])
+def test_tag_of_the_users_own_is_left_alone(tag: str) -> None:
+    assert demands_for_tags((tag,)) == Demands()
+
+
 def test_tags_of_all_kinds_count_together() -> None:
     tags = (
         "dask:gpu=1 mem=8GB",

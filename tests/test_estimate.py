@@ -83,7 +83,8 @@ def test_what_does_not_start_takes_no_time() -> None:
 
 def test_explanation_has_numbers_and_names() -> None:
     now = state([running("aaaaaaaaaa", 0.0, gpu=1)], [waiting("b", NEVER, gpu=4), waiting("c", IN_USE, gpu=1)])
-    told = with_scheduler("c", {"gpu": 1.0}, now, 2, 40.0)
+    assert now.places == [None, 1]
+    told = with_scheduler("c", {"gpu": 1.0}, now, 1, 40.0)
     assert str(told) == (
         "It waits for gpu=1, 0 free. It is next. What it asks for is used by aaaaaaaa (for 40 s); it starts when "
         "enough of that is free. By how long runs took so far, that is in ~60 s."
@@ -106,9 +107,48 @@ def test_run_that_can_never_start_says_so_and_what_to_do() -> None:
     assert not told.can_start
 
 
+@pytest.mark.parametrize(
+    ("why", "text"),
+    [
+        (Why("AfterRuns", "waiting for runs to finish: aaa"), "It waits in line when they have completed."),
+        (Why("AfterFailed", "run aaa, which it comes after, failed"), "guild run --restart"),
+        (Why("AfterCycle", "runs wait for each other: a -> b -> a"), "Take the tag away from one of them"),
+        (Why("SetAside", "3 attempts to start it failed"), "looked at again when something about the run changes"),
+    ],
+)
+def test_run_that_is_held_says_what_would_let_it_go(why: Why, text: str) -> None:
+    told = with_scheduler("c", {}, replace(state([], []), aside={"c": why}), None, 0.0)
+    assert why.text in told.why
+    assert text in told.remedy
+    assert told.can_start is (why.kind == "AfterRuns")
+
+
+@pytest.mark.parametrize(
+    ("why", "text"),
+    [
+        (Why("NotDefined", "requires resources not defined for cluster: gpu:5", True), "dask:scheduler gpus=5"),
+        (Why("NotDefined", "requires resources not defined for cluster: gpu", True), "dask:scheduler gpus=auto"),
+        (Why("TooLarge", "asks gpu=1, largest worker has gpu=0.5", True), "dask:scheduler resources=gpu=1"),
+        (Why("TooLong", "may take 9h, and ...", True), "a longer walltime"),
+        (Why("NotWhole", "asks gpu=1.5, and ...", True), "Change its tag"),
+    ],
+)
+def test_run_that_can_never_start_says_what_would_have_to_change(why: Why, text: str) -> None:
+    now = state([], [waiting("c", why, gpu=1.0)])
+    assert text in str(with_scheduler("c", {"gpu": 1.0}, now, None, 0.0))
+
+
+def test_wide_letters_take_two_columns() -> None:
+    assert shown.width("学習 a") == 6
+    assert shown.cut("学習する", 5) == "学習…"
+    assert shown.padded("学", 4) == "学  "
+    assert shown.cut("abc", 3) == "abc"
+
+
 def test_without_scheduler_the_command_to_type_is_named() -> None:
     asks = {"gpu": 1.0, "mem": amount_for_text("8GB") or 0.0, "none": 0.0}
-    assert without_scheduler(asks).remedy == "Start one: guild run dask:scheduler resources='gpu=1 mem=8GB'"
+    assert without_scheduler(asks).command == "guild run dask:scheduler gpus=auto resources=mem=8GB"
+    assert str(without_scheduler({})).endswith("Start one: guild run dask:scheduler")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import stat
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,8 +15,11 @@ from support import Guild, Sandbox, wait_until
 from guild_dask import claims, environment, gpus, opdata, processes
 from guild_dask.claims import Claim
 from guild_dask.cluster import on_worker
+from guild_dask.devices import are_taken
 from guild_dask.ledger import Flight, Ledger
+from guild_dask.presence import Presence
 from guild_dask.rundir import Staged
+from guild_dask.runs import GuildHome
 
 PLAIN = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5f3a)
 GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-77b1)
@@ -197,6 +201,42 @@ def test_run_of_a_scheduler_that_was_killed_keeps_its_device(user: Sandbox, guil
         assert statuses(user) == {"aaa": "running", "bbb": "running"}
         go.touch()
         wait_until(lambda: statuses(user) == {"aaa": "completed", "bbb": "completed"})
+
+
+def test_two_schedulers_do_not_give_out_the_same_device(user: Sandbox, guild: Guild) -> None:
+    go = user.folder / "go"
+    hold = f'echo "$RUN_ID sees [$CUDA_VISIBLE_DEVICES]"; until [ -e {go} ]; do sleep 0.1; done'
+    a_project(user, "".join(f"{name}:\n  exec: sh -c '{hold}'\n" for name in ("one", "two")))
+    stage(guild, "one", "aaa", options="--tag dask:gpu=1")
+    stage(guild, "two", "bbb", "ccc", options="--tag dask:gpu=1")
+    one = f"run dask:scheduler gpus=0 poll-interval=1 {NO_DASHBOARD} 'filter=op = one' -y"
+    other = f"run dask:scheduler gpus=0,1 poll-interval=1 workers=4 {NO_DASHBOARD} 'filter=op = two' -y"
+    with guild.started(one) as first, guild.started(other) as second:
+        # The second one has room for both of its runs, if it were alone.
+        wait_until(lambda: list(statuses(user).values()).count("running") == 2, describe=lambda: statuses(user))
+        wait_until(lambda: (first.output + second.output).count(" sees [") == 2)
+        said = first.output + second.output
+        assert [said.count("sees [0]"), said.count("sees [1]")] == [1, 1], said
+        go.touch()
+        wait_until(lambda: set(statuses(user).values()) == {"completed"}, describe=lambda: statuses(user))
+
+
+def test_device_that_another_scheduler_took_a_moment_ago_is_not_claimed(user: Sandbox, guild: Guild) -> None:
+    a_project(user, "hold:\n  exec: sleep 60\n")
+    stage(guild, "hold", "aaa", "bbb", "ccc", options="--tag dask:gpu=0.5")
+    me = processes.identity(os.getpid())
+    assert me
+    other = replace(me, pid=1)
+    home = GuildHome(str(user.guild_home), Presence(str(user.guild_home), "me", me))
+    claims.write(home.claims_folder, Claim("xxx", "other", other, other, devices={"0": 0.5}))
+    staged = {run.id: run for run in home.staged().staged}
+    assert are_taken({"0": 1.0}, {"0": 0.5})
+    whole = home.claim([(staged["aaa"], Claim("aaa", "me", me, me, devices={"0": 1.0}))])
+    assert (whole.runs, whole.refused) == ((), {})
+    half = home.claim([(staged["bbb"], Claim("bbb", "me", me, me, devices={"0": 0.5}))])
+    assert [run.id for run in half.runs] == ["bbb"]
+    another = home.claim([(staged["ccc"], Claim("ccc", "me", me, me, devices={"1": 1.0}))])
+    assert [run.id for run in another.runs] == ["ccc"]
 
 
 # On other workers

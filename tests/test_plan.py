@@ -122,7 +122,17 @@ def test_run_goes_where_it_leaves_the_larger_gap() -> None:
 def test_more_in_use_than_there_is_holds_runs_and_breaks_nothing() -> None:
     # Runs of a scheduler that died go on, and count, even where the new scheduler has fewer slots.
     crowded = Worker("w", 1, {"a": 1}, -1, {"a": -2})
-    assert plan([run("aaa"), run("bbb", a=1)], [crowded]).held == {"aaa": NoFreeSlot(1), "bbb": NoFreeSlot(1)}
+    assert plan([run("aaa"), run("bbb", a=1)], [crowded]).held == {
+        "aaa": NoFreeSlot(1),
+        "bbb": InUse("a", 1, -2),
+    }
+
+
+def test_reason_is_the_resource_where_the_end_of_any_run_is_not_enough() -> None:
+    full = Worker("w", 2, {"gpu": 1}, 0, {"gpu": 0})
+    assert plan([run("aaa", gpu=1)], [full]).held == {"aaa": InUse("gpu", 1, 0)}
+    other = Worker("v", 2, {"gpu": 1}, 0, {"gpu": 1})
+    assert plan([run("aaa", gpu=1)], [full, other]).held == {"aaa": NoFreeSlot(4)}
 
 
 def test_passing_over_is_counted_when_it_takes_what_the_earlier_run_asks_for() -> None:

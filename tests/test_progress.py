@@ -151,6 +151,11 @@ def test_interrupt_ends_it_and_takes_the_line_away(user: Sandbox, guild: Guild) 
     assert not any(PROGRESS.search(line) for line in terminal.screen()), terminal.screen()
 
 
+def test_all_runs_are_counted() -> None:
+    state = State("s", "h", 1, 0.0, waiting=1, held=2, resting={"a": 9.0}, ends={"completed": 4})
+    assert text_for(state, 1.0) == "4 of 8 done, 0 running, 1 waiting, 2 held, 1 to be tried again, 0 failed"
+
+
 def test_words_say_what_is_done_and_what_is_left() -> None:
     state = State(
         "s",
@@ -164,9 +169,9 @@ def test_words_say_what_is_done_and_what_is_left() -> None:
         ends={"completed": 3, "failed": 1, "terminated": 1},
         durations={"train": 60.0},
     )
-    assert text_for(state, 130.0) == "5 of 8 done, 1 running, 2 waiting, 1 failed, ~2 min left"
+    assert text_for(state, 130.0) == "5 of 8 done, 1 running, 2 waiting, 1 failed, 1 terminated, ~2 min left"
     assert line_for(state, 130.0, 100).startswith("[############........] 5 of 8 done")
-    assert line_for(state, 130.0, 60) == "5 of 8 done, 1 running, 2 waiting, 1 failed, ~2 min left"
+    assert line_for(state, 130.0, 75) == "5 of 8 done, 1 running, 2 waiting, 1 failed, 1 terminated, ~2 min left"
     assert line_for(state, 130.0, 10) == "5 of 8 d…"
 
 

@@ -60,6 +60,7 @@ def test_state_comes_back_from_data() -> None:
     )
     again = state_for_data(json.loads(json.dumps(as_data(state))))
     assert again == state
+    assert as_data(state, typed=False)["workers"][0]["total"] == {"mem": 8e9}
     assert again
     assert as_data(again)["workers"][0]["total"] == {"mem": "8GB"}, "an amount is shown as it was typed"
 
@@ -81,7 +82,8 @@ def test_state_does_not_grow_with_the_queue(tmp_path: pathlib.Path) -> None:
     assert [run.run for run in state.first] == [f"run-{number:05}" for number in range(MOST_WAITING)]
     assert [(kind.count, dict(kind.asks)) for kind in state.kinds] == [(5000, {"mem": 8e9}), (5000, {"gpu": 1.0})]
     assert {run.why for run in state.first} == {Why("InUse", "waits for gpu=1, 0 free")}
-    assert state.aside == {"bbb": "it is broken"}
+    assert state.aside == {"bbb": Why("Broken", "it is broken")}
+    assert state.held == 1
     assert state_path(str(tmp_path), "sss").stat().st_size < 50_000
 
 

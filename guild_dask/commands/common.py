@@ -42,7 +42,7 @@ def runs_dir() -> str:
 def run_for(text: str) -> RunView:
     """Returns the run that the user means; ends the command where there is none."""
     if text.isdigit() and len(text) < _LEAST_DIGITS:
-        fail(f"{text!r} could be many runs: say more of the run's id. Numbers as in 'guild runs' do not work here")
+        fail(f"numbers as in 'guild runs' do not work here: give more letters of the run's id than {text!r}")
     try:
         return runviews.find(runs_dir(), text)
     except NoSuchRun as e:
@@ -102,20 +102,33 @@ def heading(text: str) -> str:
     return click.style(text, bold=True)
 
 
+# A column that gives way to others keeps so many letters, if it has them; the last one to do so, fewer.
+_KEPT = 20
+_LEAST = 8
+
+
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], wide: int, last: str = "", most: int | None = None
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    wide: Sequence[int],
+    last: str = "",
+    most: int | None = None,
 ) -> list[str]:
-    """Returns the lines of a table that is no wider than `most`; the column number `wide` is cut to make it fit.
+    """Returns the lines of a table that is no wider than `most`; the columns with the numbers `wide` give way, in turn.
 
     A style for the last column can be given: a colour's name.
     """
     cells = [list(columns), *([shown.one_line(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[number]) for row in cells) for number in range(len(columns))]
+    widths = [max(shown.width(row[number]) for row in cells) for number in range(len(columns))]
     spare = (most or width()) - 2 * (len(columns) - 1) - sum(widths)
-    widths[wide] = max(min(8, widths[wide]), widths[wide] + min(0, spare))
+    for kept in (_KEPT, _LEAST):
+        for number in wide:
+            less = min(max(0, -spare), max(0, widths[number] - kept))
+            widths[number] -= less
+            spare += less
     lines = []
     for number, row in enumerate(cells):
-        texts = [shown.cut(cell, size).ljust(size) for cell, size in zip(row, widths, strict=True)]
+        texts = [shown.padded(shown.cut(cell, size), size) for cell, size in zip(row, widths, strict=True)]
         if last and number:
             texts[-1] = click.style(texts[-1].rstrip(), fg=last)
         line = "  ".join(texts).rstrip()

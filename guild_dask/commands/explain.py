@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from guild_dask import explanation, rundir, schedulers, shown
+from guild_dask import control, explanation, rundir, schedulers, shown
 from guild_dask.commands import common
 from guild_dask.demands import PREFIX, Demands, demands_for_tags
 from guild_dask.explanation import Explanation
@@ -33,8 +33,8 @@ def command(run: str, as_json: bool) -> None:
         return
     name = shown.one_line(f"{found.operation} {found.label}".strip())
     click.echo(f"Run {found.id} ({name}) is {found.status}." if name else f"Run {found.id} is {found.status}.")
-    for text in _texts(found, demands, explained):
-        click.echo("\n".join(common.wrapped(text)))
+    for text, to_type in _texts(found, demands, explained):
+        click.echo("\n".join([*common.wrapped(text), *([f"  {shown.one_line(to_type)}"] if to_type else [])]))
 
 
 def _explanations(run: RunView, demands: Demands) -> list[Explanation]:
@@ -61,7 +61,7 @@ def _matches(run: RunView, expression: str) -> bool:
 
 def _place(run: RunView, state: State) -> int | None:
     """Returns the run's place in the queue: as the scheduler tells it or, further back, from all staged runs."""
-    for place, waiting in enumerate(state.first, start=1):
+    for waiting, place in zip(state.first, state.places, strict=True):
         if waiting.run == run.id:
             return place
     if state.waiting <= len(state.first):
@@ -74,13 +74,20 @@ def _place(run: RunView, state: State) -> int | None:
     return next((place for place, (_, run_id) in enumerate(order, start=1) if run_id == run.id), None)
 
 
-def _texts(run: RunView, demands: Demands, explained: list[Explanation]) -> list[str]:
-    texts = [str(part) for part in demands.unreadable]
-    if run.status == "staged":
-        # With several schedulers, one that can start it is what counts.
-        able = [each for each in explained if each.can_start]
-        return texts + [str(each) for each in able or explained]
-    return texts + _where(run)
+def _texts(run: RunView, demands: Demands, explained: list[Explanation]) -> list[tuple[str, str]]:
+    """Returns what is to be said, each with a command to type, if there is one."""
+    texts = [(str(part), "") for part in demands.unreadable]
+    if run.status != "staged":
+        return texts + [(text, "") for text in _where(run)]
+    # With several schedulers, one that can start it is what counts.
+    able = [each for each in explained if each.can_start]
+    texts += [(f"{each.why} {each.remedy}".strip(), each.command) for each in able or explained]
+    if not schedulers.alive(common.home()):
+        if demands.after:
+            texts.append(("It then still waits for other runs, which its tags dask-after name.", ""))
+        if control.is_paused(common.home()):
+            texts.append(("Schedulers on this Guild home are paused; 'guild-dask resume' lets them start runs.", ""))
+    return texts
 
 
 def _where(run: RunView) -> list[str]:
@@ -89,19 +96,33 @@ def _where(run: RunView) -> list[str]:
             if running.run == run.id:
                 ago = shown.duration(time.time() - running.since)
                 return [f"Scheduler {shown.short(scheduler.id)} runs it on worker {running.worker}, for {ago}."]
-    facts = _attribute(run)
+    facts = _attribute(run, "dask")
     if isinstance(facts, dict) and facts.get("worker"):
         who = shown.short(str(facts.get("scheduler", "")))
-        where = f"Scheduler {who} ran it on worker {facts['worker']} of {facts.get('host')}."
-        return [where, f"It was ended: {facts['ended']}."] if facts.get("ended") else [where]
+        word = "runs" if run.status == "running" else "ran"
+        where = f"Scheduler {who} {word} it on worker {facts['worker']} of {facts.get('host')}."
+        return [where, *_end(run, facts)]
     if run.status == "pending":
         return ["Somebody is starting it, or died while doing so: a scheduler stages it again in the latter case."]
     return ["It does not wait for a scheduler."]
 
 
-def _attribute(run: RunView) -> Any:
+def _end(run: RunView, facts: dict[str, Any]) -> list[str]:
+    """Returns how a run ended that did not complete."""
+    if run.status == "running":
+        return ["That scheduler has died; the run goes on, and the next scheduler counts what it uses."]
+    if facts.get("ended"):
+        return [f"It was ended: {facts['ended']}."]
+    if run.status != "error":
+        return []
+    attempt = f" in attempt {facts['attempt']}" if facts.get("attempt", 1) != 1 else ""
+    code = _attribute(run, "exit_status")
+    return [f"It failed with exit code {code}{attempt}; 'guild cat --output {shown.short(run.id)}' shows its output."]
+
+
+def _attribute(run: RunView, name: str) -> Any:
     try:
-        return rundir.attribute(run.dir, "dask")
+        return rundir.attribute(run.dir, name)
     except rundir.BrokenRun:
         return None
 
@@ -118,11 +139,12 @@ def _data(run: RunView, demands: Demands, explained: list[Explanation]) -> dict[
             {
                 "why": each.why,
                 "remedy": each.remedy,
+                "command": each.command,
                 "can_start": each.can_start,
                 "place": each.place,
                 "starts_in": each.starts_in,
             }
             for each in explained
         ],
-        "texts": _texts(run, demands, explained),
+        "texts": [f"{text} {to_type}".strip() for text, to_type in _texts(run, demands, explained)],
     }

@@ -59,11 +59,11 @@ def _lines(run_dir: str, story: Story) -> list[str]:
     lines += [summary.headline(story), summary.waiting(story), *summary.uses(story)]
     rows = summary.operations(story)
     if rows:
-        lines += ["", *common.table([name.upper() for name in summary.OPERATION_COLUMNS], rows, wide=0)]
+        lines += ["", *common.table([name.upper() for name in summary.OPERATION_COLUMNS], rows, wide=(0, 6, 5))]
     names = files.names_of(os.path.dirname(run_dir), story.unfinished[:_SHOWN])
     for columns, rows, count, wide in (
-        (summary.UNFINISHED_COLUMNS, summary.unfinished(story, names, _SHOWN), len(story.unfinished), 5),
-        (summary.LEFT_COLUMNS, summary.left(story, _SHOWN), len(story.left), 1),
+        (summary.UNFINISHED_COLUMNS, summary.unfinished(story, names, _SHOWN), len(story.unfinished), (1, 2, 5)),
+        (summary.LEFT_COLUMNS, summary.left(story, _SHOWN), len(story.left), (1,)),
     ):
         lines += ["", *common.table([name.upper() for name in columns], rows, wide=wide)] if rows else []
         lines += [f"... and {count - _SHOWN} more"] if count > _SHOWN else []
@@ -78,5 +78,5 @@ def _data(run_dir: str, story: Story) -> dict[str, object]:
         "ends": dict(story.ends),
         "mean_use": {use.name: round(use.mean_share, 4) for use in story.uses},
         "left_staged": dict(story.left),
-        "runs": [as_data(span.run) for span in story.spans],
+        "runs": [as_data(span.run, typed=False) for span in story.spans],
     }

@@ -1,19 +1,22 @@
 """The tables of `guild-dask status`: workers, and runs that run, wait or have ended. One without a row has no line."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from guild_dask import estimate, runviews, shown
 from guild_dask.commands import common
 from guild_dask.resources import format_amounts
 from guild_dask.schedulers import Survivor
-from guild_dask.state import EndedRun, State
+from guild_dask.state import EndedRun, RunningRun, State
 
 
-def workers(state: State) -> list[str]:
+def workers(state: State, most: int | None) -> list[str]:
+    """Returns the workers, those with the most runs first where there are more than can be shown."""
     if not state.workers:
         return ["There is no worker yet."]
     several = len({worker.host for worker in state.workers}) > 1
+    is_cut = most is not None and len(state.workers) > most
+    chosen = sorted(state.workers, key=lambda worker: -worker.used_slots) if is_cut else state.workers
     rows = [
         (
             worker.name,
@@ -21,9 +24,10 @@ def workers(state: State) -> list[str]:
             f"{worker.used_slots}/{worker.slots}",
             shown.amount_shares(worker.used, worker.total) or "-",
         )
-        for worker in state.workers
+        for worker in chosen[:most]
     ]
-    return common.table(["WORKER", *(["HOST"] if several else []), "RUNS", "RESOURCES"], rows, wide=-1)
+    columns = ["WORKER", *(["HOST"] if several else []), "RUNS", "RESOURCES"]
+    return common.table(columns, rows, wide=(0, -1)) + _more(len(state.workers), most)
 
 
 def _name(runs_dir: str, run_id: str) -> str:
@@ -31,23 +35,25 @@ def _name(runs_dir: str, run_id: str) -> str:
 
 
 def running(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
+    """Returns the runs that run: where, and since when."""
     if not state.running:
         return []
     rows = [
-        (
-            shown.short(run.run),
-            _name(runs_dir, run.run),
-            format_amounts(run.asks) or "-",
-            run.worker,
-            shown.duration(now - run.since),
-        )
+        (shown.short(run.run), _name(runs_dir, run.run), asks_of(run), run.worker, shown.duration(now - run.since))
         for run in state.running[:most]
     ]
-    lines = common.table(["RUNNING", "OPERATION", "ASKS", "WORKER", "FOR"], rows, wide=1, last="green")
+    lines = common.table(["RUNNING", "OPERATION", "ASKS", "WORKER", "FOR"], rows, wide=(1, 3, 2), last="green")
     return lines + _more(len(state.running), most)
 
 
+def asks_of(run: RunningRun) -> str:
+    """Returns what a run has asked for, and which devices it has got."""
+    devices = f" ({','.join(run.devices)})" if run.devices else ""
+    return f"{format_amounts(run.asks)}{devices}".strip() or "-"
+
+
 def waiting(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
+    """Returns the first runs that wait: their places in the queue, why, and when they may start."""
     if not state.first:
         return []
     starts = estimate.seconds_until_starts(state, now)
@@ -55,60 +61,51 @@ def waiting(state: State, runs_dir: str, now: float, most: int | None) -> list[s
     rows = [
         (
             shown.short(run.run),
-            str(place + 1),
+            "-" if place is None else str(place),
             _name(runs_dir, run.run),
             blocked or (run.why.text if run.why else "its turn comes next"),
-            "never" if run.why and run.why.is_final else shown.about(starts[place]),
+            "never" if place is None else shown.about(start),
         )
-        for place, run in enumerate(state.first[:most])
+        for run, place, start in list(zip(state.first, state.places, starts, strict=True))[:most]
     ]
-    return _two_wide(["WAITING", "PLACE", "OPERATION", "WHY", "STARTS"], rows) + _more(state.waiting, most)
-
-
-def _two_wide(columns: list[str], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Returns a table in which the operation gives way to the reason, down to a few letters, and then the reason."""
-    reason = max(len(row[3]) for row in rows)
-    room = common.width() - 12 - sum(max(len(columns[n]), *(len(row[n]) for row in rows)) for n in (0, 1, 4))
-    name = max(20, room - reason)
-    return common.table(columns, [(*row[:2], shown.cut(row[2], name), *row[3:]) for row in rows], wide=3)
+    lines = common.table(["WAITING", "PLACE", "OPERATION", "WHY", "STARTS"], rows, wide=(2, 3))
+    return lines + _more(state.waiting, most)
 
 
 def held(state: State, runs_dir: str, most: int | None) -> list[str]:
+    """Returns the runs that cannot be started as they are."""
     rows = [
-        (shown.short(run), runviews.view(os.path.join(runs_dir, run)).operation or "-", why)
+        (shown.short(run), runviews.view(os.path.join(runs_dir, run)).operation or "-", why.text)
         for run, why in list(state.aside.items())[:most]
     ]
-    if not rows:
-        return []
-    return common.table(["HELD", "OPERATION", "WHY"], rows, wide=2) + _more(len(state.aside), most)
+    return common.table(["HELD", "OPERATION", "WHY"], rows, wide=(1, 2)) + _more(state.held, most) if rows else []
 
 
 def to_be_tried_again(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
+    """Returns the runs that rest before their next attempt."""
     resting = sorted(state.resting.items(), key=lambda each: each[1])
     rows = [(shown.short(run), _name(runs_dir, run), shown.about(max(0.0, at - now))) for run, at in resting[:most]]
-    return common.table(["AGAIN", "OPERATION", "STARTS"], rows, wide=1) + _more(len(resting), most) if rows else []
+    return common.table(["AGAIN", "OPERATION", "STARTS"], rows, wide=(1,)) + _more(len(resting), most) if rows else []
 
 
-def ended(title: str, runs: Sequence[EndedRun], runs_dir: str, now: float, most: int | None) -> list[str]:
+def ended(title: str, runs: Iterable[EndedRun], runs_dir: str, now: float, most: int | None) -> list[str]:
     """Returns those of the last runs that somebody may want to look at, the latest first."""
-    if not runs:
+    chosen = list(reversed(list(runs)))[:most]
+    if not chosen:
         return []
-    several = len({run.worker for run in runs}) > 1
-    hows = [_how(run) for run in runs]
-    # A reason may be long; the operation gives way to it, and then it is cut itself.
-    wide, most_name = (-1, 20) if max(map(len, hows)) > common.width() // 3 else (1, common.width())
+    several = len({run.worker for run in chosen}) > 1
     rows = [
         (
             shown.short(run.run),
-            shown.cut(_name(runs_dir, run.run), most_name),
+            _name(runs_dir, run.run),
             *((run.worker,) if several else ()),
             f"{shown.duration(now - run.at)} ago",
-            how,
+            _how(run),
         )
-        for run, how in list(zip(reversed(runs), reversed(hows), strict=True))[:most]
+        for run in chosen
     ]
     columns = [title, "OPERATION", *(["WORKER"] if several else []), "WHEN", "HOW"]
-    return common.table(columns, rows, wide=wide, last="red")
+    return common.table(columns, rows, wide=(1, 2, 3) if several else (1, 3), last="red")
 
 
 def _how(run: EndedRun) -> str:
@@ -119,11 +116,8 @@ def _how(run: EndedRun) -> str:
     return run.end if run.exit_code is None else f"{run.end} (exit {run.exit_code})"
 
 
-def _more(count: int, most: int | None) -> list[str]:
-    return [f"... and {count - most} more"] if most is not None and count > most else []
-
-
-def survivors(runs: list[Survivor], runs_dir: str, now: float, most: int | None) -> list[str]:
+def survivors(runs: Sequence[Survivor], runs_dir: str, now: float, most: int | None) -> list[str]:
+    """Returns the runs that have outlived their scheduler."""
     if not runs:
         return []
     rows = [
@@ -137,5 +131,9 @@ def survivors(runs: list[Survivor], runs_dir: str, now: float, most: int | None)
         for run in runs[:most]
     ]
     lines = common.wrapped("These runs go on though their scheduler has died. The next one counts what they use.")
-    lines += common.table(["RUNNING", "OPERATION", "ASKS", "HOST", "FOR"], rows, wide=1, last="green")
+    lines += common.table(["RUNNING", "OPERATION", "ASKS", "HOST", "FOR"], rows, wide=(1, 3, 2), last="green")
     return lines + _more(len(runs), most)
+
+
+def _more(count: int, most: int | None) -> list[str]:
+    return [f"... and {count - most} more"] if most is not None and count > most else []

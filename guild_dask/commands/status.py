@@ -1,6 +1,5 @@
 """`guild-dask status`: schedulers, their workers, and runs that run, wait or have ended."""
 
-import dataclasses
 import os
 import signal
 import sys
@@ -10,9 +9,8 @@ from typing import Any
 
 import click
 
-from guild_dask import estimate, runviews, schedulers, shown
+from guild_dask import control, estimate, runviews, schedulers, shown
 from guild_dask.commands import common, sections
-from guild_dask.resources import format_amounts
 from guild_dask.schedulers import Scheduler
 from guild_dask.state import FAILURES, State, as_data
 
@@ -60,7 +58,10 @@ def _watch(home: str, show_all: bool) -> None:
                 height = os.get_terminal_size().lines
                 # To the top without the cursor, each line up to its end, and then what is left of the last picture.
                 seen = lines if common.is_coloured() else [click.unstyle(line) for line in lines]
-                text = "\n".join(f"{line}\x1b[K" for line in seen[: height - 1])
+                if len(seen) > height - 1:
+                    cut = f"... {len(seen) - height + 2} more lines: the window is too small"
+                    seen = [*seen[: height - 2], cut]
+                text = "\n".join(f"{line}\x1b[K" for line in seen)
                 sys.stdout.write(f"\x1b[H\x1b[?25l{text}\n\x1b[J")
                 sys.stdout.flush()
             else:
@@ -77,9 +78,7 @@ def status_data(home: str, now: float) -> dict[str, Any]:
     """Returns the status for scripts."""
     alive = schedulers.alive(home)
     data: dict[str, Any] = {"guild_home": home, "schedulers": [_scheduler_data(each, now) for each in alive]}
-    data["without_scheduler"] = [
-        {**dataclasses.asdict(each), "asks": format_amounts(each.asks)} for each in schedulers.survivors(home, alive)
-    ]
+    data["without_scheduler"] = [as_data(each, typed=False) for each in schedulers.survivors(home, alive)]
     if not alive:
         data["staged"] = runviews.count_staged(os.path.join(home, "runs"))
     return data
@@ -89,10 +88,11 @@ def _scheduler_data(scheduler: Scheduler, now: float) -> dict[str, Any]:
     state = scheduler.state
     data: dict[str, Any] = {"scheduler": scheduler.id, "host": scheduler.process.host, "pid": scheduler.process.pid}
     if state:
-        data |= as_data(state)
+        data |= as_data(state, typed=False)
         data["seconds_left"] = estimate.seconds_left(state, now)
-        for place, seconds in enumerate(estimate.seconds_until_starts(state, now)):
-            data["first"][place] |= {"place": place + 1, "starts_in": seconds}
+        starts = estimate.seconds_until_starts(state, now)
+        for run, place, seconds in zip(data["first"], state.places, starts, strict=True):
+            run |= {"place": place, "starts_in": seconds}
     return data
 
 
@@ -107,6 +107,9 @@ def status_lines(home: str, now: float, most: int | None) -> list[str]:
         count = runviews.count_staged(os.path.join(home, "runs"))
         lines.append(f"No scheduler is at work on {home}.")
         lines.append(f"{count} run(s) are staged{_start_one(count)}.")
+        if control.is_paused(home):
+            text = "Schedulers are paused: they start nothing until 'guild-dask resume'."
+            lines.append(click.style(text, fg="yellow"))
     left = sections.survivors(schedulers.survivors(home, alive), os.path.join(home, "runs"), now, most)
     return lines + (["", *left] if left else [])
 
@@ -134,7 +137,7 @@ def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | No
         lines.append(f"Dashboard: {state.dashboard}")
     if state.page:
         lines.append(f"Runs:      {state.page}")
-    lines += ["", *sections.workers(state)]
+    lines += ["", *sections.workers(state, most)]
     runs_dir = os.path.join(home, "runs")
     for lines_of in (
         sections.running(state, runs_dir, now, most),
@@ -150,6 +153,8 @@ def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | No
 
 def _counts(state: State, now: float) -> str:
     parts = [f"{len(state.running)} running", f"{state.waiting} waiting"]
+    if state.held:
+        parts.append(f"{state.held} held")
     if state.resting:
         parts.append(f"{len(state.resting)} to be tried again")
     parts.append(click.style(f"{state.completed} completed", fg="green" if state.completed else None))

@@ -6,7 +6,12 @@ from guild_dask import control, schedulers, shown
 from guild_dask.commands import common
 from guild_dask.control import Request
 
-_SCHEDULER = click.argument("scheduler", metavar="[SCHEDULER]", required=False)
+
+def _alive(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    return [each.id for each in schedulers.alive(common.home()) if each.id.startswith(incomplete)]
+
+
+_SCHEDULER = click.argument("scheduler", metavar="[SCHEDULER]", required=False, shell_complete=_alive)
 
 
 @click.command("pause")
@@ -40,6 +45,8 @@ def _ask(request: Request, scheduler: str | None, as_json: bool) -> None:
     home = common.home()
     alive = [each.id for each in schedulers.alive(home)]
     chosen = _chosen(alive, scheduler) if scheduler else None
+    if chosen and request == "resume" and control.is_paused(home):
+        common.fail("all schedulers on this Guild home are paused; 'guild-dask resume' lets all of them go on")
     try:
         control.ask(home, chosen, request)
     except OSError as e:
@@ -55,6 +62,8 @@ def _ask(request: Request, scheduler: str | None, as_json: bool) -> None:
 def _nobody(request: Request) -> str:
     if request == "pause":
         return "No scheduler is at work; those that are started will be paused until 'guild-dask resume'"
+    if request == "resume":
+        return "Nothing is paused any more; no scheduler is at work"
     return "No scheduler is at work"
 
 

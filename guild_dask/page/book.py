@@ -24,10 +24,16 @@ _MOST_READ = 150
 # Seconds after the last question until nobody is looking any more.
 _PATIENCE = 15.0
 
+# Seconds that the first answer waits for the loop, which writes once a second.
+_FIRST = 2.0
+
 Row = dict[str, Any]
 
 # What is read from a run's own directory.
 _DETAILS = ("operation", "flags", "tags")
+
+# What is another when these may have changed: a run's priority and its demands are in its tags.
+_TELLING = ("state", "key", "asks")
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class Book:
         self._state: State | None = None
         self._version = 0
         self._asked = float("-inf")
+        self._written = threading.Event()  # since somebody began to look
 
     # The loop's side
 
@@ -81,6 +88,7 @@ class Book:
         """Notes all that runs and waits now."""
         with self._lock:
             self._state = state
+            self._written.set()
             there = (
                 {run.run for run in state.running}
                 | {run.run for run in line}
@@ -88,7 +96,8 @@ class Book:
                 | state.resting.keys()
             )
             for run in state.running:
-                row = as_data(run) | {"state": "running", "asks": format_amounts(run.asks)}
+                devices = f" ({','.join(run.devices)})" if run.devices else ""
+                row = as_data(run) | {"state": "running", "asks": format_amounts(run.asks) + devices}
                 self._put(run.run, row)
             for waiting in line:
                 row = {"run": waiting.run, "since": waiting.since, "key": waiting.key}
@@ -96,10 +105,11 @@ class Book:
                     waiting.run, row | {"state": "waiting", "kind": waiting.kind, "asks": format_amounts(waiting.asks)}
                 )
             for run_id, why in state.aside.items():
-                self._put(run_id, {"run": run_id, "state": "held", "why": why, "asks": ""})
+                self._put(run_id, {"run": run_id, "state": "held", "why": why.text, "asks": ""})
             for run_id, at in state.resting.items():
                 again = time.strftime("%H:%M:%S", time.localtime(at))
-                self._put(run_id, {"run": run_id, "state": "held", "why": f"is tried again at {again}", "asks": ""})
+                row = {"run": run_id, "state": "held", "why": f"is tried again at {again}", "asks": "", "again": at}
+                self._put(run_id, row)
             for run_id in [
                 run_id for run_id, row in self._rows.items() if row.get("at") is None and run_id not in there
             ]:
@@ -111,7 +121,7 @@ class Book:
         if before is None or {**row, **details} != {name: value for name, value in before.items() if name != "v"}:
             self._version += 1
             self._rows[run_id] = {**row, **details, "v": self._version}
-        if before is None or before["state"] != row["state"]:
+        if before is None or any(before.get(name) != row.get(name) for name in _TELLING):
             self._unread[run_id] = None
 
     def _drop(self, run_id: str) -> None:
@@ -124,10 +134,13 @@ class Book:
 
     def data(self, since: int) -> dict[str, Any]:
         """Returns all that has changed since a version; 0 for everything. May read directories, and take a moment."""
-        if not self.is_watched:
-            self._asked = time.monotonic()
-            self._wake()
+        was_watched = self.is_watched
         self._asked = time.monotonic()
+        if not was_watched:
+            # What was written for the last one who looked is old.
+            self._written.clear()
+            self._wake()
+            self._written.wait(_FIRST)
         self._read_some()
         with self._lock:
             # A page may know versions of another scheduler's life, or have slept through more than we remember.

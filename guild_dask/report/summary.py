@@ -33,7 +33,8 @@ def uses(story: Story) -> list[str]:
 
 def operations(story: Story) -> list[tuple[str, ...]]:
     """Returns a row for each operation: how many runs, and the medians of what they took."""
-    return [(name or "-", str(len(spans)), *_row(spans)) for name, spans in sorted(story.operations().items())]
+    found = sorted(story.operations().items())
+    return [(name or "-", str(len({span.run.run for span in spans})), *_row(spans)) for name, spans in found]
 
 
 UNFINISHED_COLUMNS = ("run", "operation", "worker", "attempt", "after", "end")

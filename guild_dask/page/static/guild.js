@@ -8,6 +8,7 @@ const COLOURS = { completed: "#4477aa", running: "#66ccee", failed: "#ee6677", t
 const TABS = ["all", "running", "waiting", "held", "completed", "failed", "other"];
 
 const rows = new Map();
+let rest = ""; // of the output that is followed: the last line
 let state = null, version = 0, skew = 0, tab = "all", shown = [], chosen = null, next = -1, asking = false;
 let reasons = new Map();
 
@@ -78,6 +79,10 @@ function showSummary() {
   const running = [...rows.values()].filter((row) => row.state === "running").length;
   const parts = [`scheduler ${state.scheduler.slice(0, 8)} on ${state.host}`, `${running} running`,
     `${state.waiting} waiting`, `${ends.completed || 0} completed`, `${failed} failed`];
+  const resting = [...rows.values()].filter((row) => row.state === "held" && row.again).length;
+  for (const [name, count] of [["held", state.held], ["to be tried again", resting], ["terminated", ends.terminated || 0]]) {
+    if (count) parts.push(`${count} ${name}`);
+  }
   if (state.phase !== "working") parts.push(state.phase);
   if (state.left !== null) parts.push(`about ${duration(state.left)} left`);
   $("summary").textContent = parts.join(" · ");
@@ -261,11 +266,31 @@ function barAt(event) {
 function open(id) {
   chosen = id;
   next = -1;
-  $("text").textContent = "";
+  empty();
   $("output").hidden = false;
   history.replaceState(null, "", `#${encodeURIComponent(id)}`);
   drawRows();
   follow();
+}
+
+function empty() {
+  rest = "";
+  $("text").replaceChildren(document.createTextNode(""), document.createTextNode(""));
+}
+
+// As a terminal shows it: without colours, and with what comes after \r in the place of what was before.
+function asShown(text) {
+  const plain = text.replace(/\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][0-9A-B]|\x1b[=>78]/g, "");
+  return plain.split("\n").map((line) => line.replace(/\r+$/, "").replace(/^.*\r/, "")).join("\n");
+}
+
+// Whole lines go into one node, and the last one, which may be written anew, into another.
+function add(text) {
+  const [done, last] = $("text").childNodes;
+  const raw = rest + text, end = raw.lastIndexOf("\n") + 1;
+  rest = raw.slice(Math.max(end, raw.length - KEPT));
+  done.data = (done.data + asShown(raw.slice(0, end))).slice(-KEPT);
+  last.data = asShown(rest);
 }
 
 async function follow() {
@@ -277,9 +302,8 @@ async function follow() {
     const piece = answer.ok ? await answer.json() : { text: "", next: -1, size: 0, from: 0 };
     if (id === chosen) {
       const box = $("text");
-      if (next >= 0 && piece.from !== next) box.textContent = "";
-      if (piece.text) box.append(document.createTextNode(piece.text));
-      if (box.textContent.length > KEPT) box.textContent = box.textContent.slice(-KEPT / 2);
+      if (next >= 0 && piece.from !== next) empty();
+      if (piece.text) add(piece.text);
       if ($("follow").checked && piece.text) box.scrollTop = box.scrollHeight;
       next = piece.next;
       showFacts(piece);
