@@ -103,7 +103,7 @@ def heading(text: str) -> str:
 
 
 # A column that gives way to others keeps so many letters, if it has them; the last one to do so, fewer.
-_KEPT = 20
+_KEPT = 24
 _LEAST = 8
 
 

@@ -68,7 +68,7 @@ def waiting(state: State, runs_dir: str, now: float, most: int | None) -> list[s
         )
         for run, place, start in list(zip(state.first, state.places, starts, strict=True))[:most]
     ]
-    lines = common.table(["WAITING", "PLACE", "OPERATION", "WHY", "STARTS"], rows, wide=(2, 3))
+    lines = common.table(["WAITING", "#", "OPERATION", "WHY", "STARTS"], rows, wide=(2, 3))
     return lines + _more(state.waiting, most)
 
 
