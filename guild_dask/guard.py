@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from guild_dask import claims
+from guild_dask.cgroups import Cgroup
 from guild_dask.last_word import BEAT, Cause, is_asked_to_stop
 from guild_dask.limits import Limits
 from guild_dask.processes import ProcessIdentity
@@ -50,9 +51,9 @@ class Guard:
             for target in (self._beat, self._see_to_lease):
                 threading.Thread(target=target, daemon=True).start()
 
-    def begin(self) -> None:
-        """Starts to hold the run to its limits."""
-        self.limits.begin()
+    def begin(self, cgroup: Cgroup | None) -> None:
+        """Starts to hold the run to its limits; it may get a cgroup of its own."""
+        self.limits.begin(cgroup)
 
     @property
     def is_too_late(self) -> bool:

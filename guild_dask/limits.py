@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from guild_dask.cgroups import Cgroup
 from guild_dask.demands import format_duration
 from guild_dask.last_word import Cause
 from guild_dask.resources import format_size
@@ -35,8 +36,9 @@ class Limits:
         """Returns the most memory, in bytes, that all of the run's processes were seen to have together."""
         return self._meter.peak
 
-    def begin(self) -> None:
-        """Starts to watch the run, which starts in this moment."""
+    def begin(self, cgroup: Cgroup | None = None) -> None:
+        """Starts to watch the run, which starts in this moment, in the given cgroup if it gets one of its own."""
+        self._meter.cgroup = cgroup
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
@@ -55,7 +57,7 @@ class Limits:
         used, asked = self._meter.sample(), self._terms.memory
         if not asked or used <= asked * (1 + MARGIN):
             return False
-        used = min(used, self._meter.proportional())
+        used = min(used, self._meter.exact())
         if used <= asked * (1 + MARGIN):
             return False
         self._end(Cause.OUT_OF_MEMORY, f"out of memory: it used {format_size(used)} and asked for {format_size(asked)}")

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from guild_dask import last_word, whereabouts
+from guild_dask.cgroups import Cgroup, cgroup_for_run
 from guild_dask.guard import Guard, send_term
 from guild_dask.last_word import Cause
 from guild_dask.terms import Terms
@@ -60,13 +61,15 @@ class Operation:
         self._own: set[int] = set()  # processes that Guild started itself, and waits for
         self._spawning = 0
         self._sweep = threading.Lock()
+        self._cgroup: Cgroup | None = None
 
     @contextlib.contextmanager
-    def spawning(self, process: "subprocess.Popen[Any]") -> Iterator[None]:
-        """Surrounds the start of a process by Guild."""
+    def spawning(self, process: "subprocess.Popen[Any]", is_operation: bool) -> Iterator[None]:
+        """Surrounds the start of a process by Guild: of the operation, or of another one."""
         self._spawning += 1
         try:
-            yield
+            with self._cgroup.entered() if self._cgroup and is_operation else contextlib.nullcontext():
+                yield
         finally:
             self._own.add(getattr(process, "pid", 0))
             self._spawning -= 1
@@ -84,6 +87,8 @@ class Operation:
             raise SystemExit(NOT_STARTED)
         from guild_dask import claims
 
+        # The kernel takes some milliseconds to move us there, which is worth it only if somebody counts on the figure.
+        self._cgroup = cgroup_for_run() if self.terms.memory else None
         # A signal from here on finds a process to end, and does not break into the middle of starting it.
         self.is_starting = True
         if not claims.mark_started(self.claim, self.identity):
@@ -94,7 +99,7 @@ class Operation:
             with contextlib.suppress(OSError):
                 self._remote_lock.write_text(self.terms.node)
         whereabouts.write(self.run_dir, self.terms.whereabouts)
-        self.guard.begin()
+        self.guard.begin(self._cgroup)
         if self.guard.is_too_late:
             self.leave()
 
@@ -160,6 +165,8 @@ class Operation:
     def close(self) -> None:
         """Leaves no sign of life, and the reason if the run was cut short."""
         self.guard.close()
+        if self._cgroup:
+            self._cgroup.remove()
         if not self.is_starting or not self._is_ours():
             return
         cause = self.cause if self.is_stopping else None
@@ -211,6 +218,8 @@ class Operation:
             told = set()
             while left := processes.descendants(os.getpid()):
                 chosen, number = self._next_to_end(left, time.monotonic() - started)
+                if self._cgroup and number is signal.SIGKILL:
+                    self._cgroup.kill()
                 for process in chosen:
                     if (process, number) not in told:
                         told.add((process, number))

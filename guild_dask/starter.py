@@ -41,7 +41,7 @@ def popen_for(operation: Operation) -> type:
             if environ.get("RUN_ID") == operation.run_id and not operation.is_starting:
                 operation.begin()
                 self.is_operation = True
-            with operation.spawning(self):
+            with operation.spawning(self, self.is_operation):
                 super().__init__(*args, **kwargs)
             if self.is_operation and operation.is_stopping:
                 operation.stop_soon()  # the signal came when there was nothing to end yet

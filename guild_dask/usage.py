@@ -1,7 +1,8 @@
 """How much memory a process and all that came from it use, and the most that they did.
 
-The processes are asked one by one. What several share, as after a fork, counts once. Files that are mapped do not
-count: the kernel takes their memory back when it needs it.
+Where the run has a cgroup of its own, the kernel has counted it. Else the processes are asked one by one. What several
+share, as after a fork, counts once. Files that are mapped do not count: the kernel takes their memory back when it
+needs it.
 """
 
 import contextlib
@@ -11,27 +12,37 @@ import pathlib
 import psutil
 
 from guild_dask import processes
+from guild_dask.cgroups import Cgroup
 
 
 class Meter:
-    """The memory of the processes below this one, in bytes."""
+    """The memory of the processes below a given one, in bytes."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, cgroup: Cgroup | None = None) -> None:
         self._pid = pid
+        self.cgroup = cgroup  # of the same processes, if they have one
         self.peak = 0
 
     def sample(self) -> int:
         """Returns what is used now, or a little more: shared memory is told apart only where that can matter."""
-        pids = below(self._pid)
-        used = sum(_resident(pid) for pid in pids)
-        if used > self.peak and len(pids) > 1:
-            used = max(self.proportional(pids), 0)
+        used = self._counted()
+        if used is None:
+            used = self._summed()
         self.peak = max(self.peak, used)
         return used
 
-    def proportional(self, pids: list[int] | None = None) -> int:
-        """Returns what is used now, each page once. This takes longer."""
-        return sum(_proportional(pid) for pid in (below(self._pid) if pids is None else pids))
+    def exact(self) -> int:
+        """Returns what is used now, each page once. This may take longer."""
+        used = self._counted()
+        return sum(map(_proportional, below(self._pid))) if used is None else used
+
+    def _counted(self) -> int | None:
+        return self.cgroup.memory() if self.cgroup else None
+
+    def _summed(self) -> int:
+        pids = below(self._pid)
+        used = sum(map(_resident, pids))
+        return sum(map(_proportional, pids)) if used > self.peak and len(pids) > 1 else used
 
 
 def below(pid: int) -> list[int]:
