@@ -29,8 +29,8 @@ _SILENT = 90.0
 def command(watch: bool, show_all: bool, as_json: bool) -> None:
     """Show schedulers, workers, and runs that run, wait or have ended.
 
-    RUNS and the resources of a worker are what is used of what there is. STARTS is an estimate, from how long runs of
-    the same operation took before.
+    RUNS and the resources of a worker are what is used of what there is. # is a run's place in the queue. STARTS is an
+    estimate, from how long runs of the same operation took before.
     """
     home = common.home()
     if as_json:
