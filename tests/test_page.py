@@ -4,9 +4,11 @@ import contextlib
 import json
 import os
 import pathlib
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -106,6 +108,23 @@ def test_page_of_an_earlier_scheduler_is_told_everything(tmp_path: pathlib.Path)
     book = Book(str(tmp_path), lambda: None)
     book.ended(ended("aaa"))
     assert book.data(123_456)["whole"]
+
+
+def test_tags_that_change_while_a_run_waits_are_read_again(tmp_path: pathlib.Path) -> None:
+    a_run(tmp_path, "bbb", tags="[dask:gpu=1]")
+    book = Book(str(tmp_path), lambda: None)
+    before = in_line("bbb")
+    book.write(state(waiting=1), before)
+    assert [row["tags"] for row in book.data(0)["rows"]] == ["dask:gpu=1"]
+    (tmp_path / "bbb" / ".guild" / "attrs" / "tags").write_text("[dask:gpu=1, dask-priority:5]")
+    book.write(state(waiting=1), [replace(run, key=run.key - 5) for run in before])
+    book.data(0)
+    assert [row["tags"] for row in book.data(0)["rows"]] == ["dask:gpu=1 dask-priority:5"]
+
+
+def test_first_answer_is_not_what_was_true_when_somebody_looked_last(tmp_path: pathlib.Path) -> None:
+    book = Book(str(tmp_path), lambda: threading.Timer(0.1, lambda: book.write(state("aaa"), [])).start())
+    assert states(book.data(0)) == {"aaa": "running"}
 
 
 def test_run_that_is_tried_again_is_one_row(tmp_path: pathlib.Path) -> None:
@@ -245,6 +264,21 @@ def test_browser_stays_quick_with_thousands_of_runs(tmp_path: pathlib.Path) -> N
         opened.find_element("id", "search").send_keys("run-04321")
         wait_until(lambda: len(texts(opened, "#rows .row")) == 1, describe=lambda: texts(opened, "#rows .row"))
         assert "4322. waits for one of 2 worker slot(s)" in texts(opened, "#rows .row")[0]
+
+
+def test_browser_shows_output_as_a_terminal_does(tmp_path: pathlib.Path) -> None:
+    # Colours, and a bar that is drawn over itself.
+    a_run(tmp_path, "aaa", output="\x1b[1;31mred\x1b[0m <b>\r\n\x1b[2K 10%\r 50%\r100%\nepoch 2:  5%\repoch 2: 10%")
+    book = Book(str(tmp_path), lambda: None)
+    book.ended(ended("aaa"))
+    with served(book) as url, browser() as opened:
+        opened.get(f"{url}#aaa")
+        expected = ["red <b>\n100%\nepoch 2: 10%"]
+        wait_until(lambda: texts(opened, "#text") == expected, describe=lambda: texts(opened, "#text"))
+        with open(tmp_path / "aaa" / ".guild" / "output", "a") as f:
+            f.write("\repoch 2: 15%\ndone\n")
+        expected = ["red <b>\n100%\nepoch 2: 15%\ndone\n"]
+        wait_until(lambda: texts(opened, "#text") == expected, describe=lambda: texts(opened, "#text"))
 
 
 def test_browser_says_that_the_scheduler_is_gone(tmp_path: pathlib.Path) -> None:

@@ -281,7 +281,7 @@ function empty() {
 // As a terminal shows it: without colours, and with what comes after \r in the place of what was before.
 function asShown(text) {
   const plain = text.replace(/\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][0-9A-B]|\x1b[=>78]/g, "");
-  return plain.split("\n").map((line) => line.replace(/\r+$/, "").replace(/^.*\r/, "")).join("\n");
+  return plain.split("\n").map((line) => line.replace(/\r+$/, "").replace(/^[^]*\r/, "")).join("\n");
 }
 
 // Whole lines go into one node, and the last one, which may be written anew, into another.
