@@ -148,6 +148,7 @@ def make(folder: pathlib.Path) -> None:
         run = status["schedulers"][0]["first"][3]["run"][:8]
         both = [*told(f"guild-dask explain {run}"), "", *told("guild-dask explain 4f0c6d1e")]
         shot(opened, both, folder / "explain.png")
+        shot(opened, told("guild-dask doctor"), folder / "doctor.png")
         _page(opened, scheduler, folder / "page.png")
         wait_until(lambda: scheduler.is_over, 300, lambda: scheduler.written[-2000:])
         _report(opened, folder / "report.png")

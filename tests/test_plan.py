@@ -1,5 +1,6 @@
 """The plan: which staged runs start now, on which worker, and why the others wait."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -551,3 +552,32 @@ def test_time_is_not_used_up() -> None:
     two = Worker("two", 2, {}, 2, {}, lasts=600)
     runs = [StagedRun("aaa", {TIME: 500.0}), StagedRun("bbb", {TIME: 500.0})]
     assert len(plan(runs, [two]).starts) == 2
+
+
+LIMITS = st.one_of(st.none(), st.integers(1, 100))
+
+
+@given(
+    limits=st.lists(LIMITS, min_size=1, max_size=8),
+    lasting=st.lists(st.tuples(st.integers(1, 3), LIMITS), min_size=1, max_size=4),
+)
+@checked
+def test_no_run_is_placed_where_it_may_not_end_in_time_and_none_is_held_that_may(
+    limits: list[int | None], lasting: list[tuple[int, int | None]]
+) -> None:
+    workers = [
+        Worker(f"w{number}", slots, {}, slots, {}, lasts=math.inf if lasts is None else lasts)
+        for number, (slots, lasts) in enumerate(lasting)
+    ]
+    staged = [StagedRun(f"r{number}", {TIME: float(limit)} if limit else {}) for number, limit in enumerate(limits)]
+    decided = plan(staged, workers)
+    left = {worker.name: worker.slots for worker in workers}
+    lasts = {worker.name: worker.lasts for worker in workers}
+    for start, worker in decided.starts:
+        left[worker] -= 1
+        assert start.asks.get(TIME, 0.0) <= lasts[worker]
+    longest = max(lasts.values())
+    for each in (each for each in staged if each.id in decided.held):
+        asked = each.asks.get(TIME, 0.0)
+        assert not any(left[name] > 0 and asked <= lasts[name] for name in lasts)
+        assert isinstance(decided.held[each.id], TooLong) == (asked > longest)
