@@ -148,10 +148,18 @@ def make(folder: pathlib.Path) -> None:
         run = status["schedulers"][0]["first"][3]["run"][:8]
         both = [*told(f"guild-dask explain {run}"), "", *told("guild-dask explain 4f0c6d1e")]
         shot(opened, both, folder / "explain.png")
-        shot(opened, told("guild-dask doctor"), folder / "doctor.png")
+        names = {str(shutil.which("guild")): "~/.venv/bin/guild", os.environ["GUILD_HOME"]: "~/.guild"}
+        shot(opened, [_renamed(line, names) for line in told("guild-dask doctor")], folder / "doctor.png")
         _page(opened, scheduler, folder / "page.png")
         wait_until(lambda: scheduler.is_over, 300, lambda: scheduler.written[-2000:])
         _report(opened, folder / "report.png")
+
+
+def _renamed(line: str, names: dict[str, str]) -> str:
+    """Returns a line with the paths that users have in place of those that this has made."""
+    for path, name in names.items():
+        line = line.replace(path, name)
+    return line
 
 
 def _page(opened: Any, scheduler: Screen, path: pathlib.Path) -> None:
