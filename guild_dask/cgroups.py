@@ -122,7 +122,8 @@ def _is_prepared(group: pathlib.Path, own: pathlib.Path) -> bool:
 
 def place_beside(mount: pathlib.Path, own: pathlib.Path) -> pathlib.Path | None:
     """Returns where a cgroup for runs can be made, None where there is no such place or we may not leave our own."""
-    if own.name.endswith(".service") or any(part.startswith(_PREFIX) for part in own.parts):
+    inside = own.relative_to(mount).parts if own.is_relative_to(mount) else ()
+    if own.name.endswith(".service") or any(part.startswith(_PREFIX) for part in inside):
         return None
     for folder in (own, own.parent):
         if folder.is_relative_to(mount) and "memory" in _text(folder / _HANDED_ON).split():

@@ -48,7 +48,7 @@ def test_run_is_forgotten_when_it_is_over(last: Event) -> None:
 def scheduler_file(tmp_path: pathlib.Path) -> Iterator[str]:
     """The file of a Dask scheduler without workers."""
     with (
-        LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address=None) as found,
+        LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address=":0") as found,
         Client(found, set_as_default=False) as client,
     ):
         client.write_scheduler_file(str(tmp_path / "scheduler.json"))
