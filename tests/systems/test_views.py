@@ -30,7 +30,7 @@ def test_runs_on_an_existing_cluster_are_seen(user: Sandbox, guild: Guild, journ
 
             state = wait_until(with_running, describe=scheduler.so_far)
             assert [run["worker"] for run in state["running"]] == ["large"], "its name for people"
-            assert [worker["used"] for worker in state["workers"]] == [{"GPU": "1"}]
+            assert [worker["used"] for worker in state["workers"]] == [{"GPU": 1.0}]
             assert state["page"].startswith("http://127.0.0.1:")
 
             def rows() -> dict[str, str]:
