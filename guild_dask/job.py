@@ -277,6 +277,10 @@ def _signal(run_id: str, number: signal.Signals) -> None:
 
 def _end_orphans(starter_pid: int, job: Job) -> None:
     """Ends what a starter that was killed left behind: nobody reads its output or records its end any more."""
-    for process in processes.descendants(os.getpid()):
-        if processes.session(process.pid) == starter_pid or processes.variable_of(process.pid, "RUN_ID") == job.run_id:
+    # Twice: what is handed from one parent to the next in this moment is below neither, and what is about to die may
+    # just have started another.
+    for _ in range(2):
+        below = processes.descendants(os.getpid())
+        strays = [each for each in below if processes.variable_of(each.pid, "RUN_ID") == job.run_id]
+        for process in {*processes.in_session(starter_pid), *strays}:
             processes.send(process, signal.SIGKILL)

@@ -211,9 +211,19 @@ def exists_with(name: str, value: str) -> bool:
     return any(variable_of(pid, name) == value for pid in psutil.pids())
 
 
+def in_session(number: int) -> list[psutil.Process]:
+    """Returns the processes that belong to that session, whoever their parents are."""
+    found = []
+    for pid in psutil.pids():
+        if session(pid) == number:
+            with contextlib.suppress(psutil.Error):
+                found.append(psutil.Process(pid))
+    return found
+
+
 def exists_in_session(number: int) -> bool:
     """Tells whether a living process belongs to that session."""
-    return any(session(pid) == number and _start_time(pid) is not None for pid in psutil.pids())
+    return any(_start_time(process.pid) is not None for process in in_session(number))
 
 
 def send(process: psutil.Process, number: signal.Signals) -> None:

@@ -206,6 +206,14 @@ def test_process_that_ends_meanwhile_disturbs_nobody(child: "subprocess.Popen[by
     processes.send(ended, signal.SIGKILL)
 
 
+def test_processes_of_a_session_are_found_whoever_their_parents_are(tree: Tree) -> None:
+    number = processes.session(os.getpid())
+    assert number is not None
+    assert os.getpid() in {process.pid for process in processes.in_session(number)}
+    assert processes.exists_in_session(number)
+    assert not processes.in_session(2**22 + 1)
+
+
 def test_session_is_told(tree: Tree) -> None:
     assert processes.session(tree.child) == os.getsid(0)
     assert processes.session(tree.grandchild) == tree.grandchild

@@ -91,7 +91,8 @@ def _texts(run: RunView, demands: Demands, explained: list[Explanation]) -> list
 
 
 def _where(run: RunView) -> list[str]:
-    for scheduler in schedulers.alive(common.home()):
+    # What a scheduler tells may be a second old.
+    for scheduler in schedulers.alive(common.home()) if run.status in ("running", "pending") else ():
         for running in scheduler.state.running if scheduler.state else ():
             if running.run == run.id:
                 ago = shown.duration(time.time() - running.since)
