@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from guild_dask.flights import Identity
     from guild_dask.listing import Listing
+    from guild_dask.loop import Loop
 
 _log = logging.getLogger("guild")
 
@@ -84,11 +85,7 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
     this_run = scheduler_run.this_run()
     stream = log.OutputStream()
     log.set_up(settings.loglevel, stream, this_run.path("dask.log"))
-    _log.info("Starting Dask scheduler")
-    for key in unknown:
-        _log.warning("Ignoring unknown key %r in section 'guild-dask' of Dask's configuration", key)
-    for part in settings.resources.unreadable:
-        _log.warning("%s", part)
+    _begin_log(settings, unknown)
     processes.adopt_orphans()
     identity = _identity(this_run)
     with contextlib.ExitStack() as closing:
@@ -119,13 +116,26 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         flights = Flights(
             identity, home, opened, follower, Ledger(), views.publisher, settings.retries, settings.time_limit
         )
-        loop = Loop(settings, flights, presence, orders, events)
-        try:
-            loop.run()
-        except Exception as e:  # noqa: BLE001  # what nobody foresaw must not lose a run either
-            _say_unforeseen(e, this_run.path("error.log"))
-            loop.abandon()
-            return UNFORESEEN
+        return _work(Loop(settings, flights, presence, orders, events), this_run.path("error.log"))
+
+
+def _begin_log(settings: Settings, unknown: list[str]) -> None:
+    """Says that the scheduler starts, and what of its settings it does not understand."""
+    _log.info("Starting Dask scheduler")
+    for key in unknown:
+        _log.warning("Ignoring unknown key %r in section 'guild-dask' of Dask's configuration", key)
+    for part in settings.resources.unreadable:
+        _log.warning("%s", part)
+
+
+def _work(loop: "Loop", error_log: str) -> int:
+    """Lets the loop work until its end, and returns the exit code."""
+    try:
+        loop.run()
+    except Exception as e:  # noqa: BLE001  # what nobody foresaw must not lose a run either
+        _say_unforeseen(e, error_log)
+        loop.abandon()
+        return UNFORESEEN
     return 0
 
 

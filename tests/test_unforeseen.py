@@ -1,0 +1,33 @@
+"""An error that nobody foresaw: runs are ended in order, and the user gets one line, not a traceback."""
+
+import pathlib
+from typing import Any
+
+import pytest
+
+from guild_dask import scheduler
+
+
+class _Failing:
+    """A loop that fails in the middle of its work."""
+
+    is_abandoned = False
+
+    def run(self) -> None:
+        raise ZeroDivisionError("something is wrong")
+
+    def abandon(self) -> None:
+        self.is_abandoned = True
+
+
+def test_error_that_nobody_foresaw_is_one_line_and_no_run_is_left_alone(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop: Any = _Failing()
+    error_log = tmp_path / "error.log"
+    assert scheduler._work(loop, str(error_log)) == scheduler.UNFORESEEN
+    assert loop.is_abandoned
+    assert "ZeroDivisionError: something is wrong" in error_log.read_text()
+    (line,) = caplog.messages
+    assert "something is wrong" in line
+    assert "Traceback" not in line
