@@ -205,27 +205,21 @@ class Publisher:
     def state(self, view: View) -> State:
         """Returns what is to be told now."""
         first = view.waiting.first(MOST_WAITING)[:MOST_WAITING]
-        heads = view.waiting.first(1)
+        counts = view.waiting.kinds()
+        asks = {kind: _kind(dict(kind)) for kind in counts}  # as the user put it
+        whys = {asks[view.waiting.kind(run.id)]: _why(view.held.get(run.id)) for run in view.waiting.first(1)}
         places, here = self._places(), ("", self._state.host)
-        whys = {_kind(run.asks): _why(view.held.get(run.id)) for run in heads}
         return replace(
             self._state,
             phase=view.phase,
             workers=tuple(_worker_state(worker, places.get(worker.name, here)) for worker in view.workers),
             running=tuple(self._running.values()),
-            waiting=sum(view.waiting.kinds().values()),  # those that come after others are among `aside`
+            waiting=sum(counts.values()),  # those that come after others are among `aside`
             first=tuple(
-                _waiting_run(
-                    view.waiting[run.id][0],
-                    dict(_kind(run.asks)),
-                    _why(view.held.get(run.id)) or whys.get(_kind(run.asks)),
-                )
-                for run in first
+                _waiting_run(view.waiting[run_id][0], dict(kind), _why(view.held.get(run_id)) or whys.get(kind))
+                for run_id, kind in ((run.id, asks[view.waiting.kind(run.id)]) for run in first)
             ),
-            kinds=tuple(
-                WaitingKind(count, dict(_kind(dict(kind))), whys.get(_kind(dict(kind))))
-                for kind, count in view.waiting.kinds().items()
-            ),
+            kinds=tuple(WaitingKind(count, dict(asks[kind]), whys.get(asks[kind])) for kind, count in counts.items()),
             aside=view.waiting.problems(),
             held=view.waiting.held,
             resting={run_id: round(self._epoch + until, 1) for run_id, until in view.resting.items()},

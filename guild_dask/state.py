@@ -158,19 +158,22 @@ def left_in(state: State) -> dict[str, str]:
 # Fields that hold amounts of resources; they are written as typed ("8GB"), so that they can be shown so.
 _AMOUNTS = frozenset(("asks", "total", "used"))
 
+_PLAIN = frozenset((str, int, float, bool, type(None)))
+
 
 def as_data(value: Any, name: str = "", *, typed: bool = True) -> Any:
     """Returns a value of this module, or the like of it, as what JSON can hold; amounts as typed, or as numbers."""
     if name in _AMOUNTS:
         return {key: format_amount(amount) if typed else float(amount) for key, amount in value.items()}
-    # The state has a few hundred of these, and is written every second.
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, tuple):
         return [as_data(each, typed=typed) for each in value]
     if isinstance(value, Mapping):
         return {key: as_data(each, typed=typed) for key, each in value.items()}
-    return {each: as_data(getattr(value, each), each, typed=typed) for each in value.__dataclass_fields__}
+    # The state has a few hundred of these, and is written every second: what is plain is not asked about again.
+    fields = vars(value).items()
+    return {key: each if type(each) in _PLAIN else as_data(each, key, typed=typed) for key, each in fields}
 
 
 def state_for_data(data: Any) -> State | None:

@@ -51,6 +51,16 @@ def load() -> None:
     for name in _LOADED_BEFOREHAND:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
+    _let_yaml_be_quick()
+
+
+def _let_yaml_be_quick() -> None:
+    """Has Guild read and write its records with the compiled half of PyYAML, where there is one: the values are the
+    same, and most of what a start does is to read and write them."""
+    with contextlib.suppress(ImportError, AttributeError):
+        import yaml
+
+        yaml.SafeLoader, yaml.SafeDumper = yaml.CSafeLoader, yaml.CSafeDumper
 
 
 def serve(requests: socket.socket) -> None:
@@ -115,3 +125,4 @@ def _become_starter(request: dict[str, Any], descriptors: list[int]) -> None:
 if __name__ == "__main__":
     load()
     serve(socket.socket(fileno=int(sys.argv[1])))
+    os._exit(0)  # somebody waits for that, and to take all that was loaded apart is of no use to anybody

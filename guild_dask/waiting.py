@@ -50,6 +50,7 @@ class WaitingRuns:
         self._awaited = Awaited(find, ledger.in_flight)
         self._runs: dict[str, tuple[Staged, Demands]] = {}
         self._lines: dict[Kind, list[tuple[int, str]]] = {}
+        self._places: dict[str, tuple[Kind, tuple[int, str]]] = {}  # of those in a line: in which, and where
         self._links: dict[str, Links] = {}  # of those that come after others
         self._holds: dict[str, Hold] = {}  # of those of them that are in no line
         self._untold: set[str] = set()  # of those in a line, of which it has not been said that they are in the plan
@@ -106,21 +107,23 @@ class WaitingRuns:
         del self._runs[run_id]
 
     def _join_line(self, run_id: str) -> None:
-        kind, place = self._place(run_id)
+        run, demands = self._runs[run_id]
+        kind, place = kind_of(self._asks(run_id)), (place_for(run.since, demands.priority), run_id)
+        self._places[run_id] = kind, place
         bisect.insort(self._lines.setdefault(kind, []), place)
         self._untold.add(run_id)
 
     def _leave_line(self, run_id: str) -> None:
-        kind, place = self._place(run_id)
+        kind, place = self._places.pop(run_id)
         line = self._lines[kind]
         del line[bisect.bisect_left(line, place)]
         if not line:
             del self._lines[kind]
         self._untold.discard(run_id)
 
-    def _place(self, run_id: str) -> tuple[Kind, tuple[int, str]]:
-        run, demands = self._runs[run_id]
-        return kind_of(self._asks(run_id)), (place_for(run.since, demands.priority), run_id)
+    def kind(self, run_id: str) -> Kind:
+        """Returns what a run that is in a line asks for."""
+        return self._places[run_id][0]
 
     def kinds(self) -> dict[Kind, int]:
         """Returns how many wait of each kind."""
@@ -216,8 +219,8 @@ class WaitingRuns:
             if reason != self._reasons.get(kind):
                 self._untold.update(run_id for _, run_id in self._lines[kind])
         self._reasons = reasons
-        for _, run_id in heapq.nsmallest(_AT_ONCE, (self._place(run_id)[1] for run_id in self._untold)):
-            self._tell(run_id, reasons[self._place(run_id)[0]])
+        for _, run_id in heapq.nsmallest(_AT_ONCE, (self._places[run_id][1] for run_id in self._untold)):
+            self._tell(run_id, reasons[self._places[run_id][0]])
             self._untold.discard(run_id)
         self.has_more_to_say = bool(self._untold)
 
