@@ -14,6 +14,7 @@ if __name__ == "__main__":
         sys.path.pop(0)
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -48,10 +49,14 @@ _DESCRIPTORS = 3
 
 def load() -> None:
     """Imports what starts need. A module that cannot be imported here will say so when a run needs it."""
+    gc.disable()
     for name in _LOADED_BEFOREHAND:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
     _let_yaml_be_quick()
+    # What is loaded stays. Who looks for garbage in it writes to all of it, and has it no more in common with others.
+    gc.freeze()
+    gc.enable()
 
 
 def _let_yaml_be_quick() -> None:
