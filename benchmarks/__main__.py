@@ -43,16 +43,29 @@ class Bench:
 
 
 def measure_throughput(bench: Bench) -> object:
-    """Returns what it takes each contender to start many runs."""
-    available = contenders.available(bench.has_hyperqueue)
+    """Returns what it takes each contender to start many runs that do nothing."""
+    return _throughput(bench, "noop", contenders.available(bench.has_hyperqueue))
+
+
+def measure_scalars(bench: Bench) -> object:
+    """Returns what it takes to start many runs that print a scalar, for which Guild loads TensorBoard."""
+    compared = [
+        replace(contender, homes=contender.homes & contenders.HOMES_OF_SCALARS)
+        for contender in contenders.available(bench.has_hyperqueue)
+        if contender.name in contenders.OF_SCALARS
+    ]
+    return _throughput(bench, "scalar", compared)
+
+
+def _throughput(bench: Bench, operation: str, compared: list[contenders.Contender]) -> object:
     homes = {
         (environment.name, size): bench.home(environment, size)
         for size in bench.sizes.finished
         for environment in (bench.plugin, bench.dask)
-        if any(c.environment == environment.name and size in c.homes for c in available)
+        if any(c.environment == environment.name and size in c.homes for c in compared)
     }
-    templates = {name: make_template(homes[name, EMPTY], "noop") for name in (bench.plugin.name, bench.dask.name)}
-    measured = throughput.measure(available, homes, templates, bench.sizes)
+    templates = {name: make_template(homes[name, EMPTY], operation) for name in (bench.plugin.name, bench.dask.name)}
+    measured = throughput.measure(compared, homes, templates, bench.sizes)
     return [entry.as_data() for entry in measured]
 
 
@@ -86,6 +99,7 @@ PARTS: dict[str, Callable[[Bench], object]] = {
     "scale": measure_scale,
     "makespan": measure_makespan,
     "throughput": measure_throughput,
+    "scalars": measure_scalars,
     "endurance": measure_endurance,
 }
 

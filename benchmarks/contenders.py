@@ -87,6 +87,11 @@ CONTENDERS = (
 )
 
 
+# Who is compared by runs that print a scalar, too, and where.
+OF_SCALARS = frozenset((FLOOR, OURS, BUILT_IN, PARALLEL, HYPERQUEUE))
+HOMES_OF_SCALARS = frozenset((EMPTY, MANY))
+
+
 def available(has_hyperqueue: bool) -> list[Contender]:
     """Returns the contenders that this machine has."""
     missing = set()

@@ -20,12 +20,16 @@ from benchmarks.environments import Environment
 # The flag of the operation `stamped` in a run that is cloned, to be replaced in each clone.
 SECONDS = "12345.5"
 
-# The first is as Guild has it by default. `guild run` asks pip for the installed packages before the second would
-# begin, which is not what its time is compared with. The third is for those who need very many runs.
+# The first two are as Guild has them by default. `guild run` asks pip for the installed packages before the third would
+# begin, which is not what its time is compared with. The last is for those who need very many runs.
 GUILD_FILE = """\
 noop:
   description: Does nothing
   main: noop
+  flags-import: no
+scalar:
+  description: Prints one scalar, which Guild takes from its output
+  main: scalar
   flags-import: no
 stamped:
   description: Writes down when it begins and when it ends
@@ -118,6 +122,7 @@ def make_project(folder: pathlib.Path) -> pathlib.Path:
     folder.mkdir(parents=True)
     (folder / "guild.yml").write_text(GUILD_FILE)
     (folder / "noop.py").write_text("")
+    (folder / "scalar.py").write_text('print("loss: 0.5")\n')
     (folder / "stamped.py").write_text(STAMPED)
     return folder
 

@@ -20,8 +20,9 @@ def markdown_for(results: Results) -> str:
         "| --- | ---: | ---: | --- |",
         *map(str, rows_for(results)),
     ]
-    if "throughput" in results:
-        lines += ["", *_contenders(results["throughput"])]
+    for part, text in (("throughput", "Runs that do nothing:"), ("scalars", "Runs that print a scalar:")):
+        if part in results:
+            lines += ["", text, "", *_contenders(results[part])]
     return "\n".join(lines) + "\n"
 
 

@@ -14,6 +14,8 @@ from benchmarks.homes import Home, Template
 from benchmarks.measuring import WAITING, Scheduler, scheduler, wait_until
 from benchmarks.sizes import Sizes
 
+DASK_TASKS = pathlib.Path(__file__).parent / "scripts" / "dask_tasks.py"
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -24,6 +26,7 @@ class Scale:
     first_of_many: float  # the same of the first of very many
     log_first: float  # seconds from the scheduler's first line to the first instruction, with very many
     cpu_each: float  # seconds of the scheduler's own CPU for each further run
+    cpu_dask: float  # seconds of CPU that a task which does nothing costs Dask
     memory_idle: float  # megabytes
     memory: float  # megabytes at most, with very many staged runs
     idle_finished: int
@@ -54,6 +57,7 @@ def measure(home: Home, full: Home, template: Template, sizes: Sizes) -> Scale:
         first_of_many=many,
         log_first=log_first,
         cpu_each=cpu_each,
+        cpu_dask=_cpu_of_a_task(home, sizes.further),
         memory_idle=memory_idle,
         memory=memory,
         idle_finished=full.finished,
@@ -105,6 +109,11 @@ def _count_begun(run_dirs: Sequence[pathlib.Path]) -> int:
         if number > count + 50:
             break
     return count
+
+
+def _cpu_of_a_task(home: Home, count: int) -> float:
+    command = [home.environment.python, str(DASK_TASKS), str(count)]
+    return float(subprocess.run(command, check=True, env=home.variables, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def _idle_memory(home: Home) -> float:

@@ -49,6 +49,7 @@ def rows_for(results: Results) -> list[Row]:
     """Returns a row for each target that the results have something to say on."""
     parts: dict[str, Callable[[Any, bool], Iterable[Row]]] = {
         "throughput": _throughput,
+        "scalars": _scalars,
         "latency": _latency,
         "scale": _scale,
         "makespan": _makespan,
@@ -79,15 +80,28 @@ def _throughput(data: list[Results], is_busy: bool) -> Iterable[Row]:
             ratio = by[OURS, size]["one_more"][kind] / ours["one_more"][kind]
             what = f"the same, {size:,} finished runs against an empty home, {text}"
             yield Row(what, ratio, " times", 1.1, is_disturbed=kind == "wall" and bool({0, size} & disturbed))
+    yield from _against_all(by, "runs", disturbed)
+
+
+def _scalars(data: list[Results], is_busy: bool) -> Iterable[Row]:
+    by = {(entry["contender"], entry["finished"]): entry for entry in data}
+    disturbed = {size for _, size in by} if is_busy else _disturbed_homes(by)
+    yield from _against_all(by, "runs that print a scalar", disturbed)
+
+
+def _against_all(by: Mapping[tuple[str, int], Results], runs: str, disturbed: set[int]) -> Iterable[Row]:
     for name, size, limit in _rivals(by):
-        yield from _against(by, name, size, limit, size in disturbed)
+        yield from _against(by, (name, size), runs, limit, size in disturbed)
 
 
-def _against(by: Mapping[tuple[str, int], Results], name: str, size: int, limit: float, disturbed: bool) -> list[Row]:
+def _against(
+    by: Mapping[tuple[str, int], Results], rival: tuple[str, int], runs: str, limit: float, disturbed: bool
+) -> list[Row]:
     """Returns how many times faster we are than somebody else, and how many times less CPU we take."""
+    name, size = rival
     theirs, ours, floor = (by[each, size]["all_of_it"] for each in (name, OURS, FLOOR))
     home = f"{size:,} finished runs" if size else "empty home"
-    runs = f"{by[OURS, size]['counts'][1]} runs from command to end"
+    runs = f"{by[OURS, size]['counts'][1]} {runs} from command to end"
     wall, most = theirs["wall"] / ours["wall"], f"(the floor: {theirs['wall'] / floor['wall']:.3g} times)"
     cpu, least = theirs["cpu"] / ours["cpu"], f"(the floor: {theirs['cpu'] / floor['cpu']:.3g} times)"
     return [
@@ -135,6 +149,7 @@ def _scale(data: Results, is_busy: bool) -> Iterable[Row]:
     what = f"{many}: the same, beyond that with one staged run"
     yield Row(what, data["until_first"], " s", 2, is_disturbed=is_busy)
     yield Row(f"{many}: the scheduler's CPU for each further run", 1000 * data["cpu_each"], " ms", 3)
+    yield Row("- of which Dask takes for a task that does nothing", 1000 * data["cpu_dask"], " ms")
     yield Row(f"{many}: memory above an idle scheduler", data["memory"] - data["memory_idle"], " MB", 150)
     yield Row(f"idle beside {data['idle_finished']:,} runs", data["idle_percent"], " % of a CPU", 0.5)
     ready, distributed, bare = (median(data[name]) for name in ("ready", "import_distributed", "bare_guild"))

@@ -1,0 +1,35 @@
+"""Prints the CPU seconds that one task costs Dask itself: client, scheduler and worker in one process.
+
+    python dask_tasks.py COUNT
+
+The tasks do nothing, and each waits for the one before.
+"""
+
+import sys
+import time
+
+from distributed import Client, LocalCluster
+
+
+def nothing(number: int) -> int:
+    """Does nothing."""
+    return number
+
+
+def main() -> None:
+    """Measures so many tasks, after a few to get warm."""
+    count = int(sys.argv[1])
+    with (
+        LocalCluster(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        for number in range(20):
+            client.submit(nothing, number, pure=False).result()
+        before = time.process_time()
+        for number in range(count):
+            client.submit(nothing, number, pure=False).result()
+        sys.stdout.write(f"{(time.process_time() - before) / count}\n")
+
+
+if __name__ == "__main__":
+    main()
