@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import click
+import psutil
 
 from benchmarks import contenders, endurance, latency, makespan, report, scale, throughput
 from benchmarks.environments import Environment, dask_environment, plugin_environment
@@ -103,6 +104,9 @@ PARTS: dict[str, Callable[[Bench], object]] = {
     "endurance": measure_endurance,
 }
 
+# Seconds for which it is listened whether others use the machine.
+_LISTENING = 5.0
+
 FOLDER = click.Path(file_okay=False, path_type=pathlib.Path)
 
 
@@ -169,7 +173,8 @@ def _machine() -> dict[str, object]:
 
 
 def _load() -> str:
-    return f"{os.getloadavg()[0]:.1f}"
+    """Returns how many CPUs others use just now; the load average would have in it what was measured before."""
+    return f"{psutil.cpu_percent(_LISTENING) / 100 * (os.cpu_count() or 1):.1f}"
 
 
 if __name__ == "__main__":

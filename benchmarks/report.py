@@ -14,7 +14,7 @@ def markdown_for(results: Results) -> str:
     """Returns the figures against the targets, and all that was measured of the contenders."""
     machine = results["machine"]
     lines = [
-        f"{machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}; load before: {machine['load']}.",
+        f"{machine['cpus']} CPUs, {machine['load']} used by others; {machine['system']}, Python {machine['python']}.",
         "",
         "| what | figure | target | |",
         "| --- | ---: | ---: | --- |",

@@ -9,8 +9,8 @@ from benchmarks.contenders import BUILT_IN, FLOOR, HYPERQUEUE, OURS, PARALLEL
 
 Results = Mapping[str, Any]
 
-# The most processes a CPU, on average, that leave wall times as they are.
-QUIET = 0.5
+# The share of the CPUs that others may use and leave wall times as they are.
+QUIET = 0.15
 
 # How many times its shortest time the floor may take before something else is to blame.
 STEADY = 1.15

@@ -163,8 +163,8 @@ class Loop:
         self._blocked_by = running
         if running:
             self._waiting.tell_blocked(running)
-        elif self._orders.may_start:
-            self._waiting.tell_places(self._workforce.all())
+        else:
+            self._waiting.tell_places(self._workforce.all(), self._orders.may_start)
 
     # Start
 

@@ -106,8 +106,7 @@ class Notifier:
 
 def is_empty(state: State) -> bool:
     """Tells whether nothing runs, and nothing waits that could ever start. A scheduler that stops is another matter."""
-    hopeless = sum(kind.count for kind in state.kinds if kind.why and kind.why.is_final)
-    is_busy = state.running or state.resting or state.waiting > hopeless
+    is_busy = state.running or state.resting or state.waiting > state.hopeless
     return not is_busy and state.phase != "stopping"
 
 

@@ -25,8 +25,8 @@ def text_for(state: State, now: float) -> str:
     """Returns the progress in words."""
     done = state.completed + state.failed + state.terminated
     parts = [f"{done} of {_whole(state)} done"]
-    parts += [f"{len(state.running)} running", f"{state.waiting} waiting"]
-    others = {"held": state.held, "to be tried again": len(state.resting)}
+    parts += [f"{len(state.running)} running", f"{state.waiting - state.hopeless} waiting"]
+    others = {"never to start": state.hopeless, "held": state.held, "to be tried again": len(state.resting)}
     parts += [f"{count} {name}" for name, count in others.items() if count]
     parts.append(f"{state.failed} failed")
     if state.terminated:

@@ -138,6 +138,11 @@ class State:
         return sum(self.ends.get(end, 0) for end in FAILURES)
 
     @property
+    def hopeless(self) -> int:
+        """Returns how many of the waiting runs can never start on the workers that there are."""
+        return sum(kind.count for kind in self.kinds if kind.why and kind.why.is_final)
+
+    @property
     def places(self) -> list[int | None]:
         """Returns the place in the queue of each of the first runs; None for one that can never start."""
         numbers = itertools.count(1)

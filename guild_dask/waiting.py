@@ -210,8 +210,11 @@ class WaitingRuns:
             if self._ledger.is_news(run_id, "waits for running"):
                 log.info("Found staged run %s (waiting for runs to finish: %s)", run_id, text)
 
-    def tell_places(self, workers: Sequence[Worker]) -> None:
-        """Says once for each waiting run that it is in the plan, or why it cannot be; or for some, with more to say."""
+    def tell_places(self, workers: Sequence[Worker], may_start: bool = True) -> None:
+        """Says once for each waiting run that it is in the plan, or why it cannot be; or for some, with more to say.
+
+        While none may start, it is only said of those that never could.
+        """
         reasons = {kind: is_impossible(StagedRun("", dict(kind)), workers) for kind in self._lines}
         for run_id, hold in self._holds.items():
             self._tell(run_id, hold)
@@ -219,10 +222,12 @@ class WaitingRuns:
             if reason != self._reasons.get(kind):
                 self._untold.update(run_id for _, run_id in self._lines[kind])
         self._reasons = reasons
-        for _, run_id in heapq.nsmallest(_AT_ONCE, (self._places[run_id][1] for run_id in self._untold)):
+        places = (self._places[run_id] for run_id in self._untold)
+        to_tell = [place for kind, place in places if may_start or reasons[kind]]
+        for _, run_id in heapq.nsmallest(_AT_ONCE, to_tell):
             self._tell(run_id, reasons[self._places[run_id][0]])
             self._untold.discard(run_id)
-        self.has_more_to_say = bool(self._untold)
+        self.has_more_to_say = len(to_tell) > _AT_ONCE
 
     def tell_held(self, held: Mapping[str, Reason]) -> None:
         """Says why runs wait, to those who want all the detail; that one is kept back for another, to everybody."""

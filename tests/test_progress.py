@@ -10,6 +10,7 @@ import signal
 import struct
 import termios
 import time
+from dataclasses import replace
 
 import pytest
 from scheduling import NO_DASHBOARD, a_project, stage
@@ -18,7 +19,7 @@ from support import DEADLINE, Guild, Sandbox, wait_until
 from guild_dask import progress
 from guild_dask.log import OutputStream
 from guild_dask.progress import line_for, text_for
-from guild_dask.state import RunningRun, State, WaitingKind, WorkerState
+from guild_dask.state import RunningRun, State, WaitingKind, Why, WorkerState
 
 OPERATIONS = """
 nap: {exec: 'sleep ${seconds}', flags: {seconds: 1}}
@@ -154,6 +155,9 @@ def test_interrupt_ends_it_and_takes_the_line_away(user: Sandbox, guild: Guild) 
 def test_all_runs_are_counted() -> None:
     state = State("s", "h", 1, 0.0, waiting=1, held=2, resting={"a": 9.0}, ends={"completed": 4})
     assert text_for(state, 1.0) == "4 of 8 done, 0 running, 1 waiting, 2 held, 1 to be tried again, 0 failed"
+    never = WaitingKind(1, {"gpu": 7.0}, Why("TooLarge", "asks gpu=7, largest worker has gpu=1", is_final=True))
+    state = replace(state, waiting=3, kinds=(never,))
+    assert text_for(state, 1.0).startswith("4 of 10 done, 0 running, 2 waiting, 1 never to start, 2 held")
 
 
 def test_words_say_what_is_done_and_what_is_left() -> None:

@@ -77,6 +77,21 @@ def test_reason_is_said_again_when_it_is_another_one(runs: WaitingRuns, caplog: 
     assert said(caplog) == ["Starting staged run run01 (requires gpu=2)"]
 
 
+def test_while_none_may_start_only_what_never_could_is_said(
+    runs: WaitingRuns, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs.update(Listing((a_run(1), *(a_run(number, "dask:gpu=2") for number in range(2, 6))), {}))
+    never = [f"Leaving run run{n:02} staged (asks gpu=2, largest worker has gpu=1)" for n in range(2, 6)]
+    runs.tell_places(WORKERS, may_start=False)
+    assert said(caplog) == never[:3]
+    assert runs.has_more_to_say
+    runs.tell_places(WORKERS, may_start=False)
+    assert said(caplog) == never[3:]
+    assert not runs.has_more_to_say
+    runs.tell_places(WORKERS)
+    assert said(caplog) == ["Starting staged run run01"]
+
+
 def test_what_blocks_runs_is_said_once_and_what_follows_too(
     runs: WaitingRuns, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from guild_dask import estimate, runviews
+from guild_dask.ends import End
 from guild_dask.resources import format_amounts
 from guild_dask.state import EndedRun, State, as_data
 
@@ -27,10 +28,17 @@ _PATIENCE = 15.0
 # Seconds that the first answer waits for the loop, which writes once a second.
 _FIRST = 2.0
 
+# How an attempt ends after which there is another one.
+_TRIED_AGAIN = End.TRIED_AGAIN.value
+
 Row = dict[str, Any]
 
 # What is read from a run's own directory.
 _DETAILS = ("operation", "flags", "tags")
+
+# The attempts at a run before the present one, for the timeline, and how many of them are kept.
+_PAST = "past"
+_MOST_PAST = 20
 
 # What is another when these may have changed: a run's priority and its demands are in its tags.
 _TELLING = ("state", "key", "asks")
@@ -74,6 +82,10 @@ class Book:
         """Notes the end of a run, or of an attempt at it."""
         row = as_data(run) | {"state": run.end, "asks": format_amounts(run.asks), "used": dict(run.used)}
         with self._lock:
+            if run.end == _TRIED_AGAIN:
+                past = {name: row[name] for name in ("attempt", "worker", "at", "ran")}
+                past["why"] = run.why or f"exit code {run.exit_code}"
+                row[_PAST] = [*self._rows.get(run.run, {}).get(_PAST, ()), past][-_MOST_PAST:]
             self._put(run.run, row)
             self._ended.append(run.run)
             while len(self._ended) > MOST_ENDED:
@@ -117,7 +129,8 @@ class Book:
 
     def _put(self, run_id: str, row: Row) -> None:
         before = self._rows.get(run_id)
-        details = {name: before[name] for name in _DETAILS if name in before and name not in row} if before else {}
+        kept = (*_DETAILS, _PAST)
+        details = {name: before[name] for name in kept if name in before and name not in row} if before else {}
         if before is None or {**row, **details} != {name: value for name, value in before.items() if name != "v"}:
             self._version += 1
             self._rows[run_id] = {**row, **details, "v": self._version}
@@ -201,6 +214,7 @@ def _state_data(state: State | None) -> dict[str, Any] | None:
     data["kinds"] = [
         {"why": kind.why.text, "is_final": kind.why.is_final} if kind.why else {"why": ""} for kind in state.kinds
     ]
+    data["hopeless"] = state.hopeless
     data["left"] = estimate.seconds_left(state, time.time())
     for name in ("running", "ended", "aside", "resting"):
         del data[name]

@@ -78,11 +78,10 @@ function showSummary() {
   const failed = (ends.failed || 0) + (ends["could not start"] || 0) + (ends.gone || 0);
   const running = [...rows.values()].filter((row) => row.state === "running").length;
   const parts = [`scheduler ${state.scheduler.slice(0, 8)} on ${state.host}`, `${running} running`,
-    `${state.waiting} waiting`, `${ends.completed || 0} completed`, `${failed} failed`];
+    `${state.waiting - state.hopeless} waiting`, `${ends.completed || 0} completed`, `${failed} failed`];
   const resting = [...rows.values()].filter((row) => row.state === "held" && row.again).length;
-  for (const [name, count] of [["held", state.held], ["to be tried again", resting], ["terminated", ends.terminated || 0]]) {
-    if (count) parts.push(`${count} ${name}`);
-  }
+  const others = { "never to start": state.hopeless, held: state.held, "to be tried again": resting, terminated: ends.terminated || 0 };
+  for (const [name, count] of Object.entries(others)) if (count) parts.push(`${count} ${name}`);
   if (state.phase !== "working") parts.push(state.phase);
   if (state.left !== null) parts.push(`about ${duration(state.left)} left`);
   $("summary").textContent = parts.join(" · ");
@@ -203,7 +202,7 @@ function drawRows() {
   $("rows").replaceChildren(...made);
 }
 
-// The timeline: a bar for each run, in lanes in which none overlaps
+// The timeline: a bar for each attempt at a run, in lanes in which none overlaps
 
 function lanes(bars) {
   const ends = new Map();
@@ -228,11 +227,17 @@ let drawn = [];
 function showTimeline() {
   const canvas = $("timeline"), end = now(), span = Number($("span").value);
   const bars = [];
+  const add = (bar) => { if (!span || bar.stop > end - span) bars.push(bar); };
   for (const row of rows.values()) {
+    for (const one of row.past || []) {
+      const hint = `attempt ${one.attempt}: ${time(one)} (${one.why})`;
+      add({ row, worker: one.worker, start: one.at - one.ran, stop: one.at, kind: "past", hint });
+    }
     const isRunning = row.state === "running";
-    if (!isRunning && row.ran === undefined) continue;
-    const stop = isRunning ? end : row.at, start = isRunning ? row.since : row.at - row.ran;
-    if (!span || stop > end - span) bars.push({ row, worker: row.worker, start, stop });
+    if ((!isRunning && row.ran === undefined) || row.state === "tried again") continue;
+    const hint = `${row.state} ${time(row)}`, kind = kindOf(row);
+    if (isRunning) add({ row, worker: row.worker, start: row.since, stop: end, kind, hint });
+    else add({ row, worker: row.worker, start: row.at - row.ran, stop: row.at, kind, hint });
   }
   const count = lanes(bars);
   const from = bars.length ? Math.max(span ? end - span : -Infinity, Math.min(...bars.map((bar) => bar.start))) : end - 60;
@@ -244,9 +249,9 @@ function showTimeline() {
   const pen = canvas.getContext("2d");
   pen.scale(scale, scale);
   const x = (at) => ((at - from) / Math.max(1, end - from)) * width;
-  drawn = bars.map((bar) => ({ row: bar.row, x: x(bar.start), w: Math.max(1.5, x(bar.stop) - x(bar.start)), y: bar.lane * height, h: height }));
+  drawn = bars.map((bar) => ({ ...bar, x: x(bar.start), w: Math.max(1.5, x(bar.stop) - x(bar.start)), y: bar.lane * height, h: height }));
   for (const bar of drawn) {
-    pen.fillStyle = COLOURS[kindOf(bar.row)] || "#ccbb44";
+    pen.fillStyle = COLOURS[bar.kind] || "#ccbb44";
     pen.fillRect(bar.x, bar.y + 1, Math.max(1, bar.w - 0.5), bar.h - 1);
   }
   pen.fillStyle = getComputedStyle(document.body).getPropertyValue("--soft");
@@ -333,7 +338,7 @@ $("close").addEventListener("click", () => {
 });
 $("timeline").addEventListener("mousemove", (event) => {
   const bar = barAt(event);
-  $("hint").textContent = bar ? `${bar.row.run.slice(0, 8)} ${bar.row.operation || ""} ${bar.row.state} ${time(bar.row)}` : "";
+  $("hint").textContent = bar ? `${bar.row.run.slice(0, 8)} ${bar.row.operation || ""} ${bar.hint}` : "";
 });
 $("timeline").addEventListener("click", (event) => { const bar = barAt(event); if (bar) open(bar.row.run); });
 window.addEventListener("resize", () => { drawRows(); showTimeline(); });
