@@ -18,17 +18,16 @@ _MOST = 2_000
 _CHANGES = CREATED | MOVED_TO | DELETED
 
 
-class FolderWatcher:
-    """Calls `report` when something in a folder has changed, from a thread of its own."""
+class _Watching:
+    """A folder that is watched by a thread of its own, which hands on what changes as (number, name)."""
 
-    def __init__(self, folder: str, report: Callable[[], object]) -> None:
-        self._report = report
+    def __init__(self, folder: str, changes: int) -> None:
         self._watcher = Watcher()
         self._closed = False
         with contextlib.suppress(OSError):
             os.makedirs(folder, exist_ok=True)
-        self._watcher.add(folder, _CHANGES)
-        self._thread = threading.Thread(target=self._watch, name="folder-watcher", daemon=True)
+        self._root = self._watcher.add(folder, changes)
+        self._thread = threading.Thread(target=self._watch, name=type(self).__name__, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -40,40 +39,40 @@ class FolderWatcher:
 
     def _watch(self) -> None:
         while not self._closed:
-            if self._watcher.wait(None):
-                self._report()
+            if changes := self._watcher.wait(None):
+                self._take(changes)
+
+    def _take(self, changes: list[tuple[int, str]]) -> None:
+        raise NotImplementedError
 
 
-class RunsWatcher:
+class FolderWatcher(_Watching):
+    """Calls `report` when something in a folder has changed, from a thread of its own."""
+
+    def __init__(self, folder: str, report: Callable[[], object]) -> None:
+        self._report = report
+        super().__init__(folder, _CHANGES)
+
+    def _take(self, changes: list[tuple[int, str]]) -> None:
+        self._report()
+
+
+class RunsWatcher(_Watching):
     """Calls `report` with the name of each run that is staged anew, from a thread of its own."""
 
     def __init__(self, runs_dir: str, report: Callable[[str], object]) -> None:
         self._runs_dir = runs_dir
         self._report = report
-        self._watcher = Watcher()
         self._folders: dict[int, tuple[str, str]] = {}  # number -> run name, watched folder
-        self._closed = False
-        with contextlib.suppress(OSError):
-            os.makedirs(runs_dir, exist_ok=True)
-        self._root = self._watcher.add(runs_dir, CREATED | MOVED_TO)
-        self._thread = threading.Thread(target=self._watch, name="runs-watcher", daemon=True)
-        self._thread.start()
+        super().__init__(runs_dir, CREATED | MOVED_TO)
 
-    def close(self) -> None:
-        """Stops watching."""
-        self._closed = True
-        self._watcher.wake()
-        self._thread.join()
-        self._watcher.close()
-
-    def _watch(self) -> None:
-        while not self._closed:
-            for number, name in self._watcher.wait(None):
-                if number == self._root:
-                    self._approach(name)
-                elif number in self._folders:
-                    run, folder = self._folders[number]
-                    self._see(number, run, folder, name)
+    def _take(self, changes: list[tuple[int, str]]) -> None:
+        for number, name in changes:
+            if number == self._root:
+                self._approach(name)
+            elif number in self._folders:
+                run, folder = self._folders[number]
+                self._see(number, run, folder, name)
 
     def _see(self, number: int, run: str, folder: str, name: str) -> None:
         if os.path.basename(folder) != ".guild":

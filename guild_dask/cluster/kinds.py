@@ -66,6 +66,23 @@ class Common:
     gpus: tuple[str, ...] | None = None  # to be given out on each worker, or AUTO; None: GPUs are an amount
 
 
+class AsManyAsThereAre:
+    """What a cluster has in common with others that ask for no workers: it has those that it has."""
+
+    def prospects(self) -> list[WorkerCapacity]:
+        """Returns no workers: none is known to come."""
+        return []
+
+    @property
+    def appetite(self) -> int:
+        """Returns 0: waiting runs are of no use to adjust()."""
+        return 0
+
+    def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> Sequence[StagedRun]:
+        """Asks for nothing."""
+        return waiting
+
+
 class Cluster(Protocol):
     """Workers, and runs on them. What happens to these comes up as events."""
 

@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import socket
 import warnings
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dask.config
@@ -17,9 +17,8 @@ from tornado.httpserver import HTTPServer
 
 from guild_dask import job
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
-from guild_dask.cluster.kinds import ClusterError, WorkerCapacity
+from guild_dask.cluster.kinds import AsManyAsThereAre, ClusterError, WorkerCapacity
 from guild_dask.events import Event, JobEnded, JobLost
-from guild_dask.plan import StagedRun
 from guild_dask.settings import DashboardAddress
 from guild_dask.terms import Terms
 
@@ -89,7 +88,7 @@ def _report_lost(key: str, problem: str) -> None:
         report(JobLost(work.run_id, problem))
 
 
-class LocalCluster:
+class LocalCluster(AsManyAsThereAre):
     """One Dask worker in this process, with a thread for each run that may run at a time."""
 
     WORKER = "local"
@@ -142,19 +141,6 @@ class LocalCluster:
     def workers(self) -> list[WorkerCapacity]:
         """Returns the workers there are now."""
         return [self._capacity]
-
-    def prospects(self) -> list[WorkerCapacity]:
-        """Returns the workers that may come: there are no others."""
-        return []
-
-    @property
-    def appetite(self) -> int:
-        """Returns 0: waiting runs are of no use to adjust()."""
-        return 0
-
-    def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> Sequence[StagedRun]:
-        """Asks for nothing: there is one worker, always."""
-        return waiting
 
     def terms(self, worker: str) -> Terms:
         """Returns the terms of runs on a worker: those that get no device see none, if devices are given out."""

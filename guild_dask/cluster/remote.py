@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from distributed import Client, Future
 
 from guild_dask import job
 from guild_dask.cluster.background import Background, answers, in_loop_of, is_connected, told
-from guild_dask.cluster.kinds import Common, WorkerCapacity
+from guild_dask.cluster.kinds import AsManyAsThereAre, Common, WorkerCapacity
 from guild_dask.cluster.on_worker import (
     Card,
     capacity_for,
@@ -28,7 +28,6 @@ from guild_dask.cluster.on_worker import (
     welcome,
 )
 from guild_dask.events import JobAdrift, JobEnded, JobLost, WorkerRefused, WorkersChanged
-from guild_dask.plan import StagedRun
 from guild_dask.terms import Terms
 
 # Two look for workers at a time at most: one that waits for a scheduler, and one that is told of a worker meanwhile.
@@ -53,7 +52,7 @@ class _Member:
     node: str
 
 
-class RemoteCluster:
+class RemoteCluster(AsManyAsThereAre):
     """The workers of a Dask scheduler, and runs on them."""
 
     def __init__(self, client: Client, common: Common, connect: Callable[[], Client | None] = lambda: None) -> None:
@@ -187,19 +186,6 @@ class RemoteCluster:
             return []  # what was sent now would be sent later, to nobody knows whom
         with self._lock:
             return [member.capacity for member in self._members.values()]
-
-    def prospects(self) -> list[WorkerCapacity]:
-        """Returns what workers to come would have; nobody knows."""
-        return []
-
-    @property
-    def appetite(self) -> int:
-        """Returns 0: waiting runs are of no use to adjust()."""
-        return 0
-
-    def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> Sequence[StagedRun]:
-        """Asks for nothing: the workers are others' to come and go."""
-        return waiting
 
     def terms(self, worker: str) -> Terms:
         """Returns the terms of runs on a worker."""

@@ -1,5 +1,6 @@
 """Runs on a Dask cluster that somebody else has started, and what is left of it afterwards."""
 
+import contextlib
 import os
 import shlex
 import signal
@@ -58,6 +59,15 @@ def test_cluster_is_left_as_it_was_found(guild: Guild, journal: Journal, cluster
         assert client.submit(sum, [1, 2]).result() == 3
 
 
+@contextlib.contextmanager
+def a_long_run(guild: Guild, journal: Journal, cluster: DaskProcesses) -> Iterator[Started]:
+    """Has a scheduler at work, whose only run, aaa, has begun and will not end by itself."""
+    stage(guild, "work seconds=600", "aaa")
+    with guild.started(f"{SCHEDULER} cluster={cluster.address}") as scheduler:
+        journal.wait_for("aaa")
+        yield scheduler
+
+
 def test_run_of_a_killed_worker_goes_on_elsewhere(
     user: Sandbox, guild: Guild, journal: Journal, cluster: DaskProcesses
 ) -> None:
@@ -76,9 +86,7 @@ def test_worker_that_is_told_to_end_ends_its_runs_first(
 ) -> None:
     # As Slurm does it at the end of a job: the worker alone gets the signal, and later all of the job is killed.
     worker = cluster.start_worker("one")
-    stage(guild, "work seconds=600", "aaa")
-    with guild.started(f"{SCHEDULER} cluster={cluster.address}") as scheduler:
-        journal.wait_for("aaa")
+    with a_long_run(guild, journal, cluster) as scheduler:
         os.kill(worker.pid, signal.SIGTERM)
         worker.wait()
         wait_until(lambda: statuses(user) == {"aaa": "staged"}, describe=scheduler.so_far)
@@ -124,9 +132,7 @@ def test_stopping_the_scheduler_stops_its_runs(
     user: Sandbox, guild: Guild, journal: Journal, cluster: DaskProcesses
 ) -> None:
     worker = cluster.start_worker("one")
-    stage(guild, "work seconds=600", "aaa")
-    with guild.started(f"{SCHEDULER} cluster={cluster.address}") as scheduler:
-        journal.wait_for("aaa")
+    with a_long_run(guild, journal, cluster) as scheduler:
         scheduler.signal(signal.SIGINT)
         scheduler.wait()
     assert statuses(user) == {"aaa": "terminated"}
