@@ -22,7 +22,7 @@ from guild_dask.claims import Claim
 from guild_dask.ends import Result
 from guild_dask.journal import NAME, Journal
 from guild_dask.page.book import Book, InLine
-from guild_dask.plan import Kind, Worker, kind_of, place_for
+from guild_dask.plan import Kind, Worker, place_for
 from guild_dask.presence import STATE
 from guild_dask.processes import ProcessIdentity
 from guild_dask.reasons import IMPOSSIBLE, Reason
@@ -80,9 +80,9 @@ class View:
     resting: Mapping[str, float] = field(default_factory=dict)  # runs that are tried again, and when (time.monotonic)
 
 
-def _kind(asks: Mapping[str, float]) -> Kind:
-    """Returns what is asked for, without the time that the plan takes into account."""
-    return kind_of({name: amount for name, amount in asks.items() if name != TIME})
+def _without_time(kind: Kind) -> dict[str, float]:
+    """Returns what is asked for, as the user put it: without the time that the plan takes into account."""
+    return {name: amount for name, amount in kind if name != TIME}
 
 
 def state_path(home: str, scheduler_id: str) -> pathlib.Path:
@@ -192,7 +192,7 @@ class Publisher:
         for listener in list(self.listeners):
             self._tell(listener, lambda each: each.look(latest))
         if self._book and self._book.is_watched:
-            self._book.write(latest, _line(view, state))
+            self._book.write(latest, _line(view))
 
     def _tell(self, listener: Listener, what: Callable[[Listener], None]) -> None:
         """Tells a listener something; one that fails is told no more, and the runs go on."""
@@ -206,8 +206,8 @@ class Publisher:
         """Returns what is to be told now."""
         first = view.waiting.first(MOST_WAITING)[:MOST_WAITING]
         counts = view.waiting.kinds()
-        asks = {kind: _kind(dict(kind)) for kind in counts}  # as the user put it
-        whys = {asks[view.waiting.kind(run.id)]: _why(view.held.get(run.id)) for run in view.waiting.first(1)}
+        asks = {kind: _without_time(kind) for kind in counts}
+        whys = {view.waiting.kind(run.id): _why(_reason(view, run.id)) for run in view.waiting.first(1)}
         places, here = self._places(), ("", self._state.host)
         return replace(
             self._state,
@@ -216,10 +216,10 @@ class Publisher:
             running=tuple(self._running.values()),
             waiting=sum(counts.values()),  # those that come after others are among `aside`
             first=tuple(
-                _waiting_run(view.waiting[run_id][0], dict(kind), _why(view.held.get(run_id)) or whys.get(kind))
-                for run_id, kind in ((run.id, asks[view.waiting.kind(run.id)]) for run in first)
+                _waiting_run(view.waiting[run_id][0], asks[kind], _why(_reason(view, run_id)) or whys.get(kind))
+                for run_id, kind in ((run.id, view.waiting.kind(run.id)) for run in first)
             ),
-            kinds=tuple(WaitingKind(count, dict(asks[kind]), whys.get(asks[kind])) for kind, count in counts.items()),
+            kinds=tuple(WaitingKind(count, asks[kind], whys.get(kind)) for kind, count in counts.items()),
             aside=view.waiting.problems(),
             held=view.waiting.held,
             resting={run_id: round(self._epoch + until, 1) for run_id, until in view.resting.items()},
@@ -270,19 +270,25 @@ def _worker_state(worker: Worker, place: tuple[str, str]) -> WorkerState:
     return WorkerState(place[0] or worker.name, place[1], worker.slots, slots, worker.total, used)
 
 
-def _line(view: View, state: State) -> list[InLine]:
+def _line(view: View) -> list[InLine]:
     """Returns all that waits, in order."""
-    kinds = {_kind(kind.asks): number for number, kind in enumerate(state.kinds)}
+    kinds = {kind: (number, _without_time(kind)) for number, kind in enumerate(view.waiting.kinds())}
     line = []
     for waiting in view.waiting.first(len(view.waiting)):
         run, demands = view.waiting[waiting.id]
-        key, kind = place_for(run.since, demands.priority), _kind(waiting.asks)
-        line.append(InLine(run.id, run.since / 1e6, key, kinds[kind], dict(kind)))
+        key = place_for(run.since, demands.priority)
+        line.append(InLine(run.id, run.since / 1e6, key, *kinds[view.waiting.kind(run.id)]))
     return line
 
 
 def _waiting_run(run: Staged, asks: Mapping[str, float], why: Why | None) -> WaitingRun:
     return WaitingRun(run.id, _operation(run.dir), run.since / 1e6, asks, why)
+
+
+def _reason(view: View, run_id: str) -> Reason | None:
+    """Returns why a run waits: it never could start, or as the last plan has it, which may be an old one by now."""
+    held = view.held.get(run_id)
+    return view.waiting.reason(view.waiting.kind(run_id)) or (None if isinstance(held, IMPOSSIBLE) else held)
 
 
 def _why(reason: Reason | None) -> Why | None:

@@ -53,19 +53,39 @@ def load() -> None:
     for name in _LOADED_BEFOREHAND:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
-    _let_yaml_be_quick()
+    with contextlib.suppress(ImportError):
+        let_yaml_be_quick()
     # What is loaded stays. Who looks for garbage in it writes to all of it, and has it no more in common with others.
     gc.freeze()
     gc.enable()
 
 
-def _let_yaml_be_quick() -> None:
-    """Has Guild read and write its records with the compiled half of PyYAML, where there is one: the values are the
-    same, and most of what a start does is to read and write them."""
-    with contextlib.suppress(ImportError, AttributeError):
-        import yaml
+def let_yaml_be_quick() -> None:
+    """Has Guild read and write its records with the compiled half of PyYAML, where there is one.
 
-        yaml.SafeLoader, yaml.SafeDumper = yaml.CSafeLoader, yaml.CSafeDumper
+    Most of what a start does is to read and write them. The values are the same. What the compiled half does not take,
+    be it half a letter in a variable or no YAML at all, is left to the other half, and so are all complaints.
+    """
+    import yaml
+
+    if not yaml.__with_libyaml__:
+        return
+    slow_load, slow_dump = yaml.safe_load, yaml.safe_dump
+
+    def safe_load(stream: Any) -> Any:
+        with contextlib.suppress(Exception):
+            return yaml.load(stream, Loader=yaml.CSafeLoader)
+        if hasattr(stream, "seek"):
+            stream.seek(0)
+        return slow_load(stream)
+
+    def safe_dump(data: Any, stream: Any = None, **options: Any) -> Any:
+        if stream is None:
+            with contextlib.suppress(Exception):
+                return yaml.dump(data, Dumper=yaml.CSafeDumper, **options)
+        return slow_dump(data, stream, **options)
+
+    yaml.safe_load, yaml.safe_dump = safe_load, safe_dump
 
 
 def serve(requests: socket.socket) -> None:

@@ -125,6 +125,10 @@ class WaitingRuns:
         """Returns what a run that is in a line asks for."""
         return self._places[run_id][0]
 
+    def reason(self, kind: Kind) -> Reason | None:
+        """Returns why no run of a kind could ever start, if so, as it was last said."""
+        return self._reasons.get(kind)
+
     def kinds(self) -> dict[Kind, int]:
         """Returns how many wait of each kind."""
         return {kind: len(line) for kind, line in self._lines.items()}
