@@ -127,8 +127,8 @@ def main(
             bench = replace(bench, sizes=replace(bench.sizes, rounds=rounds, mixed_rounds=rounds))
         for name in only or PARTS:
             click.echo(f"measuring {name}", err=True)
-            load = _load()
-            _add(results, name, PARTS[name](bench), load)
+            others = _used_by_others()
+            _add(results, name, PARTS[name](bench), others)
     click.echo((results / "results.md").read_text(encoding="utf-8"))
 
 
@@ -156,12 +156,12 @@ def _has_hyperqueue(environment: Environment) -> bool:
     return True
 
 
-def _add(results: pathlib.Path, name: str, measured: object, load: str) -> None:
+def _add(results: pathlib.Path, name: str, measured: object, others: float) -> None:
     """Writes what was measured into the results, and the tables and pictures of all that is there."""
     path = results / "results.json"
     data = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"machine": _machine()}
     data[name] = measured
-    data.setdefault("loads", {})[name] = load  # when it began
+    data.setdefault("others", {})[name] = others
     path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
     (results / "results.md").write_text(report.markdown_for(data), encoding="utf-8")
     report.write_charts(data, results)
@@ -169,12 +169,12 @@ def _add(results: pathlib.Path, name: str, measured: object, load: str) -> None:
 
 def _machine() -> dict[str, object]:
     system = f"{platform.system()} {platform.machine()}"
-    return {"cpus": os.cpu_count(), "system": system, "python": platform.python_version(), "load": _load()}
+    return {"cpus": os.cpu_count(), "system": system, "python": platform.python_version()}
 
 
-def _load() -> str:
+def _used_by_others() -> float:
     """Returns how many CPUs others use just now; the load average would have in it what was measured before."""
-    return f"{psutil.cpu_percent(_LISTENING) / 100 * (os.cpu_count() or 1):.1f}"
+    return round(float(psutil.cpu_percent(_LISTENING)) / 100 * (os.cpu_count() or 1), 2)
 
 
 if __name__ == "__main__":

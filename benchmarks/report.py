@@ -14,7 +14,8 @@ def markdown_for(results: Results) -> str:
     """Returns the figures against the targets, and all that was measured of the contenders."""
     machine = results["machine"]
     lines = [
-        f"{machine['cpus']} CPUs, {machine['load']} used by others; {machine['system']}, Python {machine['python']}.",
+        f"{machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}.",
+        f"Others used {max(results['others'].values()):.2g} CPUs at most, just before a part was measured.",
         "",
         "| what | figure | target | |",
         "| --- | ---: | ---: | --- |",

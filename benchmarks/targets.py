@@ -62,9 +62,7 @@ def rows_for(results: Results) -> list[Row]:
 
 def was_busy(results: Results, part: str) -> bool:
     """Tells whether others used the machine when a part's measurement began, so that its wall times say little."""
-    machine = results["machine"]
-    load = results.get("loads", {}).get(part, machine["load"])
-    return float(load) > QUIET * float(machine["cpus"])
+    return float(results["others"][part]) > QUIET * float(results["machine"]["cpus"])
 
 
 def _throughput(data: list[Results], is_busy: bool) -> Iterable[Row]:
@@ -149,7 +147,7 @@ def _scale(data: Results, is_busy: bool) -> Iterable[Row]:
     what = f"{many}: the same, beyond that with one staged run"
     yield Row(what, data["until_first"], " s", 2, is_disturbed=is_busy)
     yield Row(f"{many}: the scheduler's CPU for each further run", 1000 * data["cpu_each"], " ms", 3)
-    yield Row("- of which Dask takes for a task that does nothing", 1000 * data["cpu_dask"], " ms")
+    yield Row("- for comparison, a task that does nothing, by Dask alone", 1000 * data["cpu_dask"], " ms")
     yield Row(f"{many}: memory above an idle scheduler", data["memory"] - data["memory_idle"], " MB", 150)
     yield Row(f"idle beside {data['idle_finished']:,} runs", data["idle_percent"], " % of a CPU", 0.5)
     ready, distributed, bare = (median(data[name]) for name in ("ready", "import_distributed", "bare_guild"))

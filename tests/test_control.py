@@ -1,5 +1,6 @@
 """Pause, resume and drain: what is asked, and what a scheduler does."""
 
+import json
 import pathlib
 
 import pytest
@@ -10,6 +11,8 @@ from support import Guild, Sandbox, wait_until
 
 from guild_dask import control
 from guild_dask.control import Control
+from guild_dask.publisher import state_path
+from guild_dask.state import State, state_for_data
 
 HOLD = "hold:\n  exec: sh -c 'until [ -e {go} ]; do sleep 0.1; done'\nop:\n  exec: 'true'\n"
 SCHEDULER = f"run dask:scheduler {NO_DASHBOARD} workers=1"
@@ -135,6 +138,25 @@ def test_pause_of_the_home_outlives_schedulers_and_a_new_one_says_so(
         control.ask(str(user.guild_home), None, "resume")
         assert scheduler.wait().exit_code == 0
     assert statuses(user) == {"aaa": "completed"}
+
+
+def test_run_that_can_never_start_is_told_while_nothing_may_start(
+    user: Sandbox, guild: Guild, go: pathlib.Path
+) -> None:
+    stage(guild, "op", "aaa")
+    stage(guild, "op", "bbb", options="--tag dask:gpu=7")
+    control.ask(str(user.guild_home), None, "pause")
+    with guild.started(f"{SCHEDULER} resources=gpu=1 poll-interval=10000 --run-id sss -y") as scheduler:
+        scheduler.wait_for_output("Leaving run bbb staged (asks gpu=7, largest worker has gpu=1)")
+        wait_until(lambda: _state(user, "sss").hopeless == 1)
+        assert _state(user, "sss").waiting == 2
+        assert "aaa" not in scheduler.output
+
+
+def _state(user: Sandbox, scheduler: str) -> State:
+    found = state_for_data(json.loads(state_path(str(user.guild_home), scheduler).read_text()))
+    assert found
+    return found
 
 
 def test_drained_scheduler_ends_with_its_runs_and_leaves_the_rest_staged(

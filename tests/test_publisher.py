@@ -14,7 +14,7 @@ from guild_dask.listing import Listing
 from guild_dask.plan import Worker
 from guild_dask.processes import ProcessIdentity
 from guild_dask.publisher import Publisher, View, scheduler_state, state_path
-from guild_dask.reasons import InUse
+from guild_dask.reasons import InUse, NoFreeSlot, NotDefined
 from guild_dask.resources import Amount
 from guild_dask.rundir import Staged
 from guild_dask.state import MOST_WAITING, EndedRun, RunningRun, State, Why, WorkerState, as_data, state_for_data
@@ -85,6 +85,35 @@ def test_state_does_not_grow_with_the_queue(tmp_path: pathlib.Path) -> None:
     assert state.aside == {"bbb": Why("Broken", "it is broken")}
     assert state.held == 1
     assert state_path(str(tmp_path), "sss").stat().st_size < 50_000
+
+
+def test_kinds_that_differ_by_their_time_alone_are_told_apart(tmp_path: pathlib.Path) -> None:
+    runs = WaitingRuns(Ledger(), lambda _references: {}, lambda demands: demands.time_limit)
+    short = [Staged(f"run-{number}", "/nowhere", number, ("dask-time:30m",)) for number in range(3)]
+    runs.update(Listing((*short, Staged("long", "/nowhere", 9, ("dask-time:5h",))), {}))
+    worker = Worker("job", 1, {}, 0, {}, lasts=3600.0)
+    runs.tell_places([worker])
+    publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)
+    publisher.publish(View([worker], runs, {"run-0": NoFreeSlot(1)}))
+    state = published(tmp_path)
+    assert (state.waiting, state.hopeless) == (4, 1)
+    assert {run.run: run.why.kind for run in state.first if run.why} == {
+        **dict.fromkeys(("run-0", "run-1", "run-2"), "NoFreeSlot"),
+        "long": "TooLong",
+    }
+    assert [dict(kind.asks) for kind in state.kinds] == [{}, {}]
+
+
+def test_reason_of_an_old_plan_is_no_reason_for_ever(tmp_path: pathlib.Path) -> None:
+    # There is no new plan while nothing may start, and workers come and go all the same.
+    runs = WaitingRuns(Ledger(), lambda _references: {})
+    runs.update(Listing((Staged("aaa", "/nowhere", 1, ("dask:gpu=1",)),), {}))
+    held = {"aaa": NotDefined(("gpu",))}
+    publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)
+    for worker, hopeless in ((Worker("small", 1, {}, 1, {}), 1), (WORKER, 0)):
+        runs.tell_places([worker], may_start=False)
+        publisher.publish(View([worker], runs, held), at_once=True)
+        assert published(tmp_path).hopeless == hopeless
 
 
 def test_state_is_written_when_it_has_changed_and_once_a_second_at_most(tmp_path: pathlib.Path) -> None:

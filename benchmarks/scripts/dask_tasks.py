@@ -2,13 +2,16 @@
 
     python dask_tasks.py COUNT
 
-The tasks do nothing, and each waits for the one before.
+The tasks do nothing, and each waits for the one before. Dask's settings are those of guild-dask.
 """
 
 import sys
 import time
 
+import dask.config
 from distributed import Client, LocalCluster
+
+from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 
 
 def nothing(number: int) -> int:
@@ -20,6 +23,7 @@ def main() -> None:
     """Measures so many tasks, after a few to get warm."""
     count = int(sys.argv[1])
     with (
+        dask.config.set(FOR_LONG_RUNS),
         LocalCluster(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):

@@ -5,7 +5,8 @@ const PERIOD = 2000; // milliseconds between questions
 const HEIGHT = 26; // of a row, as the style has it
 const KEPT = 2000000; // letters of output that are kept
 const COLOURS = { completed: "#4477aa", running: "#66ccee", failed: "#ee6677", terminated: "#bbbbbb" };
-const TABS = ["all", "running", "waiting", "held", "completed", "failed", "other"];
+const NEVER = "never to start";
+const TABS = ["all", "running", "waiting", NEVER, "held", "completed", "failed", "other"];
 
 const rows = new Map();
 let rest = ""; // of the output that is followed: the last line
@@ -31,7 +32,12 @@ function duration(seconds) {
   return `${Math.floor(minutes / 1440)} d ${Math.floor(minutes / 60) % 24} h`;
 }
 
+function isHopeless(row) {
+  return row.state === "waiting" && Boolean(state && state.kinds[row.kind] && state.kinds[row.kind].is_final);
+}
+
 function kindOf(row) {
+  if (isHopeless(row)) return NEVER;
   return TABS.includes(row.state) ? row.state : row.state === "could not start" || row.state === "gone" ? "failed" : "other";
 }
 
@@ -80,7 +86,7 @@ function showSummary() {
   const parts = [`scheduler ${state.scheduler.slice(0, 8)} on ${state.host}`, `${running} running`,
     `${state.waiting - state.hopeless} waiting`, `${ends.completed || 0} completed`, `${failed} failed`];
   const resting = [...rows.values()].filter((row) => row.state === "held" && row.again).length;
-  const others = { "never to start": state.hopeless, held: state.held, "to be tried again": resting, terminated: ends.terminated || 0 };
+  const others = { [NEVER]: state.hopeless, held: state.held, "to be tried again": resting, terminated: ends.terminated || 0 };
   for (const [name, count] of Object.entries(others)) if (count) parts.push(`${count} ${name}`);
   if (state.phase !== "working") parts.push(state.phase);
   if (state.left !== null) parts.push(`about ${duration(state.left)} left`);
@@ -151,8 +157,7 @@ function choose() {
   const words = $("search").value.toLowerCase().split(/\s+/).filter(Boolean);
   shown = [...rows.values()].sort(order);
   let place = 0;
-  const never = (row) => state && state.kinds[row.kind] && state.kinds[row.kind].is_final;
-  for (const row of shown) row.place = row.state === "waiting" && !never(row) ? (place += 1) : 0;
+  for (const row of shown) row.place = row.state === "waiting" && !isHopeless(row) ? (place += 1) : 0;
   shown = shown.filter((row) => {
     if (tab !== "all" && kindOf(row) !== tab) return false;
     if (!words.length) return true;
