@@ -13,6 +13,7 @@ from guild_dask.cluster import Cluster
 from guild_dask.events import Event, SomebodyLooks
 from guild_dask.log import OutputStream
 from guild_dask.notify import Notifier, command_for
+from guild_dask.output import OutputFollower
 from guild_dask.page import showing
 from guild_dask.page.book import Book
 from guild_dask.progress import Progress
@@ -65,9 +66,13 @@ def open_views(
     return Views(publisher, close)
 
 
-def show_progress(settings: Settings, publisher: Publisher, stream: OutputStream) -> Callable[[], None]:
-    """Shows how far runs are, if the user wants that and there is where; returns what stops it."""
+def show_progress(
+    settings: Settings, publisher: Publisher, stream: OutputStream, follower: OutputFollower, opened: Cluster
+) -> Callable[[], None]:
+    """Shows how far runs are, and whose line is whose, if the user wants that and there is where; returns the end."""
     found = None if settings.progress == "no" else terminal.terminal_for(os.environ)
+    is_one_at_a_time = sum(worker.slots for worker in opened.workers()) == 1
+    follower.names_runs = found is not None and not is_one_at_a_time
     if found is None and settings.progress != "yes":
         return lambda: None
     if found and publisher.page:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import BinaryIO
 
+from guild_dask import shown
 from guild_dask.inotify import MODIFIED, Watcher
 
 # How often files are looked at where nobody tells of changes (macOS, network file systems).
@@ -22,17 +23,27 @@ _LONGEST_LINE = 1 << 20
 
 
 class _Followed:
-    def __init__(self, path: pathlib.Path, file: BinaryIO) -> None:
+    def __init__(self, name: bytes, path: pathlib.Path, file: BinaryIO) -> None:
+        self.name = name
         self.path = path
         self.file = file
         self.rest = b""
         self.last_line = ""
+        self._is_in_line = False  # the last that was named ended with a return, which may be half of an end of line
+
+    def named(self, lines: bytes) -> bytes:
+        """Returns lines, and all states of one that is drawn over itself, each with the run's name before it."""
+        half = b"\n" if self._is_in_line and lines.startswith(b"\n") else b""
+        self._is_in_line = lines.endswith(b"\r")
+        parts = lines[len(half) :].splitlines(keepends=True)
+        return half + b"".join(b"%s | %s" % (self.name, part) for part in parts)
 
 
 class OutputFollower:
     """Forwards what is written to followed files, line by line, to `emit`."""
 
     def __init__(self, folder: str, emit: Callable[[bytes], None]) -> None:
+        self.names_runs = False  # whether each line begins with the run that it is from
         self._folder = pathlib.Path(folder)
         self._emit = emit
         self._watcher = Watcher()
@@ -49,7 +60,7 @@ class OutputFollower:
         path.write_bytes(b"")
         with self._lock:
             self._watcher.add(str(self._folder), MODIFIED)  # it may be another one than the last time
-            self._files[run_id] = _Followed(path, path.open("rb"))
+            self._files[run_id] = _Followed(shown.short(run_id).encode(), path, path.open("rb"))
         self._watcher.wake()
         return str(path)
 
@@ -105,6 +116,6 @@ class OutputFollower:
             followed.rest = b""
 
     def _send(self, followed: _Followed, lines: bytes) -> None:
-        self._emit(lines)
+        self._emit(followed.named(lines) if self.names_runs else lines)
         last = lines.rstrip()[-1000:].splitlines()[-1:]
         followed.last_line = last[0].decode("utf-8", "replace") if last else followed.last_line

@@ -116,7 +116,7 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         about = scheduler_state(this_run.id, identity.process)
         views = onlookers.open_views(settings, about, this_run.dir, opened, events.put)
         closing.callback(views.close)
-        closing.callback(onlookers.show_progress(settings, views.publisher, stream))
+        closing.callback(onlookers.show_progress(settings, views.publisher, stream, follower, opened))
         flights = Flights(
             identity, home, opened, follower, Ledger(), views.publisher, settings.retries, settings.time_limit
         )

@@ -99,6 +99,19 @@ def test_progress_bar_is_forwarded_as_it_goes(follower: OutputFollower, terminal
     assert terminal.shown == b"10%\r20%\r30\n"
 
 
+def test_each_line_says_whose_it_is_where_somebody_looks(follower: OutputFollower, terminal: Terminal) -> None:
+    follower.names_runs = True
+    first, second = follower.follow("aaaaaaaabbbb"), follower.follow("ccc")
+    append(first, b"one\n\ntwo\n")
+    terminal.wait_for(b"two\n")
+    append(second, b"10%\r20%\r")
+    terminal.wait_for(b"20%\r")
+    append(second, b"\nend\r\nof it")  # the other half of an end of line
+    assert (follower.finish("aaaaaaaabbbb"), follower.finish("ccc")) == ("two", "of it")
+    named = b"aaaaaaaa | one\naaaaaaaa | \naaaaaaaa | two\n"
+    assert terminal.shown == named + b"ccc | 10%\rccc | 20%\r\nccc | end\r\nccc | of it\n"
+
+
 def test_last_line_is_ended_where_the_run_did_not(follower: OutputFollower, terminal: Terminal) -> None:
     append(follower.follow("aaa"), b"one\ntwo")
     assert follower.finish("aaa") == "two"

@@ -103,6 +103,15 @@ def test_terminal_shows_a_live_line_and_the_log_stays_whole(user: Sandbox, guild
     assert output.splitlines() == lines, "the record has the log, and not one picture of the line"
 
 
+def test_terminal_shows_which_run_says_what_where_several_may_run(user: Sandbox, guild: Guild) -> None:
+    a_project(user, "say: {exec: 'echo ${text}', flags: {text: x}}")
+    stage(guild, "say text=hello", "aaa")
+    stage(guild, "say text=bye", "bbb")
+    terminal = Terminal(SCHEDULER.replace("workers=1", "workers=2"))
+    assert terminal.finish() == 0
+    assert {"aaa | hello", "bbb | bye"} <= set(terminal.screen())
+
+
 def test_line_is_as_wide_as_the_terminal_at_most(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap seconds=3", "aaa")
