@@ -60,7 +60,8 @@ class OutputFollower:
         path.write_bytes(b"")
         with self._lock:
             self._watcher.add(str(self._folder), MODIFIED)  # it may be another one than the last time
-            self._files[run_id] = _Followed(shown.short(run_id).encode(), path, path.open("rb"))
+            name = shown.short(run_id).encode("utf-8", "backslashreplace")
+            self._files[run_id] = _Followed(name, path, path.open("rb"))
         self._watcher.wake()
         return str(path)
 

@@ -26,8 +26,7 @@ def text_for(state: State, now: float) -> str:
     done = state.completed + state.failed + state.terminated
     parts = [f"{done} of {_whole(state)} done"]
     parts += [f"{len(state.running)} running", f"{state.waiting - state.hopeless} waiting"]
-    others = {"never to start": state.hopeless, "held": state.held, "to be tried again": len(state.resting)}
-    parts += [f"{count} {name}" for name, count in others.items() if count]
+    parts += [f"{count} {name}" for name, count in state.apart.items()]
     parts.append(f"{state.failed} failed")
     if state.terminated:
         parts.append(f"{state.terminated} terminated")
@@ -96,7 +95,7 @@ class Progress:
             self._wake.wait(_PERIOD if self._is_shown else _QUIET)
             self._wake.clear()
             state = self._latest()
-            if state and not self._is_over:
+            if state and _whole(state) and not self._is_over:  # before the first look, nothing is known
                 self._draw(state)
 
     def _draw(self, state: State) -> None:

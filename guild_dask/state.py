@@ -143,6 +143,12 @@ class State:
         return sum(kind.count for kind in self.kinds if kind.why and kind.why.is_final)
 
     @property
+    def apart(self) -> dict[str, int]:
+        """Returns how many staged runs do not wait for their turn like others, by what they are, if there are any."""
+        counts = {"never to start": self.hopeless, "held": self.held, "to be tried again": len(self.resting)}
+        return {name: count for name, count in counts.items() if count}
+
+    @property
     def places(self) -> list[int | None]:
         """Returns the place in the queue of each of the first runs; None for one that can never start."""
         numbers = itertools.count(1)

@@ -112,6 +112,13 @@ def test_each_line_says_whose_it_is_where_somebody_looks(follower: OutputFollowe
     assert terminal.shown == named + b"ccc | 10%\rccc | 20%\r\nccc | end\r\nccc | of it\n"
 
 
+def test_run_whose_name_is_no_text_is_followed(follower: OutputFollower, terminal: Terminal) -> None:
+    follower.names_runs = True
+    append(follower.follow("a\udcffb"), b"one\n")
+    assert follower.finish("a\udcffb") == "one"
+    assert terminal.shown == b"a\\udcffb | one\n"
+
+
 def test_last_line_is_ended_where_the_run_did_not(follower: OutputFollower, terminal: Terminal) -> None:
     append(follower.follow("aaa"), b"one\ntwo")
     assert follower.finish("aaa") == "two"

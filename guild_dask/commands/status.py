@@ -153,8 +153,7 @@ def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | No
 
 def _counts(state: State, now: float) -> str:
     parts = [f"{len(state.running)} running", f"{state.waiting - state.hopeless} waiting"]
-    others = {"never to start": state.hopeless, "held": state.held, "to be tried again": len(state.resting)}
-    parts += [f"{count} {name}" for name, count in others.items() if count]
+    parts += [f"{count} {name}" for name, count in state.apart.items()]
     parts.append(click.style(f"{state.completed} completed", fg="green" if state.completed else None))
     parts.append(click.style(f"{state.failed} failed", fg="red" if state.failed else None))
     if state.terminated:
