@@ -22,6 +22,7 @@ import pathlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from guild_dask import last_word
 from guild_dask.claimdata import Claim, claim_for_text
 from guild_dask.last_word import BEAT, ENDED, STOP
 from guild_dask.processes import ProcessIdentity, is_alive
@@ -189,7 +190,7 @@ def mark_started(claimed: pathlib.Path, owner: ProcessIdentity | None = None) ->
 
 def remove(folder: pathlib.Path, run_id: str) -> None:
     """Removes a run's claim, started or not, with all that lies beside it. The claim goes last."""
-    for name in (_draft_name(run_id), *(run_id + ending for ending in _ALL)):
+    for name in (_draft_name(run_id), last_word.draft_name(run_id), *(run_id + ending for ending in _ALL)):
         try:
             os.unlink(f"{folder}/{name}")
         except FileNotFoundError:

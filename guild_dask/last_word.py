@@ -47,10 +47,15 @@ def write(claim: pathlib.Path, cause: Cause | None, detail: str = "") -> None:
 
     A home that cannot be written to any more gets no word.
     """
-    draft = claim.with_name(f".{claim.stem}.ended-draft")
+    draft = claim.with_name(draft_name(claim.stem))
     with contextlib.suppress(OSError):
         draft.write_text(json.dumps({"cause": cause.name if cause else None, "detail": detail}))
         os.replace(draft, claim.with_suffix(ENDED))
+
+
+def draft_name(run_id: str) -> str:
+    """Returns what a last word is called until all of it is written; a starter that is killed meanwhile leaves it."""
+    return f".{run_id}.ended-draft"
 
 
 def read(claim: pathlib.Path) -> Cause | None:

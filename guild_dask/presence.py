@@ -16,8 +16,10 @@ from guild_dask.processes import ProcessIdentity
 BEAT = 30.0
 SILENCE = 10 * BEAT
 
-# What publisher.py writes beside a heartbeat ends with this.
+# What publisher.py writes beside a heartbeat ends with this; and with that, until all of it is written.
 STATE = ".state"
+STATE_DRAFT = ".state-draft"
+_DRAFT = ".draft"
 
 
 class Presence:
@@ -39,7 +41,7 @@ class Presence:
         with contextlib.suppress(OSError):
             if not self._own.exists():
                 self._folder.mkdir(parents=True, exist_ok=True)
-                draft = self._own.with_suffix(".draft")
+                draft = self._own.with_suffix(_DRAFT)
                 draft.write_text(json.dumps(self.process.as_data()))
                 os.replace(draft, self._own)
             self._own.touch()
@@ -78,8 +80,17 @@ class Presence:
             for path in self._folder.glob("*.json"):
                 process = _read(path)
                 if path != self._own and (process is None or not self.is_alive(path.stem, process)):
-                    path.unlink(missing_ok=True)
-                    path.with_suffix(STATE).unlink(missing_ok=True)
+                    self._remove(path)
+            # One that died at its first heartbeat has only begun to write it; one that lives may be about to end that.
+            for draft in self._folder.glob(f"*{_DRAFT}"):
+                if self._own.stat().st_mtime - draft.stat().st_mtime > SILENCE:
+                    draft.unlink(missing_ok=True)
+
+    def _remove(self, heartbeat: pathlib.Path) -> None:
+        """Removes all that a dead scheduler left here, its heartbeat last: whoever dies meanwhile has left that."""
+        for ending in (STATE_DRAFT, STATE, _DRAFT):
+            heartbeat.with_suffix(ending).unlink(missing_ok=True)
+        heartbeat.unlink(missing_ok=True)
 
 
 def _read(path: pathlib.Path) -> ProcessIdentity | None:

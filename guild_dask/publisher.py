@@ -23,7 +23,7 @@ from guild_dask.ends import Result
 from guild_dask.journal import NAME, Journal
 from guild_dask.page.book import Book, InLine
 from guild_dask.plan import Kind, Worker, place_for
-from guild_dask.presence import STATE
+from guild_dask.presence import STATE, STATE_DRAFT
 from guild_dask.processes import ProcessIdentity
 from guild_dask.reasons import IMPOSSIBLE, Reason
 from guild_dask.resources import format_amounts
@@ -239,7 +239,7 @@ class Publisher:
         self._workers = tuple(workers)
 
     def _write(self, state: State) -> None:
-        draft = self._path.with_suffix(".state-draft")
+        draft = self._path.with_suffix(STATE_DRAFT)
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             draft.write_text(json.dumps(as_data(state)))

@@ -9,14 +9,16 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from guild_dask import claims, processes
+from guild_dask import claims, last_word, processes, snapshot
 from guild_dask.claims import Claim
+from guild_dask.last_word import Cause
 from guild_dask.resources import request_for_spec
 
 
@@ -252,6 +254,38 @@ def test_removed_claim_leaves_nothing_behind(folder: pathlib.Path) -> None:
     (folder / ".aaa.draft").touch()
     claims.remove(folder, "aaa")
     assert not list(folder.iterdir())
+
+
+class _Killed(BaseException):
+    """Stands for the end of the process: nothing that handles errors sees it."""
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda claimed, run_dir: claims.write(claimed.parent, claim_on("aaa", attempt=2)),
+        lambda claimed, run_dir: last_word.write(claimed, Cause.STOPPED),
+        lambda claimed, run_dir: snapshot.save(str(run_dir), claimed.with_suffix(claims.SAVED)),
+    ],
+    ids=["claim", "last word", "snapshot"],
+)
+def test_what_a_killed_process_was_about_to_write_beside_a_claim_goes_with_it(
+    folder: pathlib.Path,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    write: Callable[[pathlib.Path, pathlib.Path], object],
+) -> None:
+    def be_killed(*_paths: object) -> None:
+        raise _Killed
+
+    claimed = claims.write(folder, claim_on("aaa"))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", be_killed)
+        with pytest.raises(_Killed):
+            write(claimed, tmp_path)
+    assert names_in(folder) != ["aaa.claimed"]
+    claims.remove(folder, "aaa")
+    assert not names_in(folder)
 
 
 def test_claim_that_becomes_a_started_one_while_the_folder_is_read_is_not_missed(

@@ -95,6 +95,35 @@ def test_files_of_dead_schedulers_are_swept(world: _World, tmp_path: pathlib.Pat
     assert [path.name for path in folder.iterdir()] == ["own.json"]
 
 
+def test_what_schedulers_were_about_to_write_when_they_were_killed_is_swept(
+    world: _World, tmp_path: pathlib.Path
+) -> None:
+    folder = tmp_path / "dask" / "schedulers"
+    for name in ("other.state", "other.state-draft", "other.draft", "first-beat.draft"):
+        (folder / name).touch()
+    world.own.sweep()  # they may live
+    assert len(list(folder.iterdir())) == 6
+    world.age_of_other(SILENCE * 2)
+    long_ago = (folder / "other.json").stat().st_mtime
+    os.utime(folder / "first-beat.draft", (long_ago, long_ago))
+    world.own.sweep()
+    assert [path.name for path in folder.iterdir()] == ["own.json"]
+
+
+def test_heartbeat_of_a_dead_scheduler_goes_last(
+    world: _World, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else what lies beside it stays for ever when the process that sweeps is killed.
+    folder = tmp_path / "dask" / "schedulers"
+    (folder / "other.state").touch()
+    world.age_of_other(SILENCE * 2)
+    removed = []
+    monkeypatch.setattr(pathlib.Path, "unlink", lambda path, missing_ok=False: removed.append(path.name))
+    world.own.sweep()
+    assert removed[-1] == "other.json"
+    assert "other.state" in removed
+
+
 def test_run_that_was_started_by_hand_after_it_was_claimed_is_not_staged_again(world: _World) -> None:
     # A user who sees it hang as `pending` may start it; it has even ended.
     world.age_of_other(SILENCE * 2)

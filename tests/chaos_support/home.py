@@ -104,6 +104,11 @@ class ChaosHome:
         status = guild_run.for_dir(str(self.runs / run_id)).get("exit_status")
         return status if isinstance(status, int) else None
 
+    def left_by_schedulers(self) -> list[str]:
+        """Returns what dead schedulers have left; a first heartbeat that was only begun is kept a while."""
+        folder = self.box.guild_home / "dask" / "schedulers"
+        return sorted(path.name for path in folder.glob("*") if path.suffix != ".draft")
+
     def claims(self) -> list[str]:
         """Returns the names of all files that lie among the claims."""
         with contextlib.suppress(FileNotFoundError):

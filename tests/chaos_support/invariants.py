@@ -48,6 +48,7 @@ class Seen:
     exit_statuses: Mapping[str, int | None]
     kills: list[Kill]
     claims: list[str]
+    left_by_schedulers: list[str]
     processes: Mapping[int, str]  # those that live on, each with its pid and command in words
     logs: list[pathlib.Path]
     outputs_of_orderly: list[str]  # run-output folders of schedulers that had time to remove them
@@ -158,6 +159,8 @@ def _expected(plan: Plan, life: Life, was_killed: bool) -> str:
 def _left_files(seen: Seen) -> Iterator[Violation]:
     for name in seen.claims:
         yield Violation("claim left", name)
+    for name in seen.left_by_schedulers:
+        yield Violation("heartbeat or state left", name)
     for name in seen.outputs_of_orderly:
         yield Violation("output left", name)
 

@@ -221,6 +221,7 @@ class Round:
             exit_statuses={plan.run_id: self.home.exit_status(plan.run_id) for plan in self._plans},
             kills=[*self.monkey.kills, *invariants.crashes(self.home.folder / "crashes")],
             claims=self.home.claims(),
+            left_by_schedulers=self.home.left_by_schedulers(),
             processes=left,
             logs=[*self.crew.logs(), *self.home.runs.glob("*/run-output/*"), *self.home.runs.glob("*/dask.log")],
             outputs_of_orderly=self._outputs_of_orderly(),
