@@ -77,8 +77,8 @@ def run_round(kind: rounds.Kind, seed: str, options: argparse.Namespace) -> roun
     if outcome.violations:
         _say(f"Round {seed} ({kind.name}) went wrong; its home is {root}\n")
         for violation in outcome.violations:
-            _say(rounds.story(round_, violation, outcome.seen) + "\n")
-        _say("\n".join(rounds.tails(round_)))
+            _say(round_.aftermath.story(violation, outcome.seen) + "\n")
+        _say("\n".join(round_.aftermath.tails()))
     else:
         _say(f"Round {seed} ({kind.name}): {len(outcome.seen.plans)} runs, {outcome.seconds:.0f} seconds")
         shutil.rmtree(root)

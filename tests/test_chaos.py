@@ -1,4 +1,4 @@
-"""The chaos test in its short form, a round of each kind; tests/chaos.py is the long one, for by hand."""
+"""The chaos tests in their short form; tests/chaos.py and tests/every_step.py are the long one, for by hand."""
 
 import os
 import pathlib
@@ -9,6 +9,7 @@ from chaos_support.journal import Life, Line, peak
 from support import PROJECT, run_command
 
 ROUNDS = ("--rounds=2", "--runs=24", "--seed=3", "--seconds=15")
+STEPS = ("--depth=1", "--part=11/40")
 DEADLINE = 300.0
 
 
@@ -17,6 +18,14 @@ def test_no_run_is_lost_or_started_twice_when_processes_die(tmp_path: pathlib.Pa
     command = [sys.executable, "-m", "tests.chaos", *ROUNDS, f"--deadline={DEADLINE}", f"--homes={tmp_path}"]
     # It ends its processes itself at its deadline, so it gets a little longer than that.
     finished = run_command(command, os.environ, PROJECT, DEADLINE + 60)
+    assert finished.exit_code == 0, finished
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
+def test_no_run_is_lost_or_started_twice_when_a_process_dies_at_a_certain_step(tmp_path: pathlib.Path) -> None:
+    # A few of the steps; `python -m tests.every_step` goes through all of them.
+    command = [sys.executable, "-m", "tests.every_step", *STEPS, f"--homes={tmp_path}"]
+    finished = run_command(command, os.environ, PROJECT, DEADLINE)
     assert finished.exit_code == 0, finished
 
 

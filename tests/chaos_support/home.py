@@ -29,6 +29,8 @@ class Plan:
     seconds: float
     exit_code: int
     has_runaway: bool
+    tags: tuple[str, ...] = ()  # beside the one for foo
+    retries: int = 0  # how often it is started again when it fails
 
 
 def plan_for_dice(dice: random.Random) -> Plan:
@@ -77,6 +79,8 @@ class ChaosHome:
                 file.write_text(file.read_text().replace(f"{plan.foo:032x}", plan.run_id))
         (draft / ".guild" / "attrs" / "started").write_text(f"{guild_run.timestamp()}\n")
         (draft / ".guild" / "attrs" / "id").write_text(f"{plan.run_id}\n")
+        if plan.tags:
+            (draft / ".guild" / "attrs" / "tags").write_text(yaml.safe_dump(list(plan.tags)))
         os.rename(draft, self.runs / plan.run_id)
 
     def markers(self, plans: list[Plan], name: str) -> list[str]:

@@ -1,5 +1,6 @@
 """What must hold after a round, checked on what was seen of it."""
 
+import itertools
 import json
 import pathlib
 import re
@@ -81,9 +82,13 @@ def violations(seen: Seen) -> list[Violation]:
 
 
 def _started_twice(seen: Seen) -> Iterator[Violation]:
+    retries = {plan.run_id: plan.retries for plan in seen.plans}
     for run_id, life in seen.lives.items():
-        if len(life.of("start")) > 1:
-            yield Violation("started twice", f"{len(life.of('start'))} starts", run_id)
+        spans = sorted(life.spans())
+        if len(spans) > 1 + retries.get(run_id, 0):
+            yield Violation("started twice", f"{len(spans)} starts", run_id)
+        if any(later[0] < earlier[1] for earlier, later in itertools.pairwise(spans)):
+            yield Violation("started twice", "an attempt began before the one before it had ended", run_id)
 
 
 def _lost(seen: Seen) -> Iterator[Violation]:

@@ -1,6 +1,5 @@
 """One round: runs are staged, schedulers work and die, and then everything is looked at."""
 
-import contextlib
 import json
 import pathlib
 import random
@@ -9,20 +8,18 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from support import Sandbox, described, wait_until
+from support import Sandbox, wait_until
 
-from chaos_support import invariants, journal
+from chaos_support import invariants
+from chaos_support.aftermath import CAPACITY, Aftermath
 from chaos_support.home import ChaosHome, plan_for_dice
 from chaos_support.invariants import Capacity, Seen, Violation
 from chaos_support.monkey import Monkey
 from chaos_support.schedulers import LONGEST_STOP, Crew
 
 CRASH_POINTS = pathlib.Path(__file__).with_name("crash_points")
-CAPACITY = Capacity(runs=3, foo=4)
 
 _TICK = 0.05
-_LONGEST_RUN_ONCE = 180.0
-_MOST_RUN_ONCE = 5
 
 _KILLS_WITH_ONE = {
     "scheduler KILL": 4.0,
@@ -105,15 +102,16 @@ class Round:
         for folder in (self.box.home, self.box.guild_home, self.box.folder):
             folder.mkdir(parents=True)
         self.home = ChaosHome(self.box)
-        crash_points = {
+        self._crash_points = {
             "CHAOS_SEED": seed,
             "CHAOS_RATES": json.dumps(dict(kind.rates)),
             "PYTHONPATH": ":".join([str(CRASH_POINTS), *([package] if package else [])]),
         }
-        self.crew = Crew(self.home, f"foo={CAPACITY.foo:g}", crash_points)
+        self.crew = Crew(self.home, f"foo={CAPACITY.foo:g}")
         self.monkey = Monkey(self.home, self.crew, self._dice)
         self._plans = [plan_for_dice(self._dice) for _ in range(runs)]
         self._unstaged = list(reversed(self._plans))
+        self.aftermath = Aftermath(self.home, self.crew, self._plans, kind.capacity)
         self._slowest_stop = 0.0
         self._stuck: list[Violation] = []
 
@@ -125,10 +123,10 @@ class Round:
             try:
                 self._chaos(begun + seconds)
                 self._stop_all()
-                self._work_off()
+                self.aftermath.work_off()
             except AssertionError as e:
                 self._stuck.append(Violation("stuck", str(e)))
-            seen = self._look()
+            seen = self.aftermath.look(self.monkey.kills)
         finally:
             self.box.end_processes()
         return Outcome(
@@ -138,7 +136,7 @@ class Round:
             len(self.crew.schedulers),
             self._slowest_stop,
             seen,
-            [*self._stuck, *invariants.violations(seen), *self._too_slow()],
+            [*self._stuck, *self.aftermath.stuck, *invariants.violations(seen), *self._too_slow()],
         )
 
     # Chaos
@@ -176,7 +174,7 @@ class Round:
     def _replace_dead(self) -> None:
         while len(self.crew.living()) < self._kind.most_schedulers:
             workers = CAPACITY.runs if self._kind.capacity else self._dice.randint(1, 3)
-            self.crew.start_scheduler(workers, with_crash_points=True)
+            self.crew.start_scheduler(workers, self._crash_points)
 
     # After it
 
@@ -193,70 +191,3 @@ class Round:
     def _too_slow(self) -> Iterator[Violation]:
         if self._slowest_stop > LONGEST_STOP:
             yield Violation("slow to stop", f"schedulers took {self._slowest_stop:.1f} seconds to stop")
-
-    def _work_off(self) -> None:
-        """Runs schedulers, undisturbed, until nothing is staged, and then one more for the last look."""
-        for _ in range(_MOST_RUN_ONCE):
-            if not self.home.markers(self._plans, "STAGED") and not self.home.claims():
-                break
-            self._run_once()
-        with contextlib.suppress(AssertionError):
-            wait_until(lambda: not self.box.processes(), LONGEST_STOP)
-        self._run_once()
-
-    def _run_once(self) -> None:
-        scheduler = self.crew.start_scheduler(CAPACITY.runs, with_crash_points=False, options="run-once=yes")
-        scheduler.wait(_LONGEST_RUN_ONCE)
-        if scheduler.exit_code != 0:
-            raise AssertionError(f"{scheduler.name} ended with exit code {scheduler.exit_code}")
-
-    def _look(self) -> Seen:
-        lives = journal.read(self.home.folder / "journal")
-        foo = {plan.run_id: float(plan.foo) for plan in self._plans}
-        left = {process.pid: described([process]).strip() for process in self.box.processes()}
-        return Seen(
-            plans=self._plans,
-            lives=lives,
-            statuses=self._statuses(),
-            exit_statuses={plan.run_id: self.home.exit_status(plan.run_id) for plan in self._plans},
-            kills=[*self.monkey.kills, *invariants.crashes(self.home.folder / "crashes")],
-            claims=self.home.claims(),
-            left_by_schedulers=self.home.left_by_schedulers(),
-            processes=left,
-            logs=[*self.crew.logs(), *self.home.runs.glob("*/run-output/*"), *self.home.runs.glob("*/dask.log")],
-            outputs_of_orderly=self._outputs_of_orderly(),
-            capacity=self._kind.capacity,
-            peaks=(journal.peak(lives.values(), dict.fromkeys(foo, 1.0)), journal.peak(lives.values(), foo)),
-        )
-
-    def _statuses(self) -> dict[str, str]:
-        try:
-            return self.home.statuses()
-        except AssertionError as e:
-            self._stuck.append(Violation("stuck", str(e)))
-            return {plan.run_id: self.home.status(plan.run_id) for plan in self._plans}
-
-    def _outputs_of_orderly(self) -> list[str]:
-        folders = self.home.runs.glob("*/run-output")
-        return [str(folder) for folder in folders if self.home.exit_status(folder.parent.name) == 0]
-
-
-def story(round_: Round, violation: Violation, seen: Seen) -> str:
-    """Returns what is known about a violation, for whoever looks for its cause."""
-    lines = [f"{violation.rule}: {violation.run_id} {violation.text}"]
-    if violation.run_id:
-        lines += [f"  journal: {line}" for line in seen.life(violation.run_id).lines if line.what != "beat"]
-        lines += [f"  kill: {kill}" for kill in seen.kills if kill.run_id == violation.run_id]
-        for log in seen.logs:
-            text = log.read_text(errors="backslashreplace").splitlines()
-            lines += [f"  {log.name}: {line}" for line in text if violation.run_id in line][-10:]
-        markers = sorted(file.name for file in (round_.home.runs / violation.run_id).glob(".guild/*"))
-        lines.append(f"  .guild: {' '.join(markers)}; exit status {seen.exit_statuses.get(violation.run_id)}")
-    return "\n".join(lines)
-
-
-def tails(round_: Round, count: int = 5) -> Iterator[str]:
-    """Yields the last lines of each scheduler's log."""
-    for log in round_.crew.logs():
-        lines = log.read_text(errors="backslashreplace").splitlines()[-count:]
-        yield "\n".join([f"{log.name}:", *(f"  {line}" for line in lines)])

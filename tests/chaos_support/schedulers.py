@@ -76,17 +76,22 @@ def is_living(process: psutil.Process) -> bool:
 class Crew:
     """All the schedulers and queues of a round, in the order in which they came."""
 
-    def __init__(self, home: ChaosHome, resources: str, crash_points: Mapping[str, str]) -> None:
+    def __init__(self, home: ChaosHome, resources: str) -> None:
         self._home = home
         self._resources = resources
-        self._crash_points = crash_points
         self.schedulers: list[Working] = []
         self.queue: Working | None = None
 
-    def start_scheduler(self, workers: int, with_crash_points: bool, options: str = "") -> Working:
-        """Starts one more scheduler."""
-        command = f"run dask:scheduler workers={workers} resources={self._resources} poll-interval=0.3 {options}"
-        environ = {**self._home.box.environ, **(self._crash_points if with_crash_points else {})}
+    def start_scheduler(
+        self, workers: int, crash_points: Mapping[str, str] | None = None, options: str = ""
+    ) -> Working:
+        """Starts one more scheduler on this machine, with crash points if their variables are given."""
+        return self.start(f"workers={workers} resources={self._resources} {options}", crash_points)
+
+    def start(self, flags: str, crash_points: Mapping[str, str] | None = None) -> Working:
+        """Starts one more scheduler with these flags."""
+        command = f"run dask:scheduler {flags} poll-interval=0.3"
+        environ = {**self._home.box.environ, **(crash_points or {})}
         name = f"scheduler-{len(self.schedulers) + 1}"
         started = Working(name, f"{command} dashboard-address=no --yes", "guild_dask.scheduler", self._home, environ)
         self.schedulers.append(started)

@@ -5,8 +5,13 @@ others, it listens to Python's audit events. A step is an event that concerns a 
 output, the lock, or the start of a process. Before a step the process may kill itself; or it sets a timer that ends it
 an instant later, as hard, since what comes between two events (a write to a pipe) is told by none.
 
-CHAOS_FOLDER/on must exist for anything to happen. CHAOS_RATES has a probability for each role, as JSON; CHAOS_SEED
-makes the dice repeatable. Each kill is told to CHAOS_FOLDER/crashes before it happens.
+CHAOS_FOLDER/on must exist for anything to happen. There are two ways to choose a step:
+
+- CHAOS_RATES has a probability for each role, as JSON; CHAOS_SEED makes the dice repeatable.
+- CHAOS_POINT is one point, as JSON: before the nth time that a process of that role comes to that step, it gets that
+  signal. Each step on the way is told to the file that the point names.
+
+Each kill is told to CHAOS_FOLDER/crashes before it happens.
 """
 
 import json
@@ -35,7 +40,8 @@ def role_for_command(words: list[str]) -> str | None:
     for role in ("template", "starter"):
         if any(word.endswith(os.path.join("guild_dask", f"{role}.py")) for word in words):
             return role
-    return None
+    is_worker = any(os.path.basename(word) == "dask" for word in words) and "worker" in words
+    return "worker" if is_worker else None
 
 
 def step_for_event(event: str, args: tuple[Any, ...], home: str) -> tuple[str, str] | None:
@@ -79,6 +85,9 @@ class CrashPoints:
         self._role = role
         self._folder = os.environ["CHAOS_FOLDER"]
         self._home = os.environ["GUILD_HOME"]
+        self._prepare()
+
+    def _prepare(self) -> None:
         self._rates = json.loads(os.environ["CHAOS_RATES"])
         self._roll()
 
@@ -125,11 +134,43 @@ class CrashPoints:
             "pid": os.getpid(),
             "at": time.monotonic(),
         }
-        path = os.path.join(self._folder, "crashes")
-        crashes = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        os.write(crashes, f"{json.dumps(told)}\n".encode())
-        os.close(crashes)
+        _add_line(os.path.join(self._folder, "crashes"), json.dumps(told))
 
 
-if "CHAOS_RATES" in os.environ and (_found := role_for_command(sys.orig_argv)):
-    CrashPoints(_found).install()
+class OnePoint(CrashPoints):
+    """Ends, or stops, the process that comes to one certain step; the others go on."""
+
+    def _prepare(self) -> None:
+        point = json.loads(os.environ["CHAOS_POINT"])
+        self._point = (point["role"], point["step"])
+        self._nth = point["nth"]
+        self._signal = signal.Signals[point["signal"]]
+        self._steps = os.path.join(self._folder, point["steps"])
+
+    def _roll(self) -> None:
+        """There is nothing to roll."""
+
+    def _perhaps(self, step: str, run_id: str) -> None:
+        if not os.path.exists(os.path.join(self._folder, "on")):
+            return
+        _add_line(self._steps, f"{self._role}\t{step}")
+        if (self._role, step) == self._point and self._times() == self._nth:
+            self._tell("before", step, run_id)
+            os.kill(os.getpid(), self._signal)
+
+    def _times(self) -> int:
+        """Returns how often processes have come to the point by now."""
+        with open(self._steps, encoding="utf-8") as f:
+            return f.read().splitlines().count("\t".join(self._point))
+
+
+def _add_line(path: str, text: str) -> None:
+    """Adds a line at once, so that lines of many processes never mix."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(file, f"{text}\n".encode())
+    os.close(file)
+
+
+_kind = OnePoint if "CHAOS_POINT" in os.environ else CrashPoints if "CHAOS_RATES" in os.environ else None
+if _kind and (_found := role_for_command(sys.orig_argv)):
+    _kind(_found).install()
