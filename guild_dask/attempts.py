@@ -39,8 +39,16 @@ def past(run_dir: str) -> tuple[Attempt, ...]:
         return ()
 
 
+def on_record(run_dir: str, number: int) -> Attempt | None:
+    """Returns an attempt that was put on record, or None if it was not: it is to be the last, or goes on."""
+    return next((each for each in past(run_dir) if each.number == number), None)
+
+
 def add(run_dir: str, attempt: Attempt) -> None:
-    """Puts an attempt on record and its output aside, so that the next one does not write over it."""
+    """Puts an attempt on record and its output aside, so that the next one does not write over it.
+
+    With this it is decided that there is a next one, whoever dies before the run is staged.
+    """
     folder = _folder(run_dir)
     kept = folder / str(attempt.number)
     kept.mkdir(parents=True, exist_ok=True)

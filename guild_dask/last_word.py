@@ -42,6 +42,11 @@ class Cause(enum.Enum):
         return self not in (Cause.STOPPED, Cause.KILLED) and not self.is_limit
 
 
+def cause_for_words(words: str) -> Cause | None:
+    """Returns the cause that these words stand for, or None if they are about something else."""
+    return next((cause for cause in Cause if cause.value == words), None)
+
+
 def write(claim: pathlib.Path, cause: Cause | None, detail: str = "") -> None:
     """Leaves the cause beside a claim, with more about it; None is for a run that ended by itself.
 

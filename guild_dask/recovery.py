@@ -10,7 +10,7 @@ import signal
 from collections.abc import Container
 from dataclasses import dataclass, replace
 
-from guild_dask import claims, last_word, processes, rundir, scheduler_run
+from guild_dask import attempts, claims, last_word, processes, rundir, scheduler_run
 from guild_dask.ends import Again, End, Result, never, result_for
 from guild_dask.last_word import Cause
 from guild_dask.problems import HomeUnavailable, RunUnusable
@@ -148,6 +148,10 @@ def _result(home: GuildHome, found: claims.Found, cause: Cause) -> Result:
     if word is None and last_word.is_asked_to_stop(beside):
         word = Cause.STOPPED
     attempt = found.claim.attempt if found.claim else 1
+    if decided := attempts.on_record(run_dir, attempt):
+        # Whoever was about to stage it again has died, and may have taken its end off the record already.
+        word = last_word.cause_for_words(decided.cause)
+        return Result(End.TERMINATED if word else End.FAILED, decided.exit_status, word, attempt)
     if word is None and home.has_ended(run_dir):
         result = result_for(run_dir, 1, None, attempt)
         # Guild has seen the run's process end by a signal, and its host had no chance to say why.

@@ -178,6 +178,8 @@ class GuildHome:
         """Tells whether a run that started is to be started once more, after it ended like this."""
         if not os.path.isdir(run_dir):
             return False
+        if attempts.on_record(run_dir, result.attempt):
+            return True  # that was decided before, and could not be carried out
         is_loss = result.cause is not None and result.cause.is_loss and result.end is not End.COMPLETED
         return (is_loss or (result.end is End.FAILED and result.cause is None)) and again(run_dir, is_loss)
 
@@ -203,7 +205,8 @@ class GuildHome:
             is_loss = result.cause is not None and result.cause.is_loss
             found = claims.present(self.claims_folder, run_id)
             host = found.claim.owner.host if found and found.claim else ""
-            attempts.add(run_dir, attempts.attempt_for(result.attempt, why, is_loss, result.exit_code, host))
+            if not attempts.on_record(run_dir, result.attempt):
+                attempts.add(run_dir, attempts.attempt_for(result.attempt, why, is_loss, result.exit_code, host))
             rundir.forget_end(run_dir)
             for name in ("PENDING", "LOCK", "LOCK.remote"):
                 rundir.clear_marker(run_dir, name)

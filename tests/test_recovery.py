@@ -1,13 +1,15 @@
 """Runs that were cut short by a power cut, and by the death of the process that started them."""
 
+import errno
 import os
+import types
 from dataclasses import replace
 
 import pytest
 from scheduling import a_project, stage, statuses
 from support import Guild, Sandbox
 
-from guild_dask import attempts, claims, processes
+from guild_dask import attempts, claims, processes, rundir
 from guild_dask.ends import End
 from guild_dask.last_word import Cause
 from guild_dask.presence import Presence
@@ -42,14 +44,16 @@ def home(user: Sandbox, guild: Guild) -> GuildHome:
 
 def _after_a_boot(home: GuildHome) -> None:
     """Makes the claim one of before the machine was started anew."""
-    started = claims.path(home.claims_folder, RUN).with_suffix(claims.STARTED)
+    _belongs_to(home, replace(home.presence.process, boot="before"))
+
+
+def _belongs_to(home: GuildHome, process: processes.ProcessIdentity) -> None:
+    """Makes the claim that of another process."""
     found = claims.present(home.claims_folder, RUN)
     assert found
-    claim = found.claim
-    assert claim
-    before = replace(claim.owner, boot="before")
-    claims.write(home.claims_folder, replace(claim, owner=before, scheduler=before))
-    os.replace(claims.path(home.claims_folder, RUN), started)
+    assert found.claim
+    claimed = claims.write(home.claims_folder, replace(found.claim, owner=process, scheduler=process))
+    os.replace(claimed, claimed.with_suffix(claims.STARTED))
 
 
 def test_run_that_a_power_cut_ended_is_tried_again(home: GuildHome, user: Sandbox) -> None:
@@ -118,3 +122,45 @@ def test_run_in_another_space_of_process_numbers_goes_by_its_beat(home: GuildHom
     recovered = recover(home, again=lambda *_: True)
     assert not recovered.ended
     assert [claim.run_id for claim in recovered.orphans] == [RUN]
+
+
+class _Killed(BaseException):
+    """Stands for the end of the process: nothing that handles errors sees it."""
+
+
+@pytest.mark.parametrize("step", [(rundir, "forget_end"), (claims, "give_back_started")])
+def test_run_that_is_to_be_tried_again_is_so_when_its_scheduler_is_killed_over_it(
+    home: GuildHome, user: Sandbox, monkeypatch: pytest.MonkeyPatch, step: tuple[types.ModuleType, str]
+) -> None:
+    def be_killed(*_args: object) -> None:
+        raise _Killed
+
+    home.record_end(home.run_dir(RUN), 7)
+    with monkeypatch.context() as patched:
+        patched.setattr(*step, be_killed)
+        with pytest.raises(_Killed):
+            recover(home, again=lambda _dir, is_loss: not is_loss)
+    # The next scheduler does not decide anew: that attempt counts already, so there might be none left.
+    ((run_id, result),) = recover(home).ended
+    assert (run_id, result.end, result.exit_code, result.cause) == (RUN, End.TRIED_AGAIN, 7, None)
+    assert statuses(user) == {RUN: "staged"}
+    assert [(each.number, each.exit_status) for each in attempts.past(home.run_dir(RUN))] == [(1, 7)]
+    assert not list(home.claims_folder.iterdir())
+
+
+def test_attempt_is_counted_once_when_the_home_fails_while_the_run_is_staged_again(
+    home: GuildHome, user: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    _belongs_to(home, home.presence.process)
+    home.record_end(home.run_dir(RUN), 7)
+    with monkeypatch.context() as patched:
+        patched.setattr(claims, "give_back_started", fail)
+        with pytest.raises(HomeUnavailable):
+            home.settle(RUN, 7, may_stage_again=False, again=lambda _dir, _is_loss: True)
+    result = home.settle(RUN, 7, may_stage_again=False)
+    assert (result.end, result.exit_code) == (End.TRIED_AGAIN, 7)
+    assert statuses(user) == {RUN: "staged"}
+    assert [each.number for each in attempts.past(home.run_dir(RUN))] == [1]
