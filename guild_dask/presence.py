@@ -82,9 +82,10 @@ class Presence:
                 if path != self._own and (process is None or not self.is_alive(path.stem, process)):
                     self._remove(path)
             # One that died at its first heartbeat has only begun to write it; one that lives may be about to end that.
-            for draft in self._folder.glob(f"*{_DRAFT}"):
-                if self._own.stat().st_mtime - draft.stat().st_mtime > SILENCE:
-                    draft.unlink(missing_ok=True)
+            for path in self._folder.iterdir():
+                is_old = self._own.stat().st_mtime - path.stat().st_mtime > SILENCE
+                if is_old and not path.with_suffix(".json").exists():
+                    path.unlink(missing_ok=True)
 
     def _remove(self, heartbeat: pathlib.Path) -> None:
         """Removes all that a dead scheduler left here, its heartbeat last: whoever dies meanwhile has left that."""

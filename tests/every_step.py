@@ -7,6 +7,8 @@ what they write, move and remove in the Guild home, and what they start. Then it
 them, with the process that comes to it killed there. Schedulers that nobody disturbs work off what is left, and the
 invariants must hold (see chaos_support/invariants.py).
 
+With --fault ENOSPC (or EIO, EACCES, ...) the process is not killed: the step fails, once, with that error.
+
 With --part 3/40, only every fortieth of these is told, beginning with the third.
 """
 
@@ -34,7 +36,11 @@ def main(arguments: list[str] | None = None) -> int:
     begun = time.monotonic()
     undisturbed = {name: _told(name, NOWHERE, options) for name in options.story or STORIES}
     wrong = [found for told in undisturbed.values() for found in told[1]]
-    points = [(name, point) for name, (told, _) in undisturbed.items() for point in points_of(told, options.depth)]
+    points = [
+        (name, point)
+        for name, (told, _) in undisturbed.items()
+        for point in points_of(told, options.depth, options.fault)
+    ]
     first, every = options.part
     chosen = points[first - 1 :: every]
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -51,6 +57,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.every_step", description="Kills a process at each step.")
     parser.add_argument("--story", action="append", choices=sorted(STORIES), help="one of the stories; else all")
     parser.add_argument("--depth", type=int, default=2, help="how many times the same step is tried")
+    parser.add_argument("--fault", default="SIGKILL", help="the signal at a step, or the error (ENOSPC, EIO, EACCES)")
     parser.add_argument("--part", type=_part, default=(1, 1), metavar="N/M", help="only every Mth point, from the Nth")
     parser.add_argument("--jobs", type=int, default=2, help="how many at the same time")
     parser.add_argument("--homes", metavar="FOLDER", help="where the stories get their homes; else a temporary folder")
@@ -66,7 +73,7 @@ def _part(text: str) -> tuple[int, int]:
 def _told(name: str, point: Point, options: argparse.Namespace) -> tuple[Told, list[Violation]]:
     """Tells a story. The home of one that went wrong is kept."""
     root = pathlib.Path(tempfile.mkdtemp(prefix="guild-dask-step-", dir=options.homes))
-    told = STORIES[name](point, root, options.package)
+    told = STORIES[name](point, options.fault, root, options.package)
     seen, violations = told.tell()
     with _speaking:
         _say(f"{name}: {point if point.role else 'undisturbed'}: {'WRONG' if violations else 'well'}")

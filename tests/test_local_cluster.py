@@ -1,10 +1,13 @@
 """The cluster in this process: what it reports of jobs, and that it keeps nothing of those that have ended."""
 
+import asyncio
 import os
 import pathlib
 import queue
+import threading
 from collections.abc import Iterator
 
+import distributed
 import pytest
 from support import DEADLINE, Sandbox, wait_until
 
@@ -74,3 +77,25 @@ def test_job_that_dask_does_not_do_is_told_as_lost_at_the_next_look(
     assert events.empty()
     cluster.tidy()
     assert events.get(timeout=DEADLINE) == JobLost("aaa", "its worker says: its Dask task is cancelled")
+
+
+def test_worker_closes_after_its_heartbeat(
+    events: "queue.SimpleQueue[Event]", user: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One that finds its worker closed leaves tracebacks in Dask's log.
+    begun = threading.Event()
+    seen = []
+
+    async def heartbeat(worker: distributed.Worker) -> None:
+        begun.set()
+        for _ in range(20):  # closing takes Dask fewer turns of its loop than this
+            await asyncio.sleep(0.01)
+            seen.append(worker.status)
+
+    opened = LocalCluster(1, {}, None, events.put)
+    (worker,) = opened._cluster.workers.values()
+    monkeypatch.setattr(distributed.Worker, "heartbeat", heartbeat)
+    worker.loop.add_callback(worker.heartbeat)
+    assert begun.wait(DEADLINE)
+    opened.close()
+    assert seen == [distributed.Status.running] * 20

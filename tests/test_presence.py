@@ -99,13 +99,14 @@ def test_what_schedulers_were_about_to_write_when_they_were_killed_is_swept(
     world: _World, tmp_path: pathlib.Path
 ) -> None:
     folder = tmp_path / "dask" / "schedulers"
-    for name in ("other.state", "other.state-draft", "other.draft", "first-beat.draft"):
+    for name in ("other.state", "other.state-draft", "other.draft", "first-beat.draft", "could-not-be-removed.state"):
         (folder / name).touch()
     world.own.sweep()  # they may live
-    assert len(list(folder.iterdir())) == 6
+    assert len(list(folder.iterdir())) == 7
     world.age_of_other(SILENCE * 2)
     long_ago = (folder / "other.json").stat().st_mtime
-    os.utime(folder / "first-beat.draft", (long_ago, long_ago))
+    for name in ("first-beat.draft", "could-not-be-removed.state"):
+        os.utime(folder / name, (long_ago, long_ago))
     world.own.sweep()
     assert [path.name for path in folder.iterdir()] == ["own.json"]
 

@@ -1,5 +1,6 @@
 """A cluster in this process: Dask's scheduler and one worker, with a thread for each run that may run at a time."""
 
+import asyncio
 import contextlib
 import itertools
 import socket
@@ -28,6 +29,9 @@ _SLACK = (1e-9, 1e-6)
 
 # Milliseconds between the wake-ups of each of Dask's periodic duties in our process.
 _LEAST_PERIOD = 5000.0
+
+# Seconds that a worker that is to close waits for the end of its heartbeat.
+_LONGEST_BEAT = 2.0
 
 
 class _Quiet:
@@ -58,10 +62,23 @@ class QuietScheduler(_Quiet, Scheduler):  # type: ignore[misc]  # Dask is not ty
 class _QuietWorker(_Quiet, Worker):  # type: ignore[misc]
     """Dask's worker, with no port at all."""
 
+    _beating: asyncio.Task[Any] | None = None
+
     async def heartbeat(self) -> None:
-        await super().heartbeat()
+        self._beating = asyncio.current_task()
+        try:
+            await super().heartbeat()
+        finally:
+            self._beating = None
         # The scheduler's answer has asked for another one soon; it need not look after a worker in its own process.
         self.periodic_callbacks["heartbeat"].callback_time = _LEAST_PERIOD
+
+    async def close(self, *args: Any, **kwargs: Any) -> Any:
+        # A heartbeat that finds its worker closed has Dask fill its log with tracebacks.
+        self.periodic_callbacks["heartbeat"].stop()
+        if self._beating and self._beating is not asyncio.current_task():
+            await asyncio.wait([self._beating], timeout=_LONGEST_BEAT)
+        return await super().close(*args, **kwargs)
 
 
 # The jobs of this process's clusters that have not been reported yet, by the keys of their Dask tasks. The worker is in

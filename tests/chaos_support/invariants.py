@@ -4,7 +4,7 @@ import itertools
 import json
 import pathlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +16,8 @@ ENDS = ("completed", "error", "terminated")
 
 # Lines that a scheduler prints only if something in it went wrong: no run here is one that Guild refuses to start.
 _NEVER_SAID = re.compile(r"Traceback \(most recent call last\)|Exception ignored|could not be started|exit code 75")
+
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\)|Exception ignored")
 
 # Steps of a starter that come before the run has started; if it dies right before one of them, the run has not.
 _BEFORE_START = re.compile(
@@ -75,10 +77,9 @@ def crashes(path: pathlib.Path) -> list[Kill]:
     return found
 
 
-def violations(seen: Seen) -> list[Violation]:
-    """Returns all that is wrong."""
-    rules = (_started_twice, _lost, _never_started, _above_capacity, _left_processes, _untrue, _left_files, _said)
-    return [violation for rule in rules for violation in rule(seen)]
+def violations(seen: Seen, rules: Iterable["Rule"] | None = None) -> list[Violation]:
+    """Returns all that is wrong, by these rules; by default all."""
+    return [violation for rule in rules or RULES for violation in rule(seen)]
 
 
 def _started_twice(seen: Seen) -> Iterator[Violation]:
@@ -161,18 +162,60 @@ def _expected(plan: Plan, life: Life, was_killed: bool) -> str:
     return "an end or a reason for none"
 
 
-def _left_files(seen: Seen) -> Iterator[Violation]:
+def _left_claims(seen: Seen) -> Iterator[Violation]:
     for name in seen.claims:
         yield Violation("claim left", name)
+
+
+def _left_by_schedulers(seen: Seen) -> Iterator[Violation]:
     for name in seen.left_by_schedulers:
         yield Violation("heartbeat or state left", name)
+
+
+def _left_outputs(seen: Seen) -> Iterator[Violation]:
     for name in seen.outputs_of_orderly:
         yield Violation("output left", name)
 
 
 def _said(seen: Seen) -> Iterator[Violation]:
+    yield from _lines(seen, _NEVER_SAID)
+
+
+def _said_after_errors(seen: Seen) -> Iterator[Violation]:
+    """That a run could not be started may be the truth then; a traceback never is what a user should see."""
+    yield from _lines(seen, _TRACEBACK)
+
+
+def _lines(seen: Seen, pattern: re.Pattern[str]) -> Iterator[Violation]:
     for log in seen.logs:
         text = log.read_text(errors="backslashreplace")
-        if found := _NEVER_SAID.search(text):
+        if found := pattern.search(text):
             line = text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
             yield Violation("said", f"{log.name}: {line}")
+
+
+Rule = Callable[[Seen], Iterator[Violation]]
+
+RULES: tuple[Rule, ...] = (
+    _started_twice,
+    _lost,
+    _never_started,
+    _above_capacity,
+    _left_processes,
+    _untrue,
+    _left_claims,
+    _left_by_schedulers,
+    _left_outputs,
+    _said,
+)
+
+# Where nothing is killed, but something cannot be written or removed: what could not be recorded is not on record, and
+# what a scheduler could not remove at its end stays until another one sweeps.
+RULES_FOR_ERRORS: tuple[Rule, ...] = (
+    _started_twice,
+    _lost,
+    _above_capacity,
+    _left_processes,
+    _left_claims,
+    _said_after_errors,
+)

@@ -49,8 +49,9 @@ class Told:
 
     plans: tuple[Plan, ...]
 
-    def __init__(self, point: Point, root: pathlib.Path, package: str | None = None) -> None:
+    def __init__(self, point: Point, fault: str, root: pathlib.Path, package: str | None = None) -> None:
         self.point = point
+        self._fault = fault
         self._path = ":".join([str(_CRASH_POINTS), *([package] if package else [])])
         variables = {"CHAOS_FOLDER": str(root / "chaos"), **({"PYTHONPATH": package} if package else {})}
         self.box = Sandbox(root, variables)
@@ -76,7 +77,8 @@ class Told:
             seen = self.aftermath.look(self.kills)
         finally:
             self.box.end_processes()
-        return seen, [*stuck, *self.aftermath.stuck, *invariants.violations(seen)]
+        rules = invariants.RULES if is_deadly(self._fault) else invariants.RULES_FOR_ERRORS
+        return seen, [*stuck, *self.aftermath.stuck, *invariants.violations(seen, rules)]
 
     def act(self) -> None:
         """Does what the story is about."""
@@ -93,12 +95,12 @@ class Told:
         return self.crew.start_scheduler(workers, self.variables_here())
 
     def variables_here(self) -> Mapping[str, str]:
-        """Returns what makes a process die at the point of this telling."""
-        return self.variables(self.point, signal.SIGKILL, _STEPS)
+        """Returns what makes something go wrong at the point of this telling."""
+        return self.variables(self.point, self._fault, _STEPS)
 
-    def variables(self, point: Point, number: signal.Signals, steps: str) -> Mapping[str, str]:
-        """Returns what makes a process send itself that signal at a point."""
-        said = {"role": point.role, "step": point.step, "nth": point.nth, "signal": number.name, "steps": steps}
+    def variables(self, point: Point, fault: str, steps: str) -> Mapping[str, str]:
+        """Returns what lets a process send itself a signal at a point, or lets it meet an error."""
+        said = {"role": point.role, "step": point.step, "nth": point.nth, "fault": fault, "steps": steps}
         return {"CHAOS_POINT": json.dumps(said), "PYTHONPATH": self._path}
 
     def has_started(self, plan: Plan) -> bool:
@@ -159,7 +161,7 @@ class TakeOver(Told):
     def _die_with_runs(self) -> None:
         """Kills a scheduler when its third run is about to start, and with it all that is left of the second."""
         goes_on, dies, waits = self.plans[:3]
-        third = self.variables(Point("starter", _TO_START, 3), signal.SIGSTOP, "steps-before")
+        third = self.variables(Point("starter", _TO_START, 3), "SIGSTOP", "steps-before")
         scheduler = self.crew.start_scheduler(3, third)
         self.home.stage(goes_on)
         self.home.stage(dies)
@@ -197,7 +199,7 @@ class WorkAway(Told):
             place = self.box.root / f"scratch-{name}"
             options = f"--name {name} --nthreads 1 --resources foo=2 --no-nanny --no-dashboard"
             dask.append(self._start_dask(f"worker --scheduler-file {file} --local-directory {place} {options}"))
-            dask[-1].wait_for_output("Registered to")
+            wait_until(lambda: "Registered to" in dask[-1].output or not dask[-1].is_running, describe=dask[-1].so_far)
         scheduler = self.crew.start(f"cluster=scheduler-file:{file}", self.variables_here())
         self.wait_for(scheduler, lambda: self.has_started(last) or self.is_over(last))
         self.stop(scheduler)
@@ -216,7 +218,14 @@ class WorkAway(Told):
 STORIES: Mapping[str, type[Told]] = {"work-and-stop": WorkAndStop, "take-over": TakeOver, "work-away": WorkAway}
 
 
-def points_of(told: Told, depth: int) -> list[Point]:
+def is_deadly(fault: str) -> bool:
+    """Tells a signal from an error."""
+    return fault in signal.Signals.__members__
+
+
+def points_of(told: Told, depth: int, fault: str) -> list[Point]:
     """Returns the points that an undisturbed story has, up to so many for a step that is come to again and again."""
-    counts = collections.Counter(told.steps())
+    # That a process was forked is told by nothing that could fail.
+    steps = (step for step in told.steps() if is_deadly(fault) or not step[1].startswith(("forked", "fork (done)")))
+    counts = collections.Counter(steps)
     return [Point(*step, nth) for step, count in sorted(counts.items()) for nth in range(1, min(count, depth) + 1)]

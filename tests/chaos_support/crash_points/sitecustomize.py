@@ -8,12 +8,13 @@ an instant later, as hard, since what comes between two events (a write to a pip
 CHAOS_FOLDER/on must exist for anything to happen. There are two ways to choose a step:
 
 - CHAOS_RATES has a probability for each role, as JSON; CHAOS_SEED makes the dice repeatable.
-- CHAOS_POINT is one point, as JSON: before the nth time that a process of that role comes to that step, it gets that
-  signal. Each step on the way is told to the file that the point names.
+- CHAOS_POINT is one point, as JSON: the nth time that a process of that role comes to that step, it gets that signal
+  before it, or the step fails with that error. Each step on the way is told to the file that the point names.
 
 Each kill is told to CHAOS_FOLDER/crashes before it happens.
 """
 
+import errno
 import json
 import os
 import random
@@ -138,13 +139,13 @@ class CrashPoints:
 
 
 class OnePoint(CrashPoints):
-    """Ends, or stops, the process that comes to one certain step; the others go on."""
+    """Ends, or stops, the process that comes to one certain step, or lets the step fail; the others go on."""
 
     def _prepare(self) -> None:
         point = json.loads(os.environ["CHAOS_POINT"])
         self._point = (point["role"], point["step"])
         self._nth = point["nth"]
-        self._signal = signal.Signals[point["signal"]]
+        self._fault = point["fault"]
         self._steps = os.path.join(self._folder, point["steps"])
 
     def _roll(self) -> None:
@@ -156,7 +157,10 @@ class OnePoint(CrashPoints):
         _add_line(self._steps, f"{self._role}\t{step}")
         if (self._role, step) == self._point and self._times() == self._nth:
             self._tell("before", step, run_id)
-            os.kill(os.getpid(), self._signal)
+            if hasattr(errno, self._fault):
+                number = getattr(errno, self._fault)
+                raise OSError(number, os.strerror(number))
+            os.kill(os.getpid(), signal.Signals[self._fault])
 
     def _times(self) -> int:
         """Returns how often processes have come to the point by now."""
