@@ -9,6 +9,7 @@ class JobEnded:
 
     run_id: str
     exit_code: int
+    had_claim: bool = True  # False: the run was not that attempt's to start
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ class Ended:
     """The starter's exit code: Guild's own, NOT_STARTED, or minus the signal that killed it."""
 
     exit_code: int
+    had_claim: bool = True  # False: the run was not this job's to start, and may be another's that goes on
 
 
 class Starter(Protocol):
@@ -72,6 +73,7 @@ _own = _Own()
 _template = warm.Template()
 _starters: dict[str, _Under] = {}  # by run
 _pids: set[int] = set()  # of all starters, those at their gates included
+_had_claim: set[int] = set()  # of those that became the owner of a claim
 _refused: set[str] = set()
 _busy: dict[str, int] = {}  # how many jobs for each run are here, started or not
 _lock = threading.Lock()
@@ -90,7 +92,7 @@ def run(job: Job) -> Ended:
         if exit_code < 0:
             _end_orphans(process.pid, job)
             reap()
-        return Ended(exit_code)
+        return Ended(exit_code, had_claim=process.pid in _had_claim)
     finally:
         _forget(job.run_id, process.pid if process else 0)
 
@@ -99,6 +101,7 @@ def _forget(run_id: str, pid: int) -> None:
     """Forgets a job that is over. Another one for the same run, which was let through, is left as it is."""
     with _lock:
         _pids.discard(pid)
+        _had_claim.discard(pid)
         under = _starters.get(run_id)
         if under and under.starter.pid == pid:
             del _starters[run_id]
@@ -144,6 +147,7 @@ def _hand_over(job: Job, owner: processes.ProcessIdentity) -> bool:
     """Makes the starter the claim's owner; False if the run is not ours to start any more."""
     if not claims.hand_over(pathlib.Path(job.claims_folder), job.claim, owner):
         return False
+    _had_claim.add(owner.pid)
     # Another scheduler may take ours for dead and stage the run again just after the claim was read, and before the
     # owner was written to it. From here on, whoever claims the run writes another owner, which the starter sees.
     return not os.path.exists(os.path.join(job.run_dir, ".guild", "STAGED"))

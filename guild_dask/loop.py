@@ -245,6 +245,8 @@ class Loop:
     def _settle(self, event: Event) -> None:
         if isinstance(event, RunStaged):
             self._changed.add(event.run_id)
+        elif isinstance(event, JobEnded) and not event.had_claim and self._home.has_started(event.run_id):
+            self._settle(JobAdrift(event.run_id, "Dask has sent it to a worker twice"))
         elif isinstance(event, JobEnded):
             self._last_problem = None
             self._land(event.run_id, event.exit_code)

@@ -163,6 +163,13 @@ class GuildHome:
             cause = cause or Cause.KILLED
         return replace(result_for(run_dir, exit_code, cause, attempt), detail=last_word.detail(claim))
 
+    def has_started(self, run_id: str) -> bool:
+        """Tells whether a claimed run was started, by whomever; True if that cannot be seen now."""
+        try:
+            return claims.is_started(self.claims_folder, run_id)
+        except OSError:
+            return True
+
     def record_end(self, run_dir: str, exit_status: int) -> None:
         """Records the end of a run that started and whose Guild process died, unless that one has done so itself."""
         if not self.has_ended(run_dir):

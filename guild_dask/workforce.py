@@ -39,6 +39,8 @@ class Workforce:
         worker = self._ledger.free(
             each.name, each.host, each.slots, each.resources, each.devices, is_whole_host=each.is_whole_host
         )
+        if each.is_paused:
+            return replace(worker, free_slots=0)
         if each.ends is None:
             return worker
         lasts = each.ends - now - each.margin
@@ -72,11 +74,11 @@ class Workforce:
     @property
     def troubles(self) -> tuple[str, ...]:
         """Returns what is wrong with workers at the moment."""
-        here = {worker.label for worker in self._cluster.workers()} if self._refused else ()
-        refused = tuple(
-            f"worker {w} gets no run: it {problem}" for w, problem in self._refused.items() if w not in here
-        )
-        return (*refused, f"no worker comes: {self._trouble}") if self._trouble else refused
+        here = {worker.label: worker for worker in self._cluster.workers()}
+        refused = {name: problem for name, problem in self._refused.items() if name not in here}
+        paused = {name: "is paused by Dask" for name, worker in here.items() if worker.is_paused}
+        without_runs = (f"worker {name} gets no run: it {problem}" for name, problem in {**refused, **paused}.items())
+        return (*without_runs, *([f"no worker comes: {self._trouble}"] if self._trouble else ()))
 
     def take_in(self, event: WorkerEvent) -> None:
         """Says what happened to workers."""

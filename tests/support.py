@@ -5,6 +5,7 @@ import os
 import pathlib
 import shlex
 import signal
+import socket
 import subprocess
 import sysconfig
 import tempfile
@@ -152,6 +153,14 @@ def _start(
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+
+
+def free_port() -> int:
+    """Returns a port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def wait_until(

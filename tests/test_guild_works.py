@@ -7,13 +7,12 @@ import csv
 import json
 import pathlib
 import re
-import socket
 import urllib.error
 import urllib.request
 
 import pytest
 from scheduling import NO_DASHBOARD
-from support import Finished, Guild, wait_until
+from support import Finished, Guild, free_port, wait_until
 
 from guild_dask import command
 from guild_dask.runs import guild_home
@@ -138,13 +137,6 @@ def test_compare_and_view_leave_schedulers_out(guild: Guild, project: pathlib.Pa
 def compared(guild: Guild, options: str) -> list[dict[str, str]]:
     """Returns the rows of `guild compare`."""
     return list(csv.DictReader(clean(guild(f"compare --csv - {options}")).splitlines()))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def fetched(address: str) -> str:

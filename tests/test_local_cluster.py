@@ -46,7 +46,7 @@ def test_end_of_each_job_is_told_and_nothing_is_kept_of_it(
     for number in range(5):
         work = _job(user.folder, f"run{number}", str(user.folder / "output"))
         cluster.submit(work, LocalCluster.WORKER, {"gpu": 1.0})
-        assert events.get(timeout=DEADLINE) == JobEnded(f"run{number}", NOT_STARTED)
+        assert events.get(timeout=DEADLINE) == JobEnded(f"run{number}", NOT_STARTED, had_claim=False)
 
     def is_tidy() -> bool:
         cluster.tidy()

@@ -1,21 +1,26 @@
 """Workers of an existing cluster that do not answer: a node that thrashes, a process that was stopped by a signal."""
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import Iterator
 
 import pytest
-from support import Sandbox, wait_until
+from distributed import Future, Worker
+from support import Sandbox, free_port, wait_until
 from systems.dask_processes import DaskProcesses, dask_processes
 
-from guild_dask import job
+from guild_dask import claims, job, processes
 from guild_dask.choices import cluster_for_text
-from guild_dask.cluster import Common, address, open_existing, remote
+from guild_dask.cluster import Common, address, open_existing, remote, tasks
 from guild_dask.cluster.background import Background, answers, in_loop_of, told
-from guild_dask.cluster.on_worker import is_silence, problem_of_stranger
+from guild_dask.cluster.on_worker import PLUGIN, is_silence, problem_of_stranger
 from guild_dask.cluster.remote import RemoteCluster
-from guild_dask.events import Event, WorkerRefused
+from guild_dask.events import Event, JobAdrift, JobEnded, WorkerRefused, WorkersChanged
+from guild_dask.ledger import Ledger
+from guild_dask.operation import NOT_STARTED
+from guild_dask.workforce import Workforce
 
 
 @pytest.fixture
@@ -24,8 +29,8 @@ def dask(user: Sandbox) -> Iterator[DaskProcesses]:
         yield processes
 
 
-def opened(user: Sandbox, dask: DaskProcesses, events: list[Event]) -> RemoteCluster:
-    token = user.root / "token"
+def opened(user: Sandbox, dask: DaskProcesses, events: list[Event], name: str = "token") -> RemoteCluster:
+    token = user.root / name
     token.touch()
     choice = cluster_for_text(f"scheduler-file:{dask.file}")
     return open_existing(choice, Common(str(user.guild_home), str(token), 60.0, events.append))
@@ -83,6 +88,112 @@ def test_worker_that_answers_late_is_welcome_then(
     wait_until(comes, describe=lambda: events)
     refusals = [event for event in events if isinstance(event, WorkerRefused)]
     assert refusals == [WorkerRefused("late", "does not answer; it is asked again")]  # once, however often it was asked
+    closes(cluster)
+
+
+def a_job(user: Sandbox, run_id: str) -> job.Job:
+    """Returns a job without a claim, whose starter therefore starts nothing."""
+    me = processes.identity(os.getpid())
+    assert me
+    run_dir = user.guild_home / "runs" / run_id
+    run_dir.mkdir(parents=True)
+    claim = claims.Claim(run_id, "sss", me, me)
+    return job.Job(
+        str(run_dir), claim, str(user.guild_home / "dask" / "claims"), str(user.folder), None, str(user.root / "output")
+    )
+
+
+def test_worker_that_dies_before_it_says_how_a_run_ended_holds_up_no_other(
+    user: Sandbox, dask: DaskProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Dask has one thread for the ends of all tasks, and waits for ever for what a dead worker had.
+    fetch = Future._result
+
+    async def fetch_or_wait(future: Future) -> object:
+        if "aaa" in str(future.key):
+            await asyncio.Event().wait()
+        return await fetch(future)
+
+    monkeypatch.setattr(Future, "_result", fetch_or_wait)
+    monkeypatch.setattr(tasks, "_RESULT", 1.0)
+    events: list[Event] = []
+    dask.start_worker("one")
+    cluster = opened(user, dask, events)
+    (worker,) = cluster.workers()
+    for run_id in ("aaa", "bbb"):
+        cluster.submit(a_job(user, run_id), worker.name, {})
+    wait_until(lambda: JobEnded("bbb", NOT_STARTED, had_claim=False) in events, describe=lambda: events)
+    wait_until(lambda: any(isinstance(each, JobAdrift) for each in events), describe=lambda: events)
+    assert [each.run_id for each in events if isinstance(each, JobAdrift)] == ["aaa"]
+    closes(cluster)
+
+
+def test_worker_that_dask_has_paused_gets_no_runs(user: Sandbox, dask: DaskProcesses) -> None:
+    events: list[Event] = []
+    dask.start_worker("one")
+    cluster = opened(user, dask, events)
+
+    def set_status(name: str, dask_worker: Worker) -> None:
+        """Does what Dask does with a worker whose memory is nearly full, and not any more."""
+        dask_worker.status = type(dask_worker.status)[name]
+
+    def is_seen(slots: int) -> bool:
+        cluster.tidy()
+        return [worker.free_slots for worker in workforce.present()] == [slots]
+
+    # It is still there, with what it has: a run that could start on it later is not one that never can.
+    workforce = Workforce(cluster, Ledger())
+    cluster._client.run(set_status, "paused")
+    wait_until(lambda: is_seen(0), describe=lambda: events)
+    assert workforce.troubles == ("worker one gets no run: it is paused by Dask",)
+    cluster._client.run(set_status, "running")
+    wait_until(lambda: is_seen(1), describe=lambda: events)
+    assert not workforce.troubles
+    news = [each.news for each in events if isinstance(each, WorkersChanged)]
+    assert "is paused by Dask, and gets no run" in news[-2]
+    assert "takes runs again" in news[-1]
+    closes(cluster)
+
+
+def who_has_our_plugin(cluster: RemoteCluster) -> list[bool]:
+    """Returns for each worker whether it has it."""
+
+    def has_plugin(dask_worker: Worker) -> bool:
+        return PLUGIN in dask_worker.plugins
+
+    return list(cluster._client.run(has_plugin).values())
+
+
+def test_worker_keeps_our_plugin_until_the_last_of_our_schedulers_has_gone(user: Sandbox, dask: DaskProcesses) -> None:
+    dask.start_worker("one")
+    first, second = (opened(user, dask, [], token) for token in ("first", "second"))
+    closes(second)
+    assert who_has_our_plugin(first) == [True]
+    third = opened(user, dask, [], "third")
+    (user.root / "first").unlink()  # as if it had been killed
+    closes(third)
+    assert who_has_our_plugin(first) == [False]
+    closes(first)
+
+
+def test_worker_that_was_started_anew_at_its_address_is_another_one(user: Sandbox, dask: DaskProcesses) -> None:
+    events: list[Event] = []
+    port = f"--worker-port {free_port()}"
+    before = dask.start_worker("one", port)
+    cluster = opened(user, dask, events)
+    (first,) = cluster.workers()
+    # As if our scheduler were too busy to look between the end of one and the beginning of the next.
+    with cluster._looking:
+        before.kill()
+        dask.start_worker("one", port)
+
+    def has_joined_again() -> bool:
+        cluster.tidy()
+        return sum("has joined" in event.news for event in events if isinstance(event, WorkersChanged)) == 2
+
+    wait_until(has_joined_again, describe=lambda: events)
+    assert [worker.name for worker in cluster.workers()] == [first.name]
+    assert who_has_our_plugin(cluster) == [True]
     closes(cluster)
 
 

@@ -96,7 +96,7 @@ def _do(key: str) -> None:
         _report_lost(key, f"its worker says: {e}")
         return
     if _jobs.pop(key, None):
-        report(JobEnded(work.run_id, ended.exit_code))
+        report(JobEnded(work.run_id, ended.exit_code, ended.had_claim))
 
 
 def _report_lost(key: str, problem: str) -> None:

@@ -82,6 +82,7 @@ async def welcome(home: str, token: str, given: Sequence[str] | None, dask_worke
         job.prepare({**environ, "GUILD_HOME": home})
         if PLUGIN not in dask_worker.plugins:
             await dask_worker.plugin_add(RunsKeeper(), name=PLUGIN)
+        dask_worker.plugins[PLUGIN].schedulers.add(token)
     host = socket.gethostname()
     node = os.environ.get("SLURMD_NODENAME") or host
     own = environment.job_environment(os.environ, has_nanny=bool(dask_worker.nanny))
@@ -107,9 +108,13 @@ def capacity_for(
     )
 
 
-def farewell(dask_worker: Worker) -> None:
-    """Lets a worker that is left to others forget about us, unless it has runs of another scheduler of ours."""
-    if not job.running():
+def farewell(token: str, dask_worker: Worker) -> None:
+    """Lets a worker that is left to others forget about us, unless another scheduler of ours may have runs for it."""
+    keeper = dask_worker.plugins.get(PLUGIN)
+    if keeper:
+        # Those that were killed have said nothing; their tokens are gone, or will be soon.
+        keeper.schedulers = {each for each in keeper.schedulers if each != token and os.path.exists(each)}
+    if not job.running() and not (keeper and keeper.schedulers):
         dask_worker.plugins.pop(PLUGIN, None)
         job.close()
 
@@ -121,6 +126,9 @@ def known_to_dask(asks: Mapping[str, float], defined: Container[str]) -> dict[st
 
 class RunsKeeper(WorkerPlugin):  # type: ignore[misc]  # Dask is not typed
     """Keeps a worker that has lost its scheduler alive for its runs, and ends its runs when it is told to close."""
+
+    def __init__(self) -> None:
+        self.schedulers: set[str] = set()  # of ours, that may have runs for this worker: their tokens
 
     def setup(self, worker: Worker) -> None:
         """Has the signal that ends the worker end its runs, too: a job queue may send it to the worker alone."""

@@ -5,14 +5,13 @@ What may take time happens in the background, so that a worker that does not ans
 
 import concurrent.futures
 import contextlib
-import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distributed import Client, Future
+from distributed import Client
 
 from guild_dask import job
 from guild_dask.cluster.background import Background, answers, in_loop_of, is_connected, told
@@ -27,18 +26,21 @@ from guild_dask.cluster.on_worker import (
     problem_with,
     welcome,
 )
-from guild_dask.events import JobAdrift, JobEnded, JobLost, WorkerRefused, WorkersChanged
+from guild_dask.cluster.tasks import Tasks
+from guild_dask.events import JobAdrift, JobLost, WorkerRefused, WorkersChanged
 from guild_dask.terms import Terms
 
 # Two look for workers at a time at most: one that waits for a scheduler, and one that is told of a worker meanwhile.
 _THREADS = 2
 
-# Seconds for a worker to say whether it can start runs, to be told something, and to be told that we go. Guild waits 30
-# seconds for a scheduler that it stops, most of which its runs may take.
+# Seconds for a worker to say whether it can start runs, and to be told that we go. Guild waits 30 seconds for a
+# scheduler that it stops, most of which its runs may take.
 _WELCOME = 60.0
-_WORD = 30.0
 _FAREWELL = 3.0
 _CLOSE = 2.0
+
+# What Dask says of a worker that is well; an older one says nothing.
+_TAKES_RUNS = ("running", None)
 
 # Names in Dask's log of events for workers that come and go.
 _MEMBERSHIP = ("add-worker", "remove-worker")
@@ -63,9 +65,9 @@ class RemoteCluster(AsManyAsThereAre):
         self._members: dict[str, _Member] = {}
         self._known: dict[str, Mapping[str, Any]] = {}  # address -> what Dask says of the worker, welcome or not
         self._problems: dict[str, str] = {}  # address -> what was said of a worker that gets no run
+        self._paused: set[str] = set()  # addresses of workers that take nothing at the moment
         self._silent: set[str] = set()  # addresses of workers that are to be asked again whether they can start runs
-        self._futures: dict[str, tuple[str, Future]] = {}  # run id -> worker and future
-        self._count = itertools.count()  # no two submissions have the same key
+        self._tasks = Tasks(common.report)
         self._lock = threading.RLock()
         self._looking = threading.Lock()
         self._background = Background("cluster", _THREADS)
@@ -93,16 +95,25 @@ class RemoteCluster(AsManyAsThereAre):
                 found = dict(self._client.scheduler_info(n_workers=-1)["workers"])
             except (OSError, RuntimeError, ValueError, TimeoutError):
                 return  # the connection has just gone, or the scheduler is busy; the next look tells
-            gone = {address: about for address, about in self._known.items() if address not in found}
-            new = [address for address in found if address not in self._known or address in self._silent]
+            gone = {each: about for each, about in self._known.items() if not _is_same(about, found.get(each))}
+            new = [each for each in found if each in gone or each in self._silent or each not in self._known]
             self._silent.difference_update([*new, *gone])
             self._known = found
         self._lose_all(gone)
+        self._note_paused({address for address, about in found.items() if about.get("status") not in _TAKES_RUNS})
         for address in new:
             welcoming = in_loop_of(self._client, self._welcome(address, found[address]))
             if welcoming:
                 self._welcomes.add(welcoming)
                 welcoming.add_done_callback(self._welcomes.discard)
+
+    def _note_paused(self, paused: set[str]) -> None:
+        """Notes which workers take nothing at the moment, as one whose memory is nearly full."""
+        before, self._paused = self._paused, paused
+        for address in before ^ paused:
+            if member := self._members.get(address):
+                what = "is paused by Dask, and gets no run" if address in paused else "takes runs again"
+                self._report(WorkersChanged(f"Worker {member.capacity.label} on {member.node} {what}"))
 
     def _reconnect(self) -> bool:
         """Gives up the workers of a scheduler that is gone, and tells whether there is one again."""
@@ -165,12 +176,7 @@ class RemoteCluster(AsManyAsThereAre):
         """Notes that a worker is gone. Its runs may go on."""
         with self._lock:
             member = self._members.pop(address, None)
-            lost = [run_id for run_id, (worker, _) in self._futures.items() if worker == address]
-            futures = [self._futures.pop(run_id)[1] for run_id in lost]
-        for future in futures:
-            with contextlib.suppress(Exception):  # Dask has several for a scheduler that is gone
-                future.release()
-        for run_id in lost:
+        for run_id in self._tasks.give_up(address):
             self._report(JobAdrift(run_id, f"its worker on {member.node if member else address} is gone"))
         if member:
             self._report(WorkersChanged(f"Worker {member.capacity.label} on {member.node} has left"))
@@ -185,7 +191,8 @@ class RemoteCluster(AsManyAsThereAre):
         if self._client.status != "running":
             return []  # what was sent now would be sent later, to nobody knows whom
         with self._lock:
-            return [member.capacity for member in self._members.values()]
+            members = list(self._members.items())
+        return [replace(member.capacity, is_paused=address in self._paused) for address, member in members]
 
     def terms(self, worker: str) -> Terms:
         """Returns the terms of runs on a worker."""
@@ -198,63 +205,24 @@ class RemoteCluster(AsManyAsThereAre):
 
     def submit(self, work: job.Job, worker: str, asks: Mapping[str, float]) -> None:
         """Runs a job on a worker, which the plan has found to have room. An event tells its end."""
-        run_id = work.run_id
         if not is_connected(self._client):
-            self._report(JobLost(run_id, "the Dask scheduler is gone"))
+            self._report(JobLost(work.run_id, "the Dask scheduler is gone"))
             return
-        try:
-            future = self._client.submit(
-                job.run,
-                work,
-                key=f"guild-run-{run_id}-{work.claim.attempt}-{next(self._count)}",
-                workers=[worker],
-                allow_other_workers=False,
-                resources=known_to_dask(asks, self._known.get(worker, {}).get("resources", asks)),
-                pure=False,
-                retries=0,
-            )
-        except Exception as e:  # noqa: BLE001  # nothing was sent, whatever Dask says
-            self._report(JobLost(run_id, f"the Dask cluster does not take it: {e}"))
-            return
-        with self._lock:
-            self._futures[run_id] = (worker, future)
-        future.add_done_callback(lambda done: self._settle(run_id, done))
-        if worker not in self._known:
+        resources = known_to_dask(asks, self._known.get(worker, {}).get("resources", asks))
+        if self._tasks.submit(self._client, work, worker, resources) and worker not in self._known:
             self._background.start(self._lose, worker)
-
-    def _settle(self, run_id: str, future: Future) -> None:
-        with self._lock:
-            pinned = self._futures.get(run_id)
-            if pinned is None or pinned[1] is not future:
-                return  # it has been given up
-            del self._futures[run_id]
-        if future.status == "finished":
-            self._report(JobEnded(run_id, future.result().exit_code))
-        elif future.status == "error" and isinstance(future.exception(), (OSError, ValueError, ImportError)):
-            # These come from the job itself, on a worker that is well.
-            self._report(JobLost(run_id, f"its worker says: {future.exception()}"))
-        else:
-            self._report(JobAdrift(run_id, f"its Dask task is {future.status}"))
-        with contextlib.suppress(Exception):
-            future.release()
 
     def stop(self, run_id: str) -> None:
         """Asks a running job to end."""
-        self._tell(job.stop, run_id)
+        self._tasks.tell(self._client, job.stop, run_id)
 
     def kill(self, run_id: str) -> None:
         """Ends the processes of a running job at once."""
-        self._tell(job.kill, run_id)
+        self._tasks.tell(self._client, job.kill, run_id)
 
     def destroy(self, run_id: str) -> None:
         """Ends a job that kill() has not ended."""
-        self._tell(job.destroy, run_id)
-
-    def _tell(self, function: Callable[[str], None], run_id: str) -> None:
-        with self._lock:
-            worker = self._futures.get(run_id, ("", None))[0]
-        if worker:
-            in_loop_of(self._client, told(self._client, _WORD, [worker], function, run_id))
+        self._tasks.tell(self._client, job.destroy, run_id)
 
     # Now and then
 
@@ -277,8 +245,15 @@ class RemoteCluster(AsManyAsThereAre):
         """Lets go of the workers, which are left as they were found."""
         with contextlib.suppress(Exception):
             self._client.unsubscribe_topic("all")
-        goodbye = in_loop_of(self._client, told(self._client, _FAREWELL, list(self._members), farewell))
+        goodbye = in_loop_of(
+            self._client, told(self._client, _FAREWELL, list(self._members), farewell, self._common.token)
+        )
         concurrent.futures.wait([goodbye] if goodbye else [], timeout=_FAREWELL + 1)
         self._background.close()
         with contextlib.suppress(Exception):
             self._client.close(timeout=_CLOSE)
+
+
+def _is_same(before: Mapping[str, Any], now: Mapping[str, Any] | None) -> bool:
+    """Tells whether a worker is still there. One that was started anew may have its address, but not its folder."""
+    return now is not None and before.get("local_directory") == now.get("local_directory")

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from distributed import Client
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
-from support import Guild, Sandbox, Started, wait_until
+from support import Guild, Sandbox, Started, free_port, wait_until
 
 from guild_dask.choices import cluster_for_text
 from guild_dask.cluster import ClusterError, Common, address, open_existing
@@ -78,6 +78,44 @@ def test_run_of_a_killed_worker_goes_on_elsewhere(
         assert scheduler.wait().exit_code == 0
     journal.check(["aaa"])
     assert len(journal.lives("aaa")) == 2
+    assert statuses(user) == {"aaa": "completed"}
+
+
+# In a scheduler: as long as the file is there, it does not get to know which workers there are.
+_BLIND = """
+import os, sys
+if "guild_dask.scheduler" in sys.orig_argv:
+    from distributed import Client
+    look = Client.scheduler_info
+    def look_unless_blind(client, *args, **kwargs):
+        if os.path.exists({blind!r}):
+            raise OSError("blind")
+        return look(client, *args, **kwargs)
+    Client.scheduler_info = look_unless_blind
+"""
+
+
+def test_run_that_dask_sends_to_a_worker_again_is_not_taken_for_ended(
+    user: Sandbox, guild: Guild, journal: Journal, cluster: DaskProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Dask gives a new worker at an old address what the old one had, unless we are in time to tell it not to.
+    blind = user.root / "blind"
+    (user.root / "sitecustomize.py").write_text(_BLIND.format(blind=str(blind)))
+    port = f"--worker-port {free_port()}"
+    worker = cluster.start_worker("one", port)
+    stage(guild, "work seconds=4", "aaa")
+    monkeypatch.setenv("PYTHONPATH", str(user.root))
+    with guild.started(f"{SCHEDULER} cluster={cluster.address} run-once=yes") as scheduler:
+        journal.wait_for("aaa")
+        blind.touch()
+        worker.kill()
+        cluster.start_worker("one", port)
+        scheduler.wait_for_output("Lost sight of run aaa")
+        blind.unlink()
+        assert scheduler.wait().exit_code == 0
+    journal.check(["aaa"])
+    assert [life.attempt for life in journal.lives("aaa")] == [1, 2]
+    assert "Dask has sent it to a worker twice" in scheduler.output
     assert statuses(user) == {"aaa": "completed"}
 
 
