@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 
 from guild_dask import messages, recovery
-from guild_dask.ends import End
+from guild_dask.ends import End, Result
 from guild_dask.events import JobAdrift
 from guild_dask.flights import Flights
 from guild_dask.listing import Listing
@@ -40,6 +40,10 @@ class Aftercare:
                 self._flights.note(run_id, result)
             elif result.end is End.TRIED_AGAIN:
                 self._flights.note(run_id, result)
+        for run_id in recovered.gone:
+            if self._ledger.adrift.pop(run_id, None):
+                self._flights.follower.finish(run_id)
+                self._flights.note(run_id, Result(End.GONE))
         for run_id in recovered.stops:
             if run_id in self._ledger.in_flight:
                 self._flights.cluster.stop(run_id)

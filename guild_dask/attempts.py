@@ -29,14 +29,20 @@ class Attempt:
 
 
 def past(run_dir: str) -> tuple[Attempt, ...]:
-    """Returns the attempts at a run that were not its last; what cannot be read is none."""
+    """Returns the attempts at a run that were not its last; raises OSError if that cannot be seen.
+
+    What is no record is none.
+    """
     try:
         data = json.loads((_folder(run_dir) / _RECORD).read_text())
         return tuple(Attempt(**each) for each in data)
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError, TypeError):
         return ()
-    except (OSError, ValueError, TypeError):
-        return ()
+
+
+def next_number(run_dir: str) -> int:
+    """Returns the number of the next attempt, which none on record has; raises OSError if that cannot be seen."""
+    return max((each.number for each in past(run_dir)), default=0) + 1
 
 
 def on_record(run_dir: str, number: int) -> Attempt | None:

@@ -1,6 +1,7 @@
 """What the scheduler's loop waits for. Each comes up as a value on one queue."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class JobLost:
 
     run_id: str
     problem: str
+    had_claim: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)

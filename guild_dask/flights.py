@@ -57,14 +57,13 @@ class Flights:
     def claim(
         self, run: Staged, worker: str, asks: Mapping[str, float], shares: Mapping[str, float] | None = None
     ) -> Claim:
-        """Returns a claim of this scheduler on a run, for the next attempt at it."""
+        """Returns a claim of this scheduler on a run."""
         me = self.identity
         return Claim(
             run_id=run.id,
             scheduler_id=me.run_id,
             scheduler=me.process,
             owner=me.process,
-            attempt=len(attempts.past(run.dir)) + 1,
             asks=devices.amounts(asks, has_devices=bool(shares)),
             devices=shares or {},
             serial=next(self.ledger.serials),

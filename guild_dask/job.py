@@ -99,6 +99,18 @@ def run(job: Job) -> Ended:
 
 def _forget(run_id: str, pid: int) -> None:
     """Forgets a job that is over. Another one for the same run, which was let through, is left as it is."""
+    _forget_starter(run_id, pid)
+    with _lock:
+        if run_id not in _starters:
+            _refused.discard(run_id)
+    with _idle:
+        _busy[run_id] -= 1
+        if not _busy[run_id]:
+            del _busy[run_id]
+        _idle.notify_all()
+
+
+def _forget_starter(run_id: str, pid: int) -> None:
     with _lock:
         _pids.discard(pid)
         _had_claim.discard(pid)
@@ -107,13 +119,6 @@ def _forget(run_id: str, pid: int) -> None:
             del _starters[run_id]
             if under.lifeline is not None:
                 os.close(under.lifeline)
-        if run_id not in _starters:
-            _refused.discard(run_id)
-    with _idle:
-        _busy[run_id] -= 1
-        if not _busy[run_id]:
-            del _busy[run_id]
-        _idle.notify_all()
 
 
 def _start(job: Job) -> Starter:
@@ -130,6 +135,7 @@ def _no_starter() -> Starter:
 def _let_through(job: Job, output: int, begin: Callable[[Job, int, int], Starter | None]) -> Starter | None:
     """Has a starter begun, and opens its gate once its identity is in the claim; None if it could not be begun."""
     gate, opener = os.pipe()
+    starting = None
     try:
         with _spawning:
             starting = begin(job, gate, output)
@@ -138,6 +144,9 @@ def _let_through(job: Job, output: int, begin: Callable[[Job, int, int], Starter
         if owner and _may_start(job) and _hand_over(job, owner):
             _open_gate(job, owner, opener)
         return starting
+    except OSError:
+        _forget_starter(job.run_id, starting.pid if starting else 0)
+        raise
     finally:
         os.close(gate)
         os.close(opener)  # a starter at a closed gate ends without starting anything

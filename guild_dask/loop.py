@@ -175,9 +175,9 @@ class Loop:
             outputs = self._flights.open_outputs(wanted)
             claims = {run_id: self._claim_for(run_id, *place) for run_id, place in wanted.items()}
             claimed = self._home.claim([(self._waiting[run_id][0], claim) for run_id, claim in claims.items()])
-            for run in claimed.runs:
+            for run, claim in claimed.taken:
                 self._waiting.start(run.id)
-                self._flights.send(run, wanted[run.id][0], claims[run.id], outputs.pop(run.id))
+                self._flights.send(run, wanted[run.id][0], claim, outputs.pop(run.id))
             self._flights.close_outputs(outputs)
             for run_id, problem in claimed.refused.items():
                 self._set_aside(run_id, problem)
@@ -245,8 +245,10 @@ class Loop:
     def _settle(self, event: Event) -> None:
         if isinstance(event, RunStaged):
             self._changed.add(event.run_id)
-        elif isinstance(event, JobEnded) and not event.had_claim and self._home.has_started(event.run_id):
-            self._settle(JobAdrift(event.run_id, "Dask has sent it to a worker twice"))
+        elif isinstance(event, (JobEnded, JobLost)) and not event.had_claim and self._home.has_started(event.run_id):
+            # Dask has sent it to a worker twice; the other one has it, or had.
+            problem = event.problem if isinstance(event, JobLost) else "its worker was started anew"
+            self._settle(JobAdrift(event.run_id, problem))
         elif isinstance(event, JobEnded):
             self._last_problem = None
             self._land(event.run_id, event.exit_code)

@@ -7,14 +7,14 @@ has been silent for longer than it would have gone on without the Guild home.
 import contextlib
 import os
 import signal
-from collections.abc import Container
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from guild_dask import attempts, claims, last_word, processes, rundir, scheduler_run
 from guild_dask.ends import Again, End, Result, never, result_for
 from guild_dask.last_word import Cause
 from guild_dask.problems import HomeUnavailable, RunUnusable
-from guild_dask.runs import GuildHome, translated
+from guild_dask.runs import GuildHome, attempt_of, translated
 
 # A starter ends its run when it could not beat for as long as its lease. It sees that up to a quarter of it later, then
 # needs time to end the run, and network file systems tell of a change up to a minute late.
@@ -31,9 +31,10 @@ class Recovered:
     orphans: tuple[claims.Claim, ...] = ()  # they go on without a scheduler, or out of its sight
     neighbours: tuple[claims.Claim, ...] = ()  # of schedulers at work beside us, with devices
     stops: tuple[str, ...] = ()  # our own, which somebody wants to stop
+    gone: tuple[str, ...] = ()  # out of sight, and not ours any more: deleted, or taken over by another scheduler
 
 
-def recover(home: GuildHome, adrift: Container[str] = (), again: Again = never) -> Recovered:
+def recover(home: GuildHome, adrift: Collection[str] = (), again: Again = never) -> Recovered:
     """Looks after claims whose scheduler is dead, and after our own whose worker is out of sight.
 
     Raises HomeUnavailable if the claims cannot be read.
@@ -44,7 +45,8 @@ def recover(home: GuildHome, adrift: Container[str] = (), again: Again = never) 
         raise HomeUnavailable(f"cannot read {home.claims_folder}: {e.strerror or e}") from e
 
 
-def _recover(home: GuildHome, adrift: Container[str], again: Again) -> Recovered:
+def _recover(home: GuildHome, adrift: Collection[str], again: Again) -> Recovered:
+    gone = tuple(run_id for run_id in adrift if not home.is_ours(run_id))
     abandoned: list[tuple[claims.Found, Cause]] = []
     orphans, neighbours, stops = [], [], []
     for found in claims.all_claims(home.claims_folder):
@@ -69,7 +71,7 @@ def _recover(home: GuildHome, adrift: Container[str], again: Again) -> Recovered
         else:
             orphans.append(claim)
     staged_again, ended = _take_over(home, abandoned, again) if abandoned else ([], [])
-    return Recovered(tuple(staged_again), tuple(ended), tuple(orphans), tuple(neighbours), tuple(stops))
+    return Recovered(tuple(staged_again), tuple(ended), tuple(orphans), tuple(neighbours), tuple(stops), gone)
 
 
 def _death(home: GuildHome, found: claims.Found, claim: claims.Claim, is_ours: bool) -> Cause | None:
@@ -147,8 +149,10 @@ def _result(home: GuildHome, found: claims.Found, cause: Cause) -> Result:
     word = last_word.read(beside)
     if word is None and last_word.is_asked_to_stop(beside):
         word = Cause.STOPPED
-    attempt = found.claim.attempt if found.claim else 1
-    if decided := attempts.on_record(run_dir, attempt):
+    attempt = attempt_of(found, run_dir)
+    has_completed = home.has_ended(run_dir) and result_for(run_dir, 1, None, attempt).end is End.COMPLETED
+    decided = None if has_completed else attempts.on_record(run_dir, attempt)
+    if decided:
         # Whoever was about to stage it again has died, and may have taken its end off the record already.
         word = last_word.cause_for_words(decided.cause)
         return Result(End.TERMINATED if word else End.FAILED, decided.exit_status, word, attempt)

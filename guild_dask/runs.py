@@ -30,9 +30,13 @@ LOCK_TIMEOUT = 5.0
 class Claimed:
     """The runs that were claimed, those that cannot be, and why it stopped before the end, if it did."""
 
-    runs: tuple[Staged, ...]
+    taken: tuple[tuple[Staged, claims.Claim], ...]
     refused: dict[str, str]  # those whose own directory does not allow it, with why
     problem: str | None = None
+
+    @property
+    def runs(self) -> tuple[Staged, ...]:
+        return tuple(run for run, _ in self.taken)
 
 
 class GuildHome:
@@ -66,9 +70,9 @@ class GuildHome:
     def claim(self, wanted: Iterable[tuple[Staged, claims.Claim]]) -> Claimed:
         """Takes runs out of the queue, each with its claim; those that somebody took, deleted or tagged anew are left.
 
-        All of them take the lock once.
+        Each claim is for the next attempt at its run. All of them take the lock once.
         """
-        taken: list[Staged] = []
+        taken: list[tuple[Staged, claims.Claim]] = []
         refused: dict[str, str] = {}
         wanted = list(wanted)
         if not wanted:
@@ -79,7 +83,8 @@ class GuildHome:
                 if not self._directory.is_unchanged(run) or (not claim.lease and are_taken(claim.devices, in_use)):
                     continue
                 try:
-                    self._claim(run, claim)
+                    numbered = replace(claim, attempt=attempts.next_number(run.dir))
+                    self._claim(run, numbered)
                 except (FileNotFoundError, FileExistsError):
                     self._directory.forget(run.id)
                     continue  # somebody took it or deleted it, or it goes on and was staged all the same
@@ -89,7 +94,7 @@ class GuildHome:
                         return Claimed(tuple(taken), refused, str(problem))
                     refused[run.id] = str(problem)
                 else:
-                    taken.append(run)
+                    taken.append((run, numbered))
         return Claimed(tuple(taken), refused)
 
     def _devices_of_others(self) -> dict[str, float]:
@@ -127,22 +132,23 @@ class GuildHome:
         """
         run_dir = self.run_dir(run_id)
         with translated("cannot settle run %s", run_id):
-            found = claims.present(self.claims_folder, run_id)
-        claim = found.claim if found else None
-        if os.path.isdir(run_dir) and (found is None or (claim and claim.scheduler != self.presence.process)):
+            found = self._ours(run_id)
+        if os.path.isdir(run_dir) and found is None:
             return Result(End.GONE, exit_code)  # another scheduler took us for dead, and the run is its own
         started = found is not None and found.is_started
         if not started and may_stage_again and os.path.isdir(run_dir):
-            with self.lock():
-                is_staged = self.stage_again(run_dir)
+            with self._lock_of_ours(run_id) as is_ours:
+                is_staged = is_ours and self.stage_again(run_dir)
             return Result(End.STAGED_AGAIN if is_staged else End.GONE)
         # No lock: nobody else changes a run that is neither staged nor abandoned.
         with translated("cannot settle run %s", run_id):
-            result = self._end(run_dir, started, exit_code, claim.attempt if claim else 1)
-        if started and self.is_to_be_tried_again(run_dir, result, again):
-            with self.lock():
-                self.stage_started_again(run_dir, result)
-            return replace(result, end=End.TRIED_AGAIN)
+            result = self._end(run_dir, started, exit_code, attempt_of(found, run_dir))
+            is_to_be_tried_again = started and self.is_to_be_tried_again(run_dir, result, again)
+        if is_to_be_tried_again:
+            with self._lock_of_ours(run_id) as is_ours:
+                if is_ours:
+                    self.stage_started_again(run_dir, result)
+            return replace(result, end=End.TRIED_AGAIN if is_ours else End.GONE)
         with translated("cannot settle run %s", run_id):
             claims.remove(self.claims_folder, run_id)
         return result
@@ -163,12 +169,32 @@ class GuildHome:
             cause = cause or Cause.KILLED
         return replace(result_for(run_dir, exit_code, cause, attempt), detail=last_word.detail(claim))
 
+    def _ours(self, run_id: str) -> claims.Found | None:
+        """Returns our claim on a run, or None if there is none any more; one that cannot be read is ours."""
+        found = claims.present(self.claims_folder, run_id)
+        if found and found.claim and found.claim.scheduler != self.presence.process:
+            return None
+        return found
+
+    @contextlib.contextmanager
+    def _lock_of_ours(self, run_id: str) -> Iterator[bool]:
+        """Holds the lock, and tells whether the claim on a run is still ours: to get the lock may have taken long."""
+        with self.lock():
+            with translated("cannot settle run %s", run_id):
+                is_ours = self.is_ours(run_id)
+            yield is_ours
+
+    def is_ours(self, run_id: str) -> bool:
+        """Tells whether we have a claim on a run; raises OSError if that cannot be seen."""
+        return self._ours(run_id) is not None
+
     def has_started(self, run_id: str) -> bool:
-        """Tells whether a claimed run was started, by whomever; True if that cannot be seen now."""
+        """Tells whether a run was started under our claim; True if that cannot be seen now."""
         try:
-            return claims.is_started(self.claims_folder, run_id)
+            found = self._ours(run_id)
         except OSError:
             return True
+        return found is not None and found.is_started
 
     def record_end(self, run_dir: str, exit_status: int) -> None:
         """Records the end of a run that started and whose Guild process died, unless that one has done so itself."""
@@ -183,11 +209,11 @@ class GuildHome:
 
     def is_to_be_tried_again(self, run_dir: str, result: Result, again: Again) -> bool:
         """Tells whether a run that started is to be started once more, after it ended like this."""
-        if not os.path.isdir(run_dir):
+        if not os.path.isdir(run_dir) or result.end is End.COMPLETED:
             return False
         if attempts.on_record(run_dir, result.attempt):
             return True  # that was decided before, and could not be carried out
-        is_loss = result.cause is not None and result.cause.is_loss and result.end is not End.COMPLETED
+        is_loss = result.cause is not None and result.cause.is_loss
         return (is_loss or (result.end is End.FAILED and result.cause is None)) and again(run_dir, is_loss)
 
     def stage_again(self, run_dir: str) -> bool:
@@ -244,6 +270,11 @@ class GuildHome:
             yield
         finally:
             self._run_status.release()
+
+
+def attempt_of(found: claims.Found | None, run_dir: str) -> int:
+    """Returns the number of the attempt that a claim is for. If the claim cannot be read, it is none on record."""
+    return found.claim.attempt if found and found.claim else attempts.next_number(run_dir)
 
 
 def _is_running_elsewhere(run_dir: str) -> bool:

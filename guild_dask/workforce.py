@@ -39,7 +39,7 @@ class Workforce:
         worker = self._ledger.free(
             each.name, each.host, each.slots, each.resources, each.devices, is_whole_host=each.is_whole_host
         )
-        if each.is_paused:
+        if each.halt:
             return replace(worker, free_slots=0)
         if each.ends is None:
             return worker
@@ -76,8 +76,8 @@ class Workforce:
         """Returns what is wrong with workers at the moment."""
         here = {worker.label: worker for worker in self._cluster.workers()}
         refused = {name: problem for name, problem in self._refused.items() if name not in here}
-        paused = {name: "is paused by Dask" for name, worker in here.items() if worker.is_paused}
-        without_runs = (f"worker {name} gets no run: it {problem}" for name, problem in {**refused, **paused}.items())
+        halted = {name: worker.halt for name, worker in here.items() if worker.halt}
+        without_runs = (f"worker {name} gets no run: it {problem}" for name, problem in {**refused, **halted}.items())
         return (*without_runs, *([f"no worker comes: {self._trouble}"] if self._trouble else ()))
 
     def take_in(self, event: WorkerEvent) -> None:

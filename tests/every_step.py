@@ -50,6 +50,9 @@ def main(arguments: list[str] | None = None) -> int:
             missed += not (told.home.folder / "crashes").exists()
     _say(f"points: {len(points)}, told: {len(chosen)}, not come to again: {missed}")
     _say(f"violations: {len(wrong)}, seconds: {time.monotonic() - begun:.0f}")
+    if missed == len(chosen) or {name for name, _ in points} != set(undisturbed):
+        _say("NOTHING SHOWN: no process came to any of the steps, or none was seen in one of the stories")
+        return 1
     return int(bool(wrong))
 
 

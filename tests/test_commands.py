@@ -221,6 +221,8 @@ def test_pause_of_all_is_seen_without_a_scheduler_and_not_ended_for_one(user: Sa
         assert "'guild-dask resume' lets all of them go on" in typed("resume sss", exit_code=1).output
         typed("resume")
         wait_until(lambda: statuses(user)["aaa"] == "completed")
+    # The process around it was told to end as well, and may be faster.
+    wait_until(lambda: not told("status")["schedulers"], describe=lambda: typed("status"))
     assert typed("resume").output == "Nothing is paused any more; no scheduler is at work\n"
 
 

@@ -1,5 +1,6 @@
 """Several pools as one cluster."""
 
+import os
 import pathlib
 import threading
 from collections.abc import Iterator
@@ -9,10 +10,11 @@ import pytest
 from distributed import Client, LocalCluster
 from support import wait_until
 
-from guild_dask import cluster, opening
+from guild_dask import claims, cluster, opening, processes
 from guild_dask.choices import cluster_for_text
-from guild_dask.cluster import Common, CompositeCluster, RunsOfPools, address
+from guild_dask.cluster import Common, CompositeCluster, RunsOfPools, WorkerCapacity, address
 from guild_dask.events import Event, JobAdrift, JobEnded, JobLost, WorkersChanged
+from guild_dask.job import Job
 from guild_dask.settings import Settings
 
 
@@ -21,6 +23,14 @@ class _Pool:
 
     def __init__(self) -> None:
         self.told: list[str] = []
+
+        self.here: list[WorkerCapacity] = []
+
+    def workers(self) -> list[WorkerCapacity]:
+        return self.here
+
+    def submit(self, work: Job, *_args: object) -> None:
+        self.told.append(work.run_id)
 
     def stop(self, run_id: str) -> None:
         self.told.append(run_id)
@@ -42,6 +52,22 @@ def test_run_is_forgotten_when_it_is_over(last: Event) -> None:
     composite.stop("aaa")
     assert (pool.told, other.told) == (["aaa"], [])
     assert events == [WorkersChanged(), last]
+
+
+def test_run_goes_to_the_pool_of_its_worker_although_that_has_gone() -> None:
+    # It has gone since it was planned with; its pool says what becomes of the run.
+    me = processes.identity(os.getpid())
+    assert me
+    local, queue = _Pool(), _Pool()
+    composite = CompositeCluster({"local": local, "queue": queue}, RunsOfPools(lambda _: None))
+    queue.here = [WorkerCapacity("tcp://node:1", 1, {}, "node")]
+    composite.workers()
+    queue.here = []
+    for _ in range(3):
+        composite.workers()
+    claim = claims.Claim("aaa", "sss", me, me)
+    composite.submit(Job("run", claim, "claims", "folder", None, "output"), "tcp://node:1", {})
+    assert (local.told, queue.told) == ([], ["aaa"])
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from support import Guild, Sandbox
 from guild_dask import attempts, claims, processes, rundir
 from guild_dask.ends import End
 from guild_dask.last_word import Cause
+from guild_dask.operation import NOT_STARTED
 from guild_dask.presence import Presence
 from guild_dask.problems import HomeUnavailable
 from guild_dask.recovery import recover
@@ -164,3 +165,81 @@ def test_attempt_is_counted_once_when_the_home_fails_while_the_run_is_staged_aga
     assert (result.end, result.exit_code) == (End.TRIED_AGAIN, 7)
     assert statuses(user) == {RUN: "staged"}
     assert [each.number for each in attempts.past(home.run_dir(RUN))] == [1]
+
+
+def _claim_again(home: GuildHome, process: processes.ProcessIdentity) -> None:
+    """Has the run tried again, and claims and starts it under another process."""
+    home.record_end(home.run_dir(RUN), 7)
+    ((_, result),) = recover(home, again=lambda *_: True).ended
+    assert result.end is End.TRIED_AGAIN
+    (run,) = home.staged().staged
+    ((_, claim),) = home.claim([(run, claims.Claim(RUN, "another", process, process))]).taken
+    assert claim.attempt == 2
+    assert claims.mark_started(claims.path(home.claims_folder, RUN))
+
+
+@pytest.mark.parametrize("is_dead", [True, False])
+@pytest.mark.parametrize("claim", ["readable", "unreadable", "of the attempt before"])
+def test_run_that_completed_is_not_tried_again_whatever_its_claim_says(
+    home: GuildHome, user: Sandbox, claim: str, is_dead: bool
+) -> None:
+    me = home.presence.process
+    _claim_again(home, replace(me, started=me.started - 1) if is_dead else me)
+    started = claims.path(home.claims_folder, RUN).with_suffix(claims.STARTED)
+    if claim == "unreadable":
+        started.write_text("")
+    elif claim == "of the attempt before":
+        found = claims.present(home.claims_folder, RUN)
+        assert found
+        assert found.claim
+        claims.write(home.claims_folder, replace(found.claim, attempt=1)).replace(started)
+    home.record_end(home.run_dir(RUN), 0)
+    if is_dead:
+        ((_, result),) = recover(home, again=lambda *_: True).ended
+    else:
+        result = home.settle(RUN, 0, may_stage_again=False, again=lambda *_: True)
+    assert result.end is End.COMPLETED
+    assert statuses(user) == {RUN: "completed"}
+    assert not list(home.claims_folder.iterdir())
+
+
+def test_attempt_whose_claim_cannot_be_read_is_tried_again_as_the_policy_says(home: GuildHome, user: Sandbox) -> None:
+    # Not because the attempt before was.
+    _claim_again(home, home.presence.process)
+    claims.path(home.claims_folder, RUN).with_suffix(claims.STARTED).write_text("")
+    home.record_end(home.run_dir(RUN), 7)
+    assert home.settle(RUN, 7, may_stage_again=False).end is End.FAILED
+    assert statuses(user) == {RUN: "error"}
+
+
+def test_attempts_that_cannot_be_read_are_not_taken_for_none(home: GuildHome, user: Sandbox) -> None:
+    home.record_end(home.run_dir(RUN), 7)
+    recover(home, again=lambda *_: True)
+    record = user.guild_home / "runs" / RUN / ".guild" / "dask-attempts" / "record.json"
+    kept = record.rename(record.with_name("kept"))
+    record.mkdir()
+    (run,) = home.staged().staged
+    me = home.presence.process
+    claimed = home.claim([(run, claims.Claim(RUN, "me", me, me))])
+    assert claimed.refused == {RUN: f"cannot claim run {RUN}: {os.strerror(errno.EISDIR)}"}
+    assert statuses(user) == {RUN: "staged"}
+    record.rmdir()
+    kept.rename(record)
+    ((_, claim),) = home.claim([(run, claims.Claim(RUN, "me", me, me))]).taken
+    assert claim.attempt == 2
+
+
+def test_run_out_of_sight_that_is_not_ours_any_more_is_gone(home: GuildHome, user: Sandbox) -> None:
+    # Another scheduler took us for dead, and runs it now.
+    other = processes.identity(os.getppid())
+    assert other
+    Presence(str(user.guild_home), "other", other).beat()
+    _belongs_to(home, home.presence.process)
+    assert home.has_started(RUN)
+    assert recover(home, adrift=[RUN]).gone == ()
+    _belongs_to(home, other)
+    assert not home.has_started(RUN)
+    assert recover(home, adrift=[RUN]).gone == (RUN,)
+    assert home.settle(RUN, NOT_STARTED, may_stage_again=True).end is End.GONE
+    claims.remove(home.claims_folder, RUN)
+    assert recover(home, adrift=[RUN]).gone == (RUN,)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from distributed import Future, Worker
+from distributed import Worker
 from support import Sandbox, free_port, wait_until
 from systems.dask_processes import DaskProcesses, dask_processes
 
@@ -103,28 +103,37 @@ def a_job(user: Sandbox, run_id: str) -> job.Job:
     )
 
 
-def test_worker_that_dies_before_it_says_how_a_run_ended_holds_up_no_other(
+def test_worker_that_does_not_say_how_runs_ended_holds_up_no_other(
     user: Sandbox, dask: DaskProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Dask has one thread for the ends of all tasks, and waits for ever for what a dead worker had.
-    fetch = Future._result
-
-    async def fetch_or_wait(future: Future) -> object:
-        if "aaa" in str(future.key):
-            await asyncio.Event().wait()
-        return await fetch(future)
-
-    monkeypatch.setattr(Future, "_result", fetch_or_wait)
-    monkeypatch.setattr(tasks, "_RESULT", 1.0)
+    # Dask has one thread for the ends of all tasks, five places for their results, and waits for ever for one.
+    monkeypatch.setattr(tasks, "_RESULT", 10.0)
     events: list[Event] = []
-    dask.start_worker("one")
+    dask.start_worker("silent", "--nthreads 8")
     cluster = opened(user, dask, events)
-    (worker,) = cluster.workers()
-    for run_id in ("aaa", "bbb"):
-        cluster.submit(a_job(user, run_id), worker.name, {})
+    (silent,) = cluster.workers()
+    dask.start_worker("well")
+    wait_until(lambda: len(cluster.workers()) == 2, describe=lambda: events)
+    (well,) = (worker for worker in cluster.workers() if worker != silent)
+
+    def hand_out_nothing(dask_worker: Worker) -> None:
+        async def wait_for_ever(*_args: object, **_kwargs: object) -> None:
+            await asyncio.Event().wait()
+
+        dask_worker.handlers["get_data"] = wait_for_ever
+
+    cluster._client.run(hand_out_nothing, workers=[silent.name])
+    runs = [f"aaa{number}" for number in range(8)]
+    for run_id in runs:
+        cluster.submit(a_job(user, run_id), silent.name, {})
+    cluster.submit(a_job(user, "bbb"), well.name, {})
     wait_until(lambda: JobEnded("bbb", NOT_STARTED, had_claim=False) in events, describe=lambda: events)
-    wait_until(lambda: any(isinstance(each, JobAdrift) for each in events), describe=lambda: events)
-    assert [each.run_id for each in events if isinstance(each, JobAdrift)] == ["aaa"]
+    assert not [each for each in events if isinstance(each, JobAdrift)]
+    wait_until(
+        lambda: {each.run_id for each in events if isinstance(each, JobAdrift)} == {*runs}, describe=lambda: events
+    )
+    cluster.submit(a_job(user, "ccc"), well.name, {})
+    wait_until(lambda: JobEnded("ccc", NOT_STARTED, had_claim=False) in events, describe=lambda: events)
     closes(cluster)
 
 
@@ -146,12 +155,13 @@ def test_worker_that_dask_has_paused_gets_no_runs(user: Sandbox, dask: DaskProce
     cluster._client.run(set_status, "paused")
     wait_until(lambda: is_seen(0), describe=lambda: events)
     assert workforce.troubles == ("worker one gets no run: it is paused by Dask",)
-    cluster._client.run(set_status, "running")
+    cluster._client.run(set_status, "init")  # as one that has just come, and will be running in an instant
     wait_until(lambda: is_seen(1), describe=lambda: events)
     assert not workforce.troubles
-    news = [each.news for each in events if isinstance(each, WorkersChanged)]
-    assert "is paused by Dask, and gets no run" in news[-2]
-    assert "takes runs again" in news[-1]
+    cluster._client.run(set_status, "closing_gracefully")
+    wait_until(lambda: is_seen(0), describe=lambda: events)
+    news = [each.news.partition(" on ")[2].partition(" ")[2] for each in events if isinstance(each, WorkersChanged)]
+    assert news[-3:] == ["is paused by Dask, and gets no run", "takes runs again", "is about to close, and gets no run"]
     closes(cluster)
 
 

@@ -10,6 +10,9 @@ from guild_dask.events import Event, JobAdrift, JobEnded, JobLost
 from guild_dask.plan import StagedRun
 from guild_dask.terms import Terms
 
+# How many workers are remembered that have gone: a plan may have been made with one of them.
+_REMEMBERED = 1000
+
 
 class RunsOfPools:
     """Which pool has which run, until that is over. What pools report is to come by here."""
@@ -40,20 +43,15 @@ class CompositeCluster:
     def __init__(self, pools: Mapping[str, Cluster], runs: "RunsOfPools") -> None:
         self._pools = pools
         self._runs = runs
-        self._of_worker: dict[str, Cluster] = {}
-        self._of_worker_before: dict[
-            str, Cluster
-        ] = {}  # at the look before: one may have gone since it was planned with
+        self._of_worker: dict[str, Cluster] = {}  # those that have gone last included
 
     def workers(self) -> list[WorkerCapacity]:
         """Returns the workers of all pools there are now."""
-        found = []
-        self._of_worker_before, self._of_worker = self._of_worker, {}
-        for pool in self._pools.values():
-            for worker in pool.workers():
-                self._of_worker[worker.name] = pool
-                found.append(worker)
-        return found
+        found = [(worker, pool) for pool in self._pools.values() for worker in pool.workers()]
+        here = {worker.name: pool for worker, pool in found}
+        gone = [(name, pool) for name, pool in self._of_worker.items() if name not in here]
+        self._of_worker = {**dict(gone[-_REMEMBERED:]), **here}
+        return [worker for worker, _ in found]
 
     def prospects(self) -> list[WorkerCapacity]:
         """Returns the workers that may come, one of each kind."""
@@ -85,8 +83,7 @@ class CompositeCluster:
         pool.submit(work, worker, asks)
 
     def _pool(self, worker: str) -> Cluster:
-        found = self._of_worker.get(worker) or self._of_worker_before.get(worker)
-        return found or next(iter(self._pools.values()))
+        return self._of_worker.get(worker) or next(iter(self._pools.values()))
 
     def prepare(self, environ: Mapping[str, str]) -> None:
         """Lets workers get ready to start runs."""

@@ -35,7 +35,7 @@ class WorkerCapacity:
     ends: float | None = None  # when that will be, by time.monotonic()
 
     is_whole_host: bool = False  # no other worker of its kind is on its host, now or earlier
-    is_paused: bool = False  # it takes nothing new at the moment: what is sent to it waits there, and not in the queue
+    halt: str = ""  # why it takes nothing new at the moment: what was sent to it would wait there, not in the queue
 
     @property
     def margin(self) -> float:

@@ -39,8 +39,9 @@ _WELCOME = 60.0
 _FAREWELL = 3.0
 _CLOSE = 2.0
 
-# What Dask says of a worker that is well; an older one says nothing.
-_TAKES_RUNS = ("running", None)
+# What Dask says of a worker that takes nothing new, and what that means. One that has just come is in none of these
+# states, although it is not yet `running`.
+_HALTS = {"paused": "is paused by Dask", "closing_gracefully": "is about to close"}
 
 # Names in Dask's log of events for workers that come and go.
 _MEMBERSHIP = ("add-worker", "remove-worker")
@@ -65,7 +66,7 @@ class RemoteCluster(AsManyAsThereAre):
         self._members: dict[str, _Member] = {}
         self._known: dict[str, Mapping[str, Any]] = {}  # address -> what Dask says of the worker, welcome or not
         self._problems: dict[str, str] = {}  # address -> what was said of a worker that gets no run
-        self._paused: set[str] = set()  # addresses of workers that take nothing at the moment
+        self._halts: dict[str, str] = {}  # addresses of workers that take nothing at the moment, with why
         self._silent: set[str] = set()  # addresses of workers that are to be asked again whether they can start runs
         self._tasks = Tasks(common.report)
         self._lock = threading.RLock()
@@ -99,20 +100,20 @@ class RemoteCluster(AsManyAsThereAre):
             new = [each for each in found if each in gone or each in self._silent or each not in self._known]
             self._silent.difference_update([*new, *gone])
             self._known = found
-        self._lose_all(gone)
-        self._note_paused({address for address, about in found.items() if about.get("status") not in _TAKES_RUNS})
+            self._lose_all(gone)
+            self._note_halts({address: _HALTS.get(about.get("status"), "") for address, about in found.items()})
         for address in new:
             welcoming = in_loop_of(self._client, self._welcome(address, found[address]))
             if welcoming:
                 self._welcomes.add(welcoming)
                 welcoming.add_done_callback(self._welcomes.discard)
 
-    def _note_paused(self, paused: set[str]) -> None:
+    def _note_halts(self, halts: dict[str, str]) -> None:
         """Notes which workers take nothing at the moment, as one whose memory is nearly full."""
-        before, self._paused = self._paused, paused
-        for address in before ^ paused:
-            if member := self._members.get(address):
-                what = "is paused by Dask, and gets no run" if address in paused else "takes runs again"
+        before, self._halts = self._halts, halts
+        for address, member in list(self._members.items()):
+            if (halt := halts.get(address, "")) != before.get(address, ""):
+                what = f"{halt}, and gets no run" if halt else "takes runs again"
                 self._report(WorkersChanged(f"Worker {member.capacity.label} on {member.node} {what}"))
 
     def _reconnect(self) -> bool:
@@ -156,8 +157,9 @@ class RemoteCluster(AsManyAsThereAre):
                 is_whole_host=self.of_host,
                 ends=time.monotonic() + self.lifetime - card.age if self.lifetime else None,
             )
-            if address in self._known:
-                self._members[address] = _Member(capacity, card.node)
+            if not _is_same(about, self._known.get(address)):
+                return  # it has gone meanwhile, or is another one now
+            self._members[address] = _Member(capacity, card.node)
         self._report(WorkersChanged(f"Worker {capacity.described(card.node)} has joined"))
 
     def _refuse(self, address: str, name: str, problem: str) -> None:
@@ -192,7 +194,7 @@ class RemoteCluster(AsManyAsThereAre):
             return []  # what was sent now would be sent later, to nobody knows whom
         with self._lock:
             members = list(self._members.items())
-        return [replace(member.capacity, is_paused=address in self._paused) for address, member in members]
+        return [replace(member.capacity, halt=self._halts.get(address, "")) for address, member in members]
 
     def terms(self, worker: str) -> Terms:
         """Returns the terms of runs on a worker."""

@@ -49,12 +49,12 @@ class Tasks:
         with self._lock:
             self._futures[run_id] = (worker, future)
         # Not in the one thread that Dask has for such calls: what waits there holds up the ends of all runs.
-        future.add_done_callback(lambda done: in_loop_of(client, self._settle(run_id, done)))
+        future.add_done_callback(lambda done: in_loop_of(client, self._settle(client, run_id, done)))
         return True
 
-    async def _settle(self, run_id: str, future: Future) -> None:
+    async def _settle(self, client: Client, run_id: str, future: Future) -> None:
         """Reports how a task ended, unless it was given up meanwhile."""
-        event = await _end_of(run_id, future)
+        event = await _end_of(client, run_id, future)
         with self._lock:
             if self._futures.get(run_id, ("", None))[1] is not future:
                 return
@@ -79,17 +79,28 @@ class Tasks:
             in_loop_of(client, told(client, _WORD, [worker], function, run_id))
 
 
-async def _end_of(run_id: str, future: Future) -> JobEnded | JobLost | JobAdrift:
-    try:
-        # What it returned is still with the worker. If that dies now, Dask waits for another of its address, for ever.
-        ended: job.Ended = await asyncio.wait_for(future._result(), _RESULT)
-    except (Exception, asyncio.CancelledError) as e:  # noqa: BLE001  # Dask has many, for a worker that is gone
-        if future.status == "error" and isinstance(e, (OSError, ValueError, ImportError)):
-            # These come from the job itself, on a worker that is well.
-            return JobLost(run_id, f"its worker says: {e}")
-        log.debug("Cannot fetch how the task of run %s ended: %r", run_id, e)
+async def _end_of(client: Client, run_id: str, future: Future) -> JobEnded | JobLost | JobAdrift:
+    error = await future._exception() if future.status == "error" else None
+    if isinstance(error, (OSError, ValueError, ImportError)):
+        # These come from the job itself, on a worker that is well.
+        return JobLost(run_id, f"its worker says: {error}")
+    ended = await _fetched(client, run_id, future) if future.status == "finished" else None
+    if ended is None:
         return JobAdrift(run_id, f"its Dask task is {future.status}, and its worker does not say how the run ended")
     return JobEnded(run_id, ended.exit_code, ended.had_claim)
+
+
+async def _fetched(client: Client, run_id: str, future: Future) -> job.Ended | None:
+    """Returns what a task has returned, which is still with its worker; None if that does not hand it out."""
+    try:
+        # Not Dask's own future.result(): all of these share one call, which hangs for all of them if a worker has just
+        # died, and cannot be given up without harm to those to come.
+        answer = await asyncio.wait_for(client.scheduler.gather(keys=[future.key]), _RESULT)
+        ended: job.Ended = answer["data"][future.key]
+    except Exception as e:  # noqa: BLE001  # Dask has many, for a worker or a scheduler that is gone
+        log.debug("Cannot fetch how the task of run %s ended: %r", run_id, e)
+        return None
+    return ended
 
 
 def _release(future: Future) -> None:

@@ -127,7 +127,7 @@ class GridEngine:
     def reset(self) -> None:
         """Ends all jobs."""
         if self.jobs():
-            self.command("qdel -f -u '*'")
+            self.command("qdel -f -u '*' || true")  # it fails where they have ended meanwhile
         wait_until(lambda: not self.jobs(), describe=lambda: f"the end of {self.jobs()}")
 
     def _write_cell(self) -> None:

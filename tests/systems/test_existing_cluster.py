@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import shlex
 import signal
 import sys
@@ -15,6 +16,7 @@ from support import Guild, Sandbox, Started, free_port, wait_until
 
 from guild_dask.choices import cluster_for_text
 from guild_dask.cluster import ClusterError, Common, address, open_existing
+from guild_dask.scheduler_run import RUN_OUTPUT
 from systems.dask_processes import DaskProcesses, dask_processes
 from systems.journal import Journal, Life
 
@@ -81,7 +83,6 @@ def test_run_of_a_killed_worker_goes_on_elsewhere(
     assert statuses(user) == {"aaa": "completed"}
 
 
-# In a scheduler: as long as the file is there, it does not get to know which workers there are.
 _BLIND = """
 import os, sys
 if "guild_dask.scheduler" in sys.orig_argv:
@@ -95,28 +96,40 @@ if "guild_dask.scheduler" in sys.orig_argv:
 """
 
 
+@pytest.fixture
+def blind(user: Sandbox, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """A file that keeps schedulers from seeing which workers there are, as long as it is there."""
+    file = user.root / "blind"
+    (user.root / "sitecustomize.py").write_text(_BLIND.format(blind=str(file)))
+    monkeypatch.setenv("PYTHONPATH", str(user.root))
+    return file
+
+
+@pytest.mark.parametrize("can_be_tried", [True, False])
 def test_run_that_dask_sends_to_a_worker_again_is_not_taken_for_ended(
-    user: Sandbox, guild: Guild, journal: Journal, cluster: DaskProcesses, monkeypatch: pytest.MonkeyPatch
+    journal: Journal, guild: Guild, cluster: DaskProcesses, blind: pathlib.Path, can_be_tried: bool
 ) -> None:
-    # Dask gives a new worker at an old address what the old one had, unless we are in time to tell it not to.
-    blind = user.root / "blind"
-    (user.root / "sitecustomize.py").write_text(_BLIND.format(blind=str(blind)))
+    # Dask gives a new worker at an old address what the old one had, unless we are in time to tell it not to. That the
+    # new one cannot do anything with it is no end of the run either.
     port = f"--worker-port {free_port()}"
     worker = cluster.start_worker("one", port)
     stage(guild, "work seconds=4", "aaa")
-    monkeypatch.setenv("PYTHONPATH", str(user.root))
     with guild.started(f"{SCHEDULER} cluster={cluster.address} run-once=yes") as scheduler:
         journal.wait_for("aaa")
         blind.touch()
+        (output,) = pathlib.Path(os.environ["GUILD_HOME"]).glob(f"runs/*/{RUN_OUTPUT}")
+        away = None if can_be_tried else output.rename(output.with_name("away"))
         worker.kill()
         cluster.start_worker("one", port)
         scheduler.wait_for_output("Lost sight of run aaa")
+        if away:
+            away.rename(output)
         blind.unlink()
         assert scheduler.wait().exit_code == 0
     journal.check(["aaa"])
     assert [life.attempt for life in journal.lives("aaa")] == [1, 2]
-    assert "Dask has sent it to a worker twice" in scheduler.output
-    assert statuses(user) == {"aaa": "completed"}
+    assert ("its worker was started anew" if can_be_tried else "its worker says") in scheduler.output
+    assert "1 run(s) completed, 0 failed" in scheduler.output
 
 
 def test_worker_that_is_told_to_end_ends_its_runs_first(
