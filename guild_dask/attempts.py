@@ -11,6 +11,8 @@ import shutil
 import time
 from dataclasses import asdict, dataclass
 
+from guild_dask.freshness import look_anew
+
 _FOLDER = "dask-attempts"
 _RECORD = "record.json"
 _OUTPUT = ("output", "output.index")
@@ -33,8 +35,10 @@ def past(run_dir: str) -> tuple[Attempt, ...]:
 
     What is no record is none.
     """
+    folder = _folder(run_dir)
+    look_anew(folder.parent, folder)
     try:
-        data = json.loads((_folder(run_dir) / _RECORD).read_text())
+        data = json.loads((folder / _RECORD).read_text())
         return tuple(Attempt(**each) for each in data)
     except (FileNotFoundError, ValueError, TypeError):
         return ()

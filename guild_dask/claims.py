@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 
 from guild_dask import last_word
 from guild_dask.claimdata import Claim, claim_for_text
+from guild_dask.freshness import look_anew, time_of
 from guild_dask.last_word import BEAT, ENDED, STOP
 from guild_dask.processes import ProcessIdentity, is_alive
 
@@ -62,6 +63,7 @@ def take(folder: pathlib.Path, staged: str, claim: Claim) -> None:
     """Makes a run's STAGED marker a claim; raises OSError, with the run staged as before, if that cannot be done."""
     target = path(folder, claim.run_id)
     folder.mkdir(parents=True, exist_ok=True)
+    look_anew(folder)
     if _goes_on(folder, claim.run_id, staged):
         raise FileExistsError(errno.EEXIST, "it was staged while it runs", str(target))
     remove(folder, claim.run_id)
@@ -96,6 +98,7 @@ def _goes_on(folder: pathlib.Path, run_id: str, staged: str) -> bool:
 def withdraw(folder: pathlib.Path, run_id: str) -> bool:
     """Takes a claim from whoever might start the run; False if the run has started, or is not claimed."""
     withdrawn = path(folder, run_id).with_suffix(WITHDRAWN)
+    look_anew(folder)
     for ending in (CLAIMED, HANDING):
         with contextlib.suppress(FileNotFoundError):
             os.rename(withdrawn.with_suffix(ending), withdrawn)
@@ -147,6 +150,7 @@ def hand_over(folder: pathlib.Path, claim: Claim, owner: ProcessIdentity) -> boo
     """Makes a process the owner of a claim; False if the claim is not there any more, or is another scheduler's."""
     claimed = path(folder, claim.run_id)
     handing = claimed.with_suffix(HANDING)
+    look_anew(folder)
     if not _is_same(_read(claimed), claim):
         return False
     try:
@@ -168,6 +172,7 @@ def _is_same(found: Claim | None, claim: Claim) -> bool:
 
 def is_owned_by(claimed: pathlib.Path, owner: ProcessIdentity) -> bool:
     """Tells whether a claim is that process's, started or not; raises OSError if the home is out of reach."""
+    look_anew(claimed.parent)
     for ending in (STARTED, CLAIMED, STARTED):
         with contextlib.suppress(FileNotFoundError):
             claim = claim_for_text(claimed.with_suffix(ending).read_text())
@@ -177,6 +182,7 @@ def is_owned_by(claimed: pathlib.Path, owner: ProcessIdentity) -> bool:
 
 def mark_started(claimed: pathlib.Path, owner: ProcessIdentity | None = None) -> bool:
     """Turns a claim into a started one; False if there is no such claim any more, or it is not that owner's."""
+    look_anew(claimed.parent)
     if owner is not None:
         claim = _read(claimed)
         if claim is None or claim.owner != owner:
@@ -190,6 +196,7 @@ def mark_started(claimed: pathlib.Path, owner: ProcessIdentity | None = None) ->
 
 def remove(folder: pathlib.Path, run_id: str) -> None:
     """Removes a run's claim, started or not, with all that lies beside it. The claim goes last."""
+    look_anew(folder)
     for name in (_draft_name(run_id), last_word.draft_name(run_id), *(run_id + ending for ending in _ALL)):
         try:
             os.unlink(f"{folder}/{name}")
@@ -205,9 +212,9 @@ def give_back_started(folder: pathlib.Path, run_id: str, staged: str) -> None:
 
 def last_beat(folder: pathlib.Path, run_id: str) -> float:
     """Returns when the run's starter last showed that it lives, or else when its claim was last written, in seconds."""
-    beat = path(folder, run_id).with_suffix(BEAT)
+    look_anew(folder)
     with contextlib.suppress(OSError):
-        return beat.stat().st_mtime
+        return time_of(path(folder, run_id).with_suffix(BEAT))
     return written(folder, run_id) / 1e9
 
 
@@ -218,6 +225,7 @@ def is_started(folder: pathlib.Path, run_id: str) -> bool:
 
 def written(folder: pathlib.Path, run_id: str) -> int:
     """Returns when the run's claim was last written, in nanoseconds of the file system's clock; 0 if there is none."""
+    look_anew(folder)
     for ending in _STATES:
         with contextlib.suppress(OSError):
             return path(folder, run_id).with_suffix(ending).stat().st_mtime_ns
@@ -250,6 +258,7 @@ def _found(file: pathlib.Path) -> Found | None:
 
 def present(folder: pathlib.Path, run_id: str) -> Found | None:
     """Returns what there is of a claim on a run, or None if nobody has one; raises OSError if that cannot be seen."""
+    look_anew(folder)
     files = (path(folder, run_id).with_suffix(ending) for ending in _STATES)
     return next((found for found in map(_found, files) if found), None)
 

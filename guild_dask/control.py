@@ -14,6 +14,8 @@ import pathlib
 from dataclasses import dataclass
 from typing import Literal
 
+from guild_dask.freshness import look_anew
+
 Request = Literal["pause", "resume", "drain"]
 
 _PAUSE = "pause"
@@ -54,6 +56,7 @@ def _resume(home: str, scheduler_id: str | None) -> None:
 
 def state(home: str, scheduler_id: str) -> Control:
     """Returns what is asked of a scheduler, of it alone or of all."""
+    look_anew(folder(home))
     is_paused = _file(home, None, _PAUSE).exists() or _file(home, scheduler_id, _PAUSE).exists()
     return Control(is_paused, _file(home, scheduler_id, _DRAIN).exists())
 

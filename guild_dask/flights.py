@@ -18,9 +18,10 @@ from guild_dask.problems import HomeUnavailable, RunUnusable
 from guild_dask.processes import ProcessIdentity
 from guild_dask.publisher import Publisher
 from guild_dask.resources import CPU, MEMORY
-from guild_dask.rundir import BrokenRun, Staged, our_tags, working_directory
+from guild_dask.rundir import BrokenRun, Staged, our_tags
 from guild_dask.runs import GuildHome
 from guild_dask.terms import Terms
+from guild_dask.workplace import working_directory
 
 log = logging.getLogger("guild")
 

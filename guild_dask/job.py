@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from guild_dask import claims, processes, starter, warm
+from guild_dask.freshness import look_anew
 from guild_dask.guard import LOST_BYTE, STOP_BYTE
 from guild_dask.terms import Terms
 
@@ -125,11 +126,10 @@ def _start(job: Job) -> Starter:
     """Returns the starter, which waits at its gate until its identity is in the claim."""
     with open(job.output, "ab") as output:
         # A template that dies may leave a starter behind without a word. It has a gate of its own, which stays closed.
-        return _let_through(job, output.fileno(), _warm) or _let_through(job, output.fileno(), _cold) or _no_starter()
-
-
-def _no_starter() -> Starter:
-    raise OSError("cannot start a process for it")
+        found = _let_through(job, output.fileno(), _warm) or _let_through(job, output.fileno(), _cold)
+    if found is None:
+        raise OSError("cannot start a process for it")
+    return found
 
 
 def _let_through(job: Job, output: int, begin: Callable[[Job, int, int], Starter | None]) -> Starter | None:
@@ -141,7 +141,7 @@ def _let_through(job: Job, output: int, begin: Callable[[Job, int, int], Starter
             starting = begin(job, gate, output)
             owner = processes.identity(starting.pid) if starting else None
             _pids.update([starting.pid] if starting else [])
-        if owner and _may_start(job) and _hand_over(job, owner):
+        if owner and _hand_over(job, owner):
             _open_gate(job, owner, opener)
         return starting
     except OSError:
@@ -153,18 +153,17 @@ def _let_through(job: Job, output: int, begin: Callable[[Job, int, int], Starter
 
 
 def _hand_over(job: Job, owner: processes.ProcessIdentity) -> bool:
-    """Makes the starter the claim's owner; False if the run is not ours to start any more."""
+    """Makes the starter the claim's owner; False if the run is not ours to start any more, or is to be stopped."""
+    with _lock:
+        if job.run_id in _refused or _own.is_closing:
+            return False
     if not claims.hand_over(pathlib.Path(job.claims_folder), job.claim, owner):
         return False
     _had_claim.add(owner.pid)
+    look_anew(f"{job.run_dir}/.guild", f"{job.run_dir}/.guild/attrs")  # also for Guild, which starts it next
     # Another scheduler may take ours for dead and stage the run again just after the claim was read, and before the
     # owner was written to it. From here on, whoever claims the run writes another owner, which the starter sees.
-    return not os.path.exists(os.path.join(job.run_dir, ".guild", "STAGED"))
-
-
-def _may_start(job: Job) -> bool:
-    with _lock:
-        return job.run_id not in _refused and not _own.is_closing
+    return not os.path.exists(f"{job.run_dir}/.guild/STAGED")
 
 
 def _open_gate(job: Job, owner: processes.ProcessIdentity, opener: int) -> None:

@@ -10,6 +10,8 @@ import json
 import os
 import pathlib
 
+from guild_dask.freshness import look_anew
+
 ENDED = ".ended"
 
 # Beside a claim: touched for as long as the starter lives and reaches the home.
@@ -65,6 +67,7 @@ def draft_name(run_id: str) -> str:
 
 def read(claim: pathlib.Path) -> Cause | None:
     """Returns the cause that was left beside a claim, or None if there is none that can be read."""
+    look_anew(claim.parent)
     try:
         return Cause[json.loads(claim.with_suffix(ENDED).read_text())["cause"]]
     except (OSError, ValueError, KeyError, TypeError):
@@ -73,6 +76,7 @@ def read(claim: pathlib.Path) -> Cause | None:
 
 def is_over(claim: pathlib.Path) -> bool:
     """Tells whether the starter of a claim has said its last word."""
+    look_anew(claim.parent)
     return os.path.exists(claim.with_suffix(ENDED))
 
 
@@ -91,4 +95,5 @@ def ask_to_stop(claim: pathlib.Path) -> None:
 
 def is_asked_to_stop(claim: pathlib.Path) -> bool:
     """Tells whether somebody has asked for the run's end."""
+    look_anew(claim.parent)
     return os.path.exists(claim.with_suffix(STOP))

@@ -31,6 +31,13 @@ class _Followed:
         self.last_line = ""
         self._is_in_line = False  # the last that was named ended with a return, which may be half of an end of line
 
+    def open_again(self) -> None:
+        """Sees to it that all is there which another host has written: NFS looks anew when a file is opened."""
+        file = self.path.open("rb")
+        file.seek(self.file.tell())
+        self.file.close()
+        self.file = file
+
     def named(self, lines: bytes) -> bytes:
         """Returns lines, and all states of one that is drawn over itself, each with the run's name before it."""
         half = b"\n" if self._is_in_line and lines.startswith(b"\n") else b""
@@ -72,6 +79,8 @@ class OutputFollower:
             if not followed:
                 return ""
             # A file that cannot be read or removed now must not keep a run from being settled.
+            with contextlib.suppress(OSError):
+                followed.open_again()
             with contextlib.suppress(OSError):
                 self._forward(followed, is_last=True)
             with contextlib.suppress(OSError):

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from guild_dask import attempts, claims, last_word, processes, rundir, scheduler_run
 from guild_dask.ends import Again, End, Result, never, result_for
 from guild_dask.last_word import Cause
-from guild_dask.problems import HomeUnavailable, RunUnusable
-from guild_dask.runs import GuildHome, attempt_of, translated
+from guild_dask.problems import HomeUnavailable, RunUnusable, translated
+from guild_dask.runs import GuildHome, attempt_of
 
 # A starter ends its run when it could not beat for as long as its lease. It sees that up to a quarter of it later, then
 # needs time to end the run, and network file systems tell of a change up to a minute late.
@@ -118,6 +118,7 @@ def _take_over(
             run_dir = home.run_dir(found.run_id)
             if found not in still_there:
                 continue
+            rundir.look_anew(run_dir)
             with contextlib.suppress(RunUnusable):  # it stays as it is, and does not hold up the others
                 if _has_never_started(run_dir, found):
                     staged_again += [found.run_id] if home.stage_again(run_dir) else []

@@ -9,7 +9,6 @@ import functools
 import os
 import pathlib
 import re
-import shlex
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 import yaml
 from guild import opref as guild_opref
 
-from guild_dask import opdata
+from guild_dask import freshness, opdata
 from guild_dask.demands import PREFIX
 
 # No attribute that we read comes near this, and what is nested deeper than memory allows would end the process.
@@ -52,6 +51,11 @@ class Staged:
 def marker(run_dir: str, name: str) -> str:
     """Returns the path of one of Guild's markers: STAGED, PENDING, LOCK, LOCK.remote."""
     return os.path.join(run_dir, ".guild", name)
+
+
+def look_anew(run_dir: str) -> None:
+    """Has the next look at the run show what is there now, also of what another host has written."""
+    freshness.look_anew(run_dir, marker(run_dir, ""), marker(run_dir, "attrs"))
 
 
 def has(run_dir: str, name: str) -> bool:
@@ -131,7 +135,7 @@ def our_tags(run_dir: str) -> tuple[str, ...]:
 
 def read_staged(run_dir: str) -> Staged:
     """Returns what matters of a staged run; raises BrokenRun if its directory is not a whole one."""
-    _opref(run_dir)
+    opref(run_dir)
     since = _since(run_dir)
     op = _operation_data(run_dir)
     return Staged(os.path.basename(run_dir), run_dir, since, our_tags(run_dir), opdata.needs(op), opdata.gpus(op))
@@ -202,7 +206,8 @@ def staged_signature(run_dir: str) -> tuple[int, ...] | None:
     return (staged.st_mtime_ns, tags.st_mtime_ns, tags.st_size, tags.st_ino)
 
 
-def _opref(run_dir: str) -> Any:
+def opref(run_dir: str) -> Any:
+    """Returns the reference of the run's operation; raises BrokenRun if there is none that can be read."""
     try:
         return _parsed_opref(_content(f"{run_dir}/.guild/opref").decode())
     except FileNotFoundError:
@@ -222,7 +227,7 @@ def _parsed_opref(text: str) -> Any:
 def operation(run_dir: str) -> str:
     """Returns what the run is a run of, as Guild shows it; nothing where it does not say so."""
     try:
-        return str(_opref(run_dir).to_opspec())
+        return str(opref(run_dir).to_opspec())
     except BrokenRun:
         return ""
 
@@ -262,38 +267,3 @@ def _modified(path: str) -> int:
         return os.stat(path).st_mtime_ns
     except OSError:
         return 0
-
-
-def working_directory(run_dir: str, default: str) -> str:
-    """Returns where to start the run: where it was staged, else its project, else the default.
-
-    Steps are looked up from there, as they are when the user starts the run by hand.
-    """
-    runs = os.path.dirname(run_dir)
-    staged_in = _staged_in(run_dir)
-    # Trials are staged from their batch's run directory, which says nothing about where the user was.
-    if staged_in and os.path.isdir(staged_in) and os.path.dirname(staged_in) != runs:
-        return staged_in
-    return _project(run_dir) or default
-
-
-def _staged_in(run_dir: str) -> str | None:
-    try:
-        with open(os.path.join(run_dir, ".guild", "ENV"), encoding="utf-8") as f:
-            for line in f:
-                if line.startswith("export CMD_DIR="):
-                    return "".join(shlex.split(line.partition("=")[2]))
-    except (OSError, ValueError):
-        pass
-    return None
-
-
-def _project(run_dir: str) -> str | None:
-    try:
-        opref = _opref(run_dir)
-    except BrokenRun:
-        return None
-    folder = str(opref.pkg_name or "")
-    if opref.pkg_type == "guildfile":
-        folder = os.path.dirname(folder)
-    return folder if opref.pkg_type in ("guildfile", "script") and os.path.isdir(folder) else None

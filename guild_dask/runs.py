@@ -20,7 +20,7 @@ from guild_dask.ends import Again, End, Result, never, result_for
 from guild_dask.last_word import Cause
 from guild_dask.listing import Listing, RunsDirectory
 from guild_dask.presence import Presence
-from guild_dask.problems import HomeUnavailable, problem_for
+from guild_dask.problems import HomeUnavailable, problem_for, translated
 from guild_dask.rundir import Staged
 
 LOCK_TIMEOUT = 5.0
@@ -131,6 +131,7 @@ class GuildHome:
         started and was lost, or failed, is staged again where `again` says so.
         """
         run_dir = self.run_dir(run_id)
+        rundir.look_anew(run_dir)
         with translated("cannot settle run %s", run_id):
             found = self._ours(run_id)
         if os.path.isdir(run_dir) and found is None:
@@ -205,6 +206,7 @@ class GuildHome:
 
     def has_ended(self, run_dir: str) -> bool:
         """Tells whether Guild has recorded the end of a run since it was claimed."""
+        rundir.look_anew(run_dir)
         return rundir.last_ended(run_dir) >= claims.written(self.claims_folder, os.path.basename(run_dir))
 
     def is_to_be_tried_again(self, run_dir: str, result: Result, again: Again) -> bool:
@@ -283,15 +285,6 @@ def _is_running_elsewhere(run_dir: str) -> bool:
     pid = rundir.locked_by(run_dir)
     # Steps and trials are runs too; those of our own runs descend from this process.
     return pid is not None and bool(psutil.pid_exists(pid)) and not processes.is_below(pid, os.getpid())
-
-
-@contextlib.contextmanager
-def translated(message: str, *args: object) -> Iterator[None]:
-    """Raises what an error of the operating system means for us."""
-    try:
-        yield
-    except OSError as e:
-        raise problem_for(e, message % args) from e
 
 
 def guild_home() -> str:

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support import Guild
 
-from guild_dask import rundir
+from guild_dask import rundir, workplace
 from guild_dask.rundir import BrokenRun, Staged
 
 checked = settings(deadline=None, max_examples=200)
@@ -59,7 +59,7 @@ def test_run_that_guild_staged_is_read(staged_by_guild: pathlib.Path) -> None:
     # Microseconds, as Guild counts.
     assert abs(found.since / 1e6 - staged_by_guild.stat().st_mtime) < 3600
     # The folder's name must come out of Guild's quoting.
-    assert rundir.working_directory(run_dir, "/") == os.getcwd()
+    assert workplace.working_directory(run_dir, "/") == os.getcwd()
 
 
 def test_tagging_and_staging_anew_change_the_signature(staged_by_guild: pathlib.Path, guild: Guild) -> None:
@@ -209,7 +209,7 @@ def test_broken_run_breaks_nothing_that_looks_at_all_runs(
     accident(run_dir / path)
     assert not rundir.is_queue(str(run_dir))
     assert rundir.locked_by(str(run_dir)) is None
-    assert rundir.working_directory(str(run_dir), "/default") == "/default"
+    assert workplace.working_directory(str(run_dir), "/default") == "/default"
     assert rundir.has(str(run_dir), "STAGED") is (path not in (".guild", "."))
 
 
@@ -233,7 +233,7 @@ def test_whatever_is_in_the_files_a_run_is_read_or_broken(started: bytes, tags: 
         with contextlib.suppress(BrokenRun):
             rundir.read_staged(str(run_dir))
         assert rundir.is_queue(str(run_dir)) in (True, False)
-        assert os.path.isdir(rundir.working_directory(str(run_dir), "/"))
+        assert os.path.isdir(workplace.working_directory(str(run_dir), "/"))
 
 
 @checked
@@ -245,7 +245,7 @@ def test_whatever_is_in_the_lock_and_environment_of_a_run_is_read(environ: bytes
         run_dir = make_run(pathlib.Path(folder, "aaa"))
         (run_dir / ".guild/ENV").write_bytes(environ)
         (run_dir / ".guild/LOCK").write_bytes(lock)
-        assert os.path.isdir(rundir.working_directory(str(run_dir), "/"))
+        assert os.path.isdir(workplace.working_directory(str(run_dir), "/"))
         pid = rundir.locked_by(str(run_dir))
         assert pid is None or pid > 0
 
@@ -283,15 +283,15 @@ def test_run_shows_when_its_process_last_started_or_ended(run_dir: pathlib.Path)
 
 def test_run_is_started_where_it_was_staged(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
     (run_dir / ".guild/ENV").write_text(f"export A=1\nexport CMD_DIR='{tmp_path}'\nexport B=2\n")
-    assert rundir.working_directory(str(run_dir), "/") == str(tmp_path)
+    assert workplace.working_directory(str(run_dir), "/") == str(tmp_path)
 
 
 def test_trial_is_started_in_its_project(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
     # It was staged in the run directory of its batch, which is deleted.
     (run_dir.parent / "batch").mkdir()
     (run_dir / ".guild/ENV").write_text(f"export CMD_DIR={run_dir.parent / 'batch'}\n")
-    assert rundir.working_directory(str(run_dir), "/") == "/"
+    assert workplace.working_directory(str(run_dir), "/") == "/"
     (run_dir / ".guild/opref").write_text(f"guildfile:{tmp_path}/guild.yml abc '' op")
-    assert rundir.working_directory(str(run_dir), "/") == str(tmp_path)
+    assert workplace.working_directory(str(run_dir), "/") == str(tmp_path)
     (run_dir / ".guild/opref").write_text(f"script:{tmp_path} abc '' op.py")
-    assert rundir.working_directory(str(run_dir), "/") == str(tmp_path)
+    assert workplace.working_directory(str(run_dir), "/") == str(tmp_path)

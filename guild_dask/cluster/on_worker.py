@@ -17,6 +17,7 @@ from distributed import Worker, WorkerPlugin
 from guild_dask import __version__, environment, gpus, job, processes
 from guild_dask.cluster.kinds import WorkerCapacity
 from guild_dask.devices import GPU
+from guild_dask.freshness import look_anew
 from guild_dask.resources import AUTO
 
 PLUGIN = "guild-dask"
@@ -75,7 +76,7 @@ async def welcome(home: str, token: str, given: Sequence[str] | None, dask_worke
 
     `given` are the GPUs to be given out, or AUTO for those that are found; None for none.
     """
-    sees_home = os.path.exists(token)
+    sees_home = _sees(token)
     if sees_home:
         processes.adopt_orphans()
         environ = environment.job_environment(os.environ, has_nanny=bool(dask_worker.nanny))
@@ -113,10 +114,18 @@ def farewell(token: str, dask_worker: Worker) -> None:
     keeper = dask_worker.plugins.get(PLUGIN)
     if keeper:
         # Those that were killed have said nothing; their tokens are gone, or will be soon.
-        keeper.schedulers = {each for each in keeper.schedulers if each != token and os.path.exists(each)}
+        keeper.schedulers = {each for each in keeper.schedulers if each != token and _sees(each)}
     if not job.running() and not (keeper and keeper.schedulers):
         dask_worker.plugins.pop(PLUGIN, None)
         job.close()
+
+
+def _sees(token: str) -> bool:
+    """Tells whether a scheduler's token is there. Its folder, and the home itself, may have been made just now."""
+    schedulers = os.path.dirname(token)
+    ours = os.path.dirname(schedulers)
+    look_anew(os.path.dirname(ours), ours, schedulers)
+    return os.path.exists(token)
 
 
 def known_to_dask(asks: Mapping[str, float], defined: Container[str]) -> dict[str, float]:

@@ -1,0 +1,41 @@
+"""Where a run is to be started."""
+
+import os
+import shlex
+
+from guild_dask.rundir import BrokenRun, opref
+
+
+def working_directory(run_dir: str, default: str) -> str:
+    """Returns where to start the run: where it was staged, else its project, else the default.
+
+    Steps are looked up from there, as they are when the user starts the run by hand.
+    """
+    runs = os.path.dirname(run_dir)
+    staged_in = _staged_in(run_dir)
+    # Trials are staged from their batch's run directory, which says nothing about where the user was.
+    if staged_in and os.path.isdir(staged_in) and os.path.dirname(staged_in) != runs:
+        return staged_in
+    return _project(run_dir) or default
+
+
+def _staged_in(run_dir: str) -> str | None:
+    try:
+        with open(os.path.join(run_dir, ".guild", "ENV"), encoding="utf-8") as f:
+            for line in f:
+                if line.startswith("export CMD_DIR="):
+                    return "".join(shlex.split(line.partition("=")[2]))
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _project(run_dir: str) -> str | None:
+    try:
+        found = opref(run_dir)
+    except BrokenRun:
+        return None
+    folder = str(found.pkg_name or "")
+    if found.pkg_type == "guildfile":
+        folder = os.path.dirname(folder)
+    return folder if found.pkg_type in ("guildfile", "script") and os.path.isdir(folder) else None
