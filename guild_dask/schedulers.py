@@ -35,6 +35,19 @@ def alive(home: str) -> list[Scheduler]:
     return sorted((each for each in found if each), key=lambda each: (each.state.started if each.state else 0, each.id))
 
 
+def is_alive(home: str, scheduler: str) -> bool:
+    """Tells whether a scheduler lives."""
+    return _read(folder(home) / f"{scheduler}.json") is not None
+
+
+def last_heard(home: str, scheduler: str) -> float:
+    """Returns when a scheduler last showed that it lives; 0 where nobody knows any more."""
+    try:
+        return (folder(home) / f"{scheduler}.json").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 @dataclass(frozen=True)
 class Survivor:
     """A run that goes on though its scheduler has died. The next scheduler counts what it uses, and settles its end."""

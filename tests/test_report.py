@@ -2,15 +2,25 @@
 
 import pathlib
 import re
+import time
 from typing import Any
 
 import pytest
-from scheduling import NO_DASHBOARD, a_project, stage
-from support import Guild, Sandbox
+from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
+from support import Guild, Sandbox, wait_until
 
 from guild_dask.report import charts, files, page, summary
-from guild_dask.report.story import RUNS, story_for
+from guild_dask.report.story import RUNS, Aftermath, story_for
 from guild_dask.resources import Amount
+
+# Says that it runs, and ends when it is let go; with code 77, later.
+LATE = """
+root=$GUILD_HOME/..
+touch $root/here-$1
+until [ -e $root/go ]; do sleep 0.05; done
+until [ $1 != 77 ] || [ -e $root/end ]; do sleep 0.05; done
+exit $1
+"""
 
 WORKER = {"name": "local", "host": "here", "slots": 2, "used_slots": 0, "total": {"mem": "64GB"}, "used": {}}
 
@@ -74,14 +84,33 @@ def test_use_of_each_resource_follows_from_starts_and_ends() -> None:
     assert memory.mean_share == 0.125
 
 
-def test_scheduler_that_was_killed_has_a_story_and_so_has_one_at_work() -> None:
+def test_scheduler_at_work_has_a_story() -> None:
     story = story_for(EVENTS[:5], 130.0)
     assert story
     assert not story.is_over
+    assert summary.headline(story) == "The scheduler has worked for 30 s: 1 completed, 2 running."
     assert [(span.run.run, span.run.end, span.stop) for span in story.spans[1:]] == [
         ("bbb", "running", 130.0),
         ("ccc", "running", 130.0),
     ]
+
+
+def test_story_of_one_that_was_killed_ends_where_it_was_last_heard_of() -> None:
+    # It said nothing after 110, its heart beat until 125, and one of its runs went on until 150.
+    story = story_for(EVENTS[:5], 2000.0, Aftermath(125.0, [ended(150.0, "bbb", 50.0, "failed", exit_code=3)]))
+    assert story
+    assert story.is_killed
+    assert [(span.run.run, span.run.end, span.stop, span.run.ran) for span in story.spans[1:]] == [
+        ("bbb", "failed", 125.0, 50.0),
+        ("ccc", "running", 125.0, 1890.0),
+    ]
+    assert {use.times[-1] for use in story.uses} == {125.0}
+    assert summary.headline(story) == (
+        "The scheduler worked for 25 s, and was killed or lost with its host: 1 completed, 1 failed, 1 running."
+    )
+    assert summary.unfinished(story, {}, 10) == [("bbb", "train", "local", "1", "50 s", "failed (exit 3)")]
+    text = page.page(story, {}, "title")
+    assert "was killed or lost with its host" in text
 
 
 @pytest.mark.parametrize("event", [{"event": "ended", "at": 105.0}, {"event": "workers", "at": 1, "workers": 3}])
@@ -187,6 +216,42 @@ def test_scheduler_leaves_a_report_that_can_be_written_again(user: Sandbox, guil
     assert files.write_report(str(run_dir), str(again))
     assert "2 completed" in again.read_text()
     assert page.NAME in guild("ls sss").output
+
+
+def test_report_of_a_killed_scheduler_tells_of_its_runs_what_they_say_themselves(user: Sandbox, guild: Guild) -> None:
+    a_project(user, "late: {exec: 'sh late.sh ${code}', flags: {code: 0}}", {"late.sh": LATE})
+    stage(guild, "late", "aaa")
+    stage(guild, "late code=3", "bbb")
+    stage(guild, "late code=77", "ccc")
+    run_dir = str(user.guild_home / "runs" / "sss")
+    with guild.started(f"run dask:scheduler workers=3 {NO_DASHBOARD} --run-id sss -y") as scheduler:
+        wait_until(lambda: len(list(user.root.glob("here-*"))) == 3, describe=scheduler.so_far)
+        at_work = files.story_of(run_dir)
+        assert at_work
+        assert (at_work.is_over, at_work.ends) == (False, {"running": 3})
+        scheduler_process(user).kill()
+        scheduler.wait()
+    dead_at = time.time()
+    (user.root / "go").touch()
+    wait_until(lambda: statuses(user) == {"aaa": "completed", "bbb": "error", "ccc": "running", "sss": "terminated"})
+    killed = files.story_of(run_dir)
+    assert killed
+    assert killed.stop <= dead_at
+    assert killed.is_killed
+    assert killed.ends == {"completed": 1, "failed": 1, "running": 1}
+    (failed,) = killed.unfinished
+    assert (failed.run.run, failed.run.exit_code) == ("bbb", 3)
+    assert failed.run.ran > failed.stop - failed.start, "it went on when the scheduler was dead"
+    (user.root / "end").touch()
+    wait_until(lambda: statuses(user)["ccc"] == "error")
+    # The next one removes the heartbeat. A run that is deleted or staged again has no end that anybody knows.
+    guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y")
+    guild("runs rm aaa -y")
+    guild("run --restart bbb --stage -y")
+    later = files.story_of(run_dir)
+    assert later
+    assert later.stop <= dead_at
+    assert later.ends == {"gone": 1, "staged again": 1, "failed": 1}
 
 
 def test_scheduler_that_ran_nothing_leaves_none(user: Sandbox, guild: Guild) -> None:

@@ -75,6 +75,7 @@ def _data(run_dir: str, story: Story) -> dict[str, object]:
         "scheduler": os.path.basename(run_dir),
         "started": story.start,
         "stopped": story.stop if story.is_over else None,
+        "killed": story.is_killed,
         "ends": dict(story.ends),
         "mean_use": {use.name: round(use.mean_share, 4) for use in story.uses},
         "left_staged": dict(story.left),

@@ -45,7 +45,7 @@ def _source(story: Story, names: Mapping[str, str]) -> ColumnDataSource:
             "run": [shown.short(span.run.run) for span in spans],
             "name": [names.get(span.run.run) or span.run.operation for span in spans],
             "end": [span.run.end for span in spans],
-            "took": [shown.duration(span.stop - span.start) for span in spans],
+            "took": [shown.duration(span.run.ran) for span in spans],
             "waited": [shown.duration(span.run.waited) for span in spans],
             "wait": [span.run.waited for span in spans],
             "asks": [format_amounts(span.run.asks) or "-" for span in spans],

@@ -4,13 +4,18 @@ import os
 import time
 from collections.abc import Iterable
 
-from guild_dask import journal, runviews
+from guild_dask import journal, runviews, schedulers
+from guild_dask.report.aftermath import aftermath_of
 from guild_dask.report.story import Span, Story, story_for
 
 
 def story_of(run_dir: str) -> Story | None:
     """Returns the story of a scheduler, or None if its run directory has none."""
-    return story_for(journal.read(os.path.join(run_dir, journal.NAME)), time.time())
+    # Whether it lives is asked first: one that ends in between has said so by then.
+    lives = schedulers.is_alive(os.path.dirname(os.path.dirname(run_dir)), os.path.basename(run_dir))
+    events = journal.read(os.path.join(run_dir, journal.NAME))
+    after = aftermath_of(run_dir, events) if events and not lives else None
+    return story_for(events, time.time(), after)
 
 
 def names_of(runs_dir: str, spans: Iterable[Span]) -> dict[str, str]:

@@ -14,7 +14,10 @@ RUNS = "runs"
 
 @dataclass(frozen=True)
 class Span:
-    """An attempt at a run: where, from when to when, and how it ended. One that goes on has no end yet."""
+    """An attempt at a run: where, from when to when, and how it ended. One that goes on has no end yet.
+
+    That of a run that outlived its scheduler stops with the story; how long the run took is in the run.
+    """
 
     run: EndedRun
     start: float
@@ -47,6 +50,7 @@ class Story:
     start: float
     stop: float
     is_over: bool
+    is_killed: bool  # it is over, and the scheduler did not say so
     workers: tuple[WorkerState, ...]
     spans: tuple[Span, ...]
     uses: tuple[Use, ...]
@@ -71,13 +75,25 @@ class Story:
         return found
 
 
-def story_for(events: Sequence[Mapping[str, Any]], now: float) -> Story | None:
-    """Returns what the events tell, or None where there is nothing to tell. What cannot be read is left out."""
+@dataclass(frozen=True)
+class Aftermath:
+    """What is known of a scheduler that is not at work any more, beside its events."""
+
+    last_sign: float  # when it was last heard of
+    ends: Sequence[Mapping[str, Any]] = ()  # of runs that outlived it, as events
+
+
+def story_for(events: Sequence[Mapping[str, Any]], now: float, after: Aftermath | None = None) -> Story | None:
+    """Returns what the events tell, or None where there is nothing to tell. What cannot be read is left out.
+
+    A scheduler with an aftermath is at work no more: its story ends where it was last heard of.
+    """
     if not events:
         return None
-    is_over = any(event["event"] == "stopped" for event in events)
-    stop = float(events[-1]["at"]) if is_over else max(now, float(events[-1]["at"]))
-    spans = _with_lanes(_spans(events, stop))
+    is_stopped = any(event["event"] == "stopped" for event in events)
+    last = float(events[-1]["at"])
+    stop = last if is_stopped else max(last, after.last_sign if after else now)
+    spans = _with_lanes(_spans([*events, *(after.ends if after else ())], stop, now if after else stop))
     changes = list(_worker_changes(events))
     workers: dict[str, WorkerState] = {}
     for _, present in changes:
@@ -87,7 +103,8 @@ def story_for(events: Sequence[Mapping[str, Any]], now: float) -> Story | None:
         ends[span.run.end] = ends.get(span.run.end, 0) + 1
     start = float(events[0]["at"])
     uses = _uses(spans, changes, start, stop)
-    return Story(start, stop, is_over, tuple(workers.values()), tuple(spans), uses, ends, _left(events[-1]))
+    is_over, is_killed = is_stopped or after is not None, not is_stopped and after is not None
+    return Story(start, stop, is_over, is_killed, tuple(workers.values()), tuple(spans), uses, ends, _left(events[-1]))
 
 
 def _left(last: Mapping[str, Any]) -> dict[str, str]:
@@ -95,22 +112,29 @@ def _left(last: Mapping[str, Any]) -> dict[str, str]:
     return {str(run): str(why) for run, why in left.items()} if isinstance(left, dict) else {}
 
 
-def _spans(events: Iterable[Mapping[str, Any]], stop: float) -> list[Span]:
-    spans: list[Span] = []
+def goes_on(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Returns the starts of the runs of which no end is told."""
     running: dict[str, Mapping[str, Any]] = {}
     for event in events:
         if event["event"] == "started":
             running[str(event.get("run"))] = event
         elif event["event"] == "ended":
             running.pop(str(event.get("run")), None)
-            ended = _ended(event)
-            if ended:
-                spans.append(Span(ended, ended.at - ended.ran, ended.at))
-    for event in running.values():
-        since = float(event["at"])
-        going = _ended({**event, "at": stop, "ran": stop - since, "end": "running", "exit_code": None, "used": {}})
-        if going:
-            spans.append(Span(going, since, stop))
+    return list(running.values())
+
+
+def _spans(events: Sequence[Mapping[str, Any]], stop: float, now: float) -> list[Span]:
+    """Returns the attempts, none beyond the end of the story, however long the run itself went on."""
+    spans: list[Span] = []
+    going: dict[str, Any] = {"end": "running", "exit_code": None, "used": {}}
+    for event in (
+        *(event for event in events if event["event"] == "ended"),
+        *({**event, "at": now, "ran": now - float(event["at"]), **going} for event in goes_on(events)),
+    ):
+        ended = _ended(event)
+        if ended:
+            start = ended.at - ended.ran
+            spans.append(Span(ended, start, max(start, min(ended.at, stop))))
     return sorted(spans, key=lambda span: (span.start, span.run.run))
 
 

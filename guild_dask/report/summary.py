@@ -14,8 +14,9 @@ OPERATION_COLUMNS = ("operation", "runs", "took", "waited", "CPUs used", "most m
 def headline(story: Story) -> str:
     """Returns how long it took and what came of it."""
     word = "worked" if story.is_over else "has worked"
+    killed = ", and was killed or lost with its host" if story.is_killed else ""
     ends = ", ".join(f"{count} {end}" for end, count in sorted(story.ends.items())) or "no run"
-    return f"The scheduler {word} for {shown.duration(story.stop - story.start)}: {ends}."
+    return f"The scheduler {word} for {shown.duration(story.stop - story.start)}{killed}: {ends}."
 
 
 def waiting(story: Story) -> str:
@@ -49,7 +50,7 @@ def unfinished(story: Story, names: Mapping[str, str], most: int) -> list[tuple[
             names.get(span.run.run) or span.run.operation,
             span.run.worker,
             str(span.run.attempt),
-            shown.duration(span.stop - span.start),
+            shown.duration(span.run.ran),
             how(span.run),
         )
         for span in story.unfinished[:most]
@@ -74,7 +75,7 @@ def _row(spans: list[Span]) -> tuple[str, ...]:
     memory = [span.run.used[MEMORY] for span in over if MEMORY in span.run.used]
     asked = sorted({format_amounts(span.run.asks) for span in spans})
     return (
-        shown.duration(median([span.stop - span.start for span in over])) if over else "-",
+        shown.duration(median([span.run.ran for span in over])) if over else "-",
         shown.duration(median([span.run.waited for span in spans])),
         f"{median(cpus):.2g}" if cpus else "-",
         shown.size(max(memory)) if memory else "-",
