@@ -200,6 +200,8 @@ def test_pause_resume_and_drain_reach_the_scheduler(user: Sandbox, guild: Guild)
         wait_until(lambda: "It is paused." in typed("status").output, describe=lambda: typed("status"))
         stage(guild, "nap seconds=0", "aaa")
         wait_until(lambda: told("status")["schedulers"][0]["waiting"] == 1)
+        (line,) = [line for line in typed("status").output.splitlines() if line.startswith("aaa")]
+        assert "nothing starts while the scheduler is paused" in line
         assert "is paused, and starts nothing. It goes on with 'guild-dask" in typed("explain aaa").output
         assert "0 schedulers at work begin with 'x'; at work: sss" in typed("resume x", exit_code=1).output
         assert told("resume") == {"request": "resume", "schedulers": ["sss"], "all": True}

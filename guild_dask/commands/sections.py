@@ -7,7 +7,7 @@ from guild_dask import estimate, runviews, shown
 from guild_dask.commands import common
 from guild_dask.resources import format_amounts
 from guild_dask.schedulers import Survivor
-from guild_dask.state import EndedRun, RunningRun, State
+from guild_dask.state import EndedRun, RunningRun, State, WaitingRun
 
 
 def workers(state: State, most: int | None) -> list[str]:
@@ -57,19 +57,29 @@ def waiting(state: State, runs_dir: str, now: float, most: int | None) -> list[s
     if not state.first:
         return []
     starts = estimate.seconds_until_starts(state, now)
-    blocked = f"waits for {len(state.blocked_by)} other run(s) to end" if state.blocked_by else ""
     rows = [
         (
             shown.short(run.run),
             "-" if place is None else str(place),
             _name(runs_dir, run.run),
-            blocked or (run.why.text if run.why else "its turn comes next"),
+            _why(state, run),
             "never" if place is None else shown.about(start),
         )
         for run, place, start in list(zip(state.first, state.places, starts, strict=True))[:most]
     ]
     lines = common.table(["WAITING", "#", "OPERATION", "WHY", "STARTS"], rows, wide=(2, 3))
     return lines + _more(state.waiting, most)
+
+
+def _why(state: State, run: WaitingRun) -> str:
+    """Returns why a run waits; what keeps all of them from starting, before what keeps this one, if it ever could."""
+    if run.why and run.why.is_final:
+        return run.why.text
+    if state.phase != "working":
+        return f"nothing starts while the scheduler is {state.phase}"
+    if state.blocked_by:
+        return f"waits for {len(state.blocked_by)} other run(s) to end"
+    return run.why.text if run.why else "its turn comes next"
 
 
 def held(state: State, runs_dir: str, most: int | None) -> list[str]:
