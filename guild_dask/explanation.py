@@ -3,10 +3,11 @@
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from guild_dask import estimate
 from guild_dask.plan import kind_of
+from guild_dask.reasons import AfterRuns, Hold
 from guild_dask.resources import format_amounts
 from guild_dask.shown import about, duration, short
 from guild_dask.state import RunningRun, State, Why
@@ -50,6 +51,23 @@ def out_of_sight(state: State) -> Explanation:
     )
 
 
+def when_there_is_one(hold: Hold) -> str:
+    """Returns what a scheduler will make of a run that comes after others, where none is at work yet."""
+    if isinstance(hold, AfterRuns):
+        return f"It then still comes after others: {hold}."
+    return f"The scheduler then holds it back: {hold}. {_HELD_REMEDIES.get(type(hold).__name__, '')}".strip()
+
+
+def in_vain(run: str, before: Mapping[str, Mapping[str, float]], state: State) -> Explanation | None:
+    """Returns why a staged run that comes after others waits for them in vain, given what each asks; None if not so."""
+    why = state.aside.get(run)
+    if why is None or why.kind != "AfterRuns":
+        return None
+    found = (_never(each, asks, state) for each, asks in before.items())
+    first = next((each for each in found if each), None)
+    return replace(first, why=f"It comes after others: {why.text}. {first.why}") if first else None
+
+
 def with_scheduler(run: str, asks: Mapping[str, float], state: State, place: int | None, now: float) -> Explanation:
     """Returns why a staged run waits while a scheduler is at work; the place is its place in the queue, if known."""
     who = f"scheduler {short(state.scheduler)}"
@@ -83,8 +101,7 @@ def _held_back(run: str, state: State, who: str, now: float) -> Explanation | No
     if why and why.kind == "AfterRuns":
         return Explanation(f"It comes after others: {why.text}.", "It waits in line when they have completed.", True)
     if why:
-        remedy = _HELD_REMEDIES.get(why.kind, "That is looked at again when something about the run changes.")
-        return Explanation(f"The {who} holds it back: {why.text}.", remedy, can_start=False)
+        return Explanation(f"The {who} holds it back: {why.text}.", _held_remedy(why), can_start=False)
     if run in state.resting:
         again = about(max(0.0, state.resting[run] - now), "in ")
         last = next((each for each in reversed(state.ended) if each.run == run), None)
@@ -93,6 +110,22 @@ def _held_back(run: str, state: State, who: str, now: float) -> Explanation | No
     if state.phase != "working":
         return Explanation(f"The {who} is {state.phase}, and starts nothing.", _after(state.phase), can_start=False)
     return None
+
+
+def _never(run: str, asks: Mapping[str, float], state: State) -> Explanation | None:
+    """Returns why a run that comes before another never starts as it is; None if it may."""
+    who, held, why = f"scheduler {short(state.scheduler)}", state.aside.get(run), _why(run, asks, state)
+    if held and held.kind != "AfterRuns":
+        return Explanation(f"But the {who} holds run {short(run)} back: {held.text}.", _held_remedy(held), False)
+    if held or not (why and why.is_final):
+        return None
+    remedy, command = _other(why, asks)
+    text = f"But run {short(run)} can never start with the {who}: it {why.text}."
+    return Explanation(text, remedy, can_start=False, command=command)
+
+
+def _held_remedy(why: Why) -> str:
+    return _HELD_REMEDIES.get(why.kind, "That is looked at again when something about the run changes.")
 
 
 _HELD_REMEDIES = {

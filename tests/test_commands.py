@@ -127,6 +127,25 @@ def test_status_shows_runs_that_come_after_others(user: Sandbox, guild: Guild) -
         assert "HELD" in typed("status").output
 
 
+def test_run_that_comes_after_others_in_vain_is_told_so(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap", "aaa", options="--tag dask:gpu=8")
+    stage(guild, "nap", "bbb", options="--tag dask-after:aaa")
+    stage(guild, "nap", "ccc", options="--tag dask-after:bbb")
+    words = " ".join(typed("explain ccc").output.split())
+    assert "It then still comes after others: waiting for runs to finish: bbb." in words
+    with guild.started(SCHEDULER):
+        wait_until(lambda: "asks gpu=8" in typed("status").output, describe=lambda: typed("status"))
+        why = "But run aaa can never start with the scheduler sss: it asks gpu=8, largest worker has gpu=1."
+        for run in ("bbb", "ccc"):
+            assert why in " ".join(typed(f"explain {run}").output.split())
+            assert [each["can_start"] for each in told(f"explain {run}")["explanations"]] == [False]
+    wait_until(lambda: not told("status")["schedulers"], describe=lambda: typed("status"))
+    guild("runs rm bbb -y")
+    words = " ".join(typed("explain ccc").output.split())
+    assert "The scheduler then holds it back: there is no run bbb, which it comes after. Change the tag:" in words
+
+
 def test_status_shows_what_a_limit_ended_and_what_is_tried_again(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap seconds=60", "aaa", options="--tag dask-time:1s")

@@ -6,7 +6,7 @@ import pytest
 
 from guild_dask import shown
 from guild_dask.estimate import seconds_left, seconds_until_starts
-from guild_dask.explanation import with_scheduler, without_scheduler
+from guild_dask.explanation import in_vain, with_scheduler, without_scheduler
 from guild_dask.resources import amount_for_text
 from guild_dask.state import RunningRun, State, WaitingKind, WaitingRun, Why, WorkerState
 
@@ -121,6 +121,26 @@ def test_run_that_is_held_says_what_would_let_it_go(why: Why, text: str) -> None
     assert why.text in told.why
     assert text in told.remedy
     assert told.can_start is (why.kind == "AfterRuns")
+
+
+@pytest.mark.parametrize(
+    ("aside", "text"),
+    [
+        ({}, "But run aaa can never start with the scheduler ssssssss: it asks gpu=4, largest worker has gpu=2."),
+        (
+            {"bbb": Why("AfterUnknown", "there is no run zzz, which it comes after")},
+            "But the scheduler ssssssss holds run bbb back: there is no run zzz, which it comes after.",
+        ),
+    ],
+)
+def test_run_that_comes_after_one_that_never_starts_says_so(aside: dict[str, Why], text: str) -> None:
+    after = {run: Why("AfterRuns", f"waiting for runs to finish: {other}") for run, other in ("cb", "ba")}
+    now = replace(state([], [waiting("aaa", NEVER, gpu=4)]), aside={"c": after["c"], "bbb": after["b"], **aside})
+    told = in_vain("c", {"bbb": {}, "aaa": {"gpu": 4.0}}, now)
+    assert told
+    assert told.why == f"It comes after others: waiting for runs to finish: b. {text}"
+    assert not told.can_start
+    assert in_vain("c", {"b": {}}, replace(now, first=(), kinds=(), aside=after)) is None
 
 
 @pytest.mark.parametrize(

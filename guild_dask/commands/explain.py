@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from guild_dask import control, explanation, rundir, schedulers, shown
-from guild_dask.commands import common
+from guild_dask.commands import common, predecessors
 from guild_dask.demands import PREFIX, Demands, demands_for_tags
 from guild_dask.explanation import Explanation
 from guild_dask.listing import RunsDirectory
@@ -47,7 +47,8 @@ def _explanations(run: RunView, demands: Demands) -> list[Explanation]:
 def _explanation(run: RunView, demands: Demands, state: State) -> Explanation:
     if state.filter and not _matches(run, state.filter):
         return explanation.out_of_sight(state)
-    return explanation.with_scheduler(run.id, demands.amounts, state, _place(run, state), time.time())
+    in_vain = explanation.in_vain(run.id, predecessors.predecessors_of(common.home(), run.id).asks, state)
+    return in_vain or explanation.with_scheduler(run.id, demands.amounts, state, _place(run, state), time.time())
 
 
 def _matches(run: RunView, expression: str) -> bool:
@@ -83,8 +84,9 @@ def _texts(run: RunView, demands: Demands, explained: list[Explanation]) -> list
     able = [each for each in explained if each.can_start]
     texts += [(f"{each.why} {each.remedy}".strip(), each.command) for each in able or explained]
     if not schedulers.alive(common.home()):
-        if demands.after:
-            texts.append(("It then still waits for other runs, which its tags dask-after name.", ""))
+        hold = predecessors.predecessors_of(common.home(), run.id).hold
+        if hold:
+            texts.append((explanation.when_there_is_one(hold), ""))
         if control.is_paused(common.home()):
             texts.append(("Schedulers on this Guild home are paused; 'guild-dask resume' lets them start runs.", ""))
     return texts

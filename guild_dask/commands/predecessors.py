@@ -1,0 +1,42 @@
+"""The staged runs that a run comes after, and what a scheduler makes of them."""
+
+import os
+import pathlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from guild_dask import dependencies, fates, rundir
+from guild_dask.demands import demands_for_tags
+from guild_dask.dependencies import Fate, Found, Links
+from guild_dask.reasons import Hold
+from guild_dask.rundir import BrokenRun
+
+
+@dataclass(frozen=True)
+class Predecessors:
+    """What each staged run before a run asks for, the nearest first, and why the run must wait for them, if it must."""
+
+    asks: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    hold: Hold | None = None
+
+
+def predecessors_of(home: str, run_id: str) -> Predecessors:
+    """Returns the staged runs that a run comes after, those before them included."""
+    runs_dir, claims_folder = os.path.join(home, "runs"), pathlib.Path(home, "dask", "claims")
+    asks: dict[str, Mapping[str, float]] = {}
+    links: dict[str, Links] = {}
+    found: dict[str, Found] = {}
+    ahead = [run_id]
+    for each in ahead:
+        try:
+            run = rundir.read_staged(os.path.join(runs_dir, each))
+        except BrokenRun:
+            continue
+        demands = demands_for_tags(run.tags)
+        asks[each] = demands.amounts
+        links[each] = Links(demands.after, run.needs)
+        found |= fates.found(runs_dir, claims_folder, (), links[each].references)
+        staged = (found[name].run_ids[0] for name in links[each].references if found[name].fate is Fate.STAGED)
+        ahead += (other for other in dict.fromkeys(staged) if other not in ahead)
+    asks.pop(run_id, None)
+    return Predecessors(asks, dependencies.decide(links, found).holds.get(run_id))
