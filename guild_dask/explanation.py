@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from guild_dask import estimate
 from guild_dask.plan import kind_of
 from guild_dask.reasons import AfterRuns, Hold
-from guild_dask.resources import format_amounts
+from guild_dask.resources import fits, format_amounts, remaining
 from guild_dask.shown import about, duration, short
 from guild_dask.state import RunningRun, State, Why
 
@@ -188,14 +188,31 @@ def _scheduler_command(asks: Mapping[str, float], may_find_gpus: bool = True) ->
 
 def _what_ends(why: Why, asks: Mapping[str, float], state: State, now: float) -> str:
     """Returns which ends of runs would let it start."""
-    users = [run for run in state.running if any(run.asks.get(name, 0.0) > 0 for name in asks)]
-    if why.kind == "InUse" and users:
+    users = _users(why, asks, state) if why.kind == "InUse" else []
+    if users:
         return f"What it asks for is used by {_runs(users, now)}; it starts when enough of that is free."
     if why.kind == "NoFreeSlot" and state.running:
         return f"It starts when its turn has come and one of these has ended: {_runs(list(state.running), now)}."
     if why.kind == "NoWorker":
         return "It starts when a worker has joined."
     return ""
+
+
+def _users(why: Why, asks: Mapping[str, float], state: State) -> list[RunningRun]:
+    """Returns the runs that use something of which there is not enough free where they are."""
+    short_of: dict[str, set[str]] = {}
+    for worker in state.workers:
+        if all(fits(amount, worker.total.get(name, 0.0)) for name, amount in asks.items()):
+            free = remaining(worker.total, worker.used)
+            short_of.setdefault(worker.name, set()).update(n for n, amount in asks.items() if not fits(amount, free[n]))
+    there = [run for run in state.running if run.worker in short_of]
+    users = [run for run in there if any(run.asks.get(name, 0.0) > 0 for name in short_of[run.worker])]
+    # Of devices enough may be free in sum, and no single one.
+    named = _IN_USE.match(why.text)
+    return users or [run for run in there if named and run.asks.get(named[1], 0.0) > 0]
+
+
+_IN_USE = re.compile(r"waits for ([^=]+)=")
 
 
 def _runs(runs: list[RunningRun], now: float) -> str:

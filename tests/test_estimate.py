@@ -92,6 +92,28 @@ def test_explanation_has_numbers_and_names() -> None:
     assert told.can_start
 
 
+@pytest.mark.parametrize(
+    ("used", "why", "named"),
+    [
+        ({"gpu": 1.0, "cpu": 3.0}, IN_USE, ["g"]),  # there is a CPU left
+        ({"gpu": 1.0, "cpu": 4.0}, IN_USE, ["g", "c"]),
+        ({"gpu": 0.0, "cpu": 4.0}, Why("InUse", "waits for cpu=1, 0 free"), ["c"]),
+        ({"gpu": 0.0, "cpu": 0.0}, IN_USE, ["g"]),  # no single device is free
+    ],
+)
+def test_only_runs_that_use_what_is_short_are_named(used: dict[str, float], why: Why, named: list[str]) -> None:
+    runs = [running("g", 0.0, gpu=1), running("c", 0.0, cpu=3), running("m", 0.0, mem=1)]
+    runs.append(replace(running("x", 0.0, gpu=1, cpu=1), worker="without mem"))
+    local = WorkerState("local", "here", 9, 3, {"gpu": 1.0, "cpu": 4.0, "mem": 8.0}, used)
+    without = WorkerState("without mem", "here", 9, 3, {"gpu": 1.0, "cpu": 1.0}, {"gpu": 1.0, "cpu": 1.0})
+    now = replace(state(runs, []), workers=(local, without))
+    asks = {"gpu": 1.0, "cpu": 1.0, "mem": 1.0}
+    now = replace(now, first=(waiting("w", why, **asks),))
+    told = with_scheduler("w", asks, now, 1, 40.0)
+    names = ", ".join(f"{run} (for 40 s)" for run in named)
+    assert f"What it asks for is used by {names}; it starts" in told.remedy
+
+
 def test_run_behind_those_that_are_named_is_explained_by_its_kind() -> None:
     now = state([running("a", 0.0, gpu=1)], [waiting("b", IN_USE, gpu=1)])
     told = with_scheduler("zzz", {"gpu": 1.0}, now, 5000, 0.0)
