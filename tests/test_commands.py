@@ -1,5 +1,6 @@
 """The command `guild-dask`, as a user types it, on real schedulers."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -9,8 +10,10 @@ import signal
 import struct
 import subprocess
 import termios
+from collections.abc import Iterator
 from typing import Any
 
+import click
 import pytest
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Finished, Guild, Sandbox, run_command, wait_until
@@ -29,9 +32,34 @@ def typed(command: str, exit_code: int = 0) -> Finished:
     finished = run_command(f"guild-dask {command}", os.environ, os.getcwd())
     assert finished.exit_code == exit_code, finished
     assert "Traceback" not in finished.output
-    if command == "status" and "Scheduler " in finished.output:
-        assert max(map(len, finished.output.splitlines()), default=0) <= 80, finished
     return finished
+
+
+@contextlib.contextmanager
+def in_a_terminal(*command: str) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+    """Gives a command that runs in a terminal of 80 columns, and where to read what it prints."""
+    parent, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = subprocess.Popen(command, stdout=child, stdin=child, stderr=child)
+    os.close(child)
+    try:
+        yield process, parent
+    finally:
+        os.close(parent)
+
+
+def seen_in_a_terminal(command: str) -> list[str]:
+    """Returns the lines that a terminal of 80 columns shows, none of which is longer."""
+    seen = b""
+    with in_a_terminal("guild-dask", *command.split()) as (process, parent):
+        # It ends with an error when nobody has it open any more.
+        with contextlib.suppress(OSError):
+            while part := os.read(parent, 1000):
+                seen += part
+        assert process.wait(10) == 0
+    lines = click.unstyle(seen.decode()).splitlines()
+    assert max(map(len, lines), default=0) <= 80, lines
+    return lines
 
 
 def told(command: str) -> Any:
@@ -95,7 +123,7 @@ def test_status_shows_where_runs_are_and_why_others_wait(user: Sandbox, guild: G
     a_project(user, OPERATIONS)
     stage(guild, "bad", "bad")
     stage(guild, "nap seconds=60", "aaa", "bbb", options="--tag 'dask:gpu=1 mem=8GB'")
-    stage(guild, "nap seconds=60", "ccc", options="--tag dask:gpu=7")
+    stage(guild, "nap seconds=60", "ccc", options="--tag dask:gpu=7 --label 'what is too much for any machine'")
     with guild.started(SCHEDULER):
         wait_until(lambda: "FAILED" in typed("status").output, describe=lambda: typed("status"))
         lines = typed("status").output.splitlines()
@@ -104,9 +132,11 @@ def test_status_shows_where_runs_are_and_why_others_wait(user: Sandbox, guild: G
         assert "local   1/2   gpu 1/1  mem 8/64GB" in lines
         assert any(line.startswith("aaa      nap seconds=60  gpu=1 mem=8GB  local") for line in lines), lines
         assert any("waits for gpu=1, 0 free" in line and line.startswith("bbb") for line in lines)
-        assert any("largest worker has gpu=1" in line and line.endswith("never") for line in lines)
+        assert any("asks gpu=7, largest worker has gpu=1" in line and line.endswith("never") for line in lines)
         assert any(line.startswith("bad") and line.endswith("failed (exit 1)") for line in lines)
         assert "\x1b" not in "".join(lines), "no colour in a file or a pipe"
+        assert max(map(len, lines)) > 80, "and nothing is cut off there"
+        assert any("…" in line for line in seen_in_a_terminal("status"))
         assert "It can never start with the scheduler sss: it asks gpu=7" in " ".join(
             typed("explain ccc").output.split()
         )
@@ -125,6 +155,7 @@ def test_status_shows_runs_that_come_after_others(user: Sandbox, guild: Guild) -
             lambda: "waiting for runs to finish: aaa" in typed("status").output, describe=lambda: typed("status")
         )
         assert "HELD" in typed("status").output
+        assert "HELD" in "".join(seen_in_a_terminal("status"))
 
 
 def test_run_that_comes_after_others_in_vain_is_told_so(user: Sandbox, guild: Guild) -> None:
@@ -157,6 +188,7 @@ def test_status_shows_what_a_limit_ended_and_what_is_tried_again(user: Sandbox, 
         wait_until(lambda: "TERMINATED" in typed("status").output, describe=lambda: typed("status"))
         (line,) = [line for line in typed("status").output.splitlines() if line.startswith("aaa")]
         assert line.endswith("it ran for 1s, its time limit")
+        assert "TERMINATED" in "".join(seen_in_a_terminal("status"))
         (ended,) = [each for each in told("status")["schedulers"][0]["ended"] if each["run"] == "aaa"]
         assert ended["why"] == "it ran for 1s, its time limit"
 
@@ -270,18 +302,14 @@ def test_priority_lets_a_run_start_first(user: Sandbox, guild: Guild) -> None:
 
 
 def test_watch_redraws_in_a_terminal_until_it_is_interrupted(user: Sandbox) -> None:
-    parent, child = pty.openpty()
-    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    process = subprocess.Popen(["guild-dask", "status", "--watch"], stdout=child, stdin=child, stderr=child)
-    os.close(child)
     seen = b""
-    while seen.count(b"No scheduler is at work") < 2:
-        seen += os.read(parent, 1000)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 0
-    while b"\x1b[?25h" not in seen:
-        seen += os.read(parent, 1000)
-    os.close(parent)
+    with in_a_terminal("guild-dask", "status", "--watch") as (process, parent):
+        while seen.count(b"No scheduler is at work") < 2:
+            seen += os.read(parent, 1000)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+        while b"\x1b[?25h" not in seen:
+            seen += os.read(parent, 1000)
     assert seen.count(b"\x1b[H") >= 2
     assert b"Traceback" not in seen
 

@@ -1,6 +1,7 @@
 """What the commands share: where the Guild home is, how a run is named, and how tables and JSON are printed."""
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -16,7 +17,7 @@ from guild_dask.runviews import NoSuchRun, RunView
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Without a terminal, or with a very wide one, lines have this many letters at most.
+# Sentences without a terminal, and all with a very wide one, have lines of this many letters at most.
 WIDTH = 80
 _WIDEST = 140
 
@@ -84,7 +85,17 @@ def print_json(data: Any) -> None:
 
 def width() -> int:
     """Returns how many letters a line may have."""
-    return min(shutil.get_terminal_size((WIDTH, 24)).columns, _WIDEST)
+    return min(_columns() or WIDTH, _WIDEST)
+
+
+def _columns() -> int:
+    """Returns how many columns there are to write in, by the variable COLUMNS or the terminal; 0 where nobody says."""
+    return shutil.get_terminal_size((0, 0)).columns
+
+
+def _widest_table() -> float:
+    """Returns how wide a table may be. In a file or a pipe nothing is to be missing from it."""
+    return width() if _columns() or sys.stdout.isatty() else math.inf
 
 
 def wrapped(text: str, less: int = 0) -> list[str]:
@@ -112,18 +123,17 @@ def table(
     rows: Iterable[Sequence[str]],
     wide: Sequence[int],
     last: str = "",
-    most: int | None = None,
 ) -> list[str]:
-    """Returns the lines of a table that is no wider than `most`; the columns with the numbers `wide` give way, in turn.
+    """Returns the lines of a table that fits the terminal; the columns with the numbers `wide` give way, in turn.
 
     A style for the last column can be given: a colour's name.
     """
     cells = [list(columns), *([shown.one_line(cell) for cell in row] for row in rows)]
     widths = [max(shown.width(row[number]) for row in cells) for number in range(len(columns))]
-    spare = (most or width()) - 2 * (len(columns) - 1) - sum(widths)
+    spare = _widest_table() - 2 * (len(columns) - 1) - sum(widths)
     for kept in (_KEPT, _LEAST):
-        for number in wide:
-            less = min(max(0, -spare), max(0, widths[number] - kept))
+        for number in wide if spare < 0 else ():
+            less = int(min(max(0, -spare), max(0, widths[number] - kept)))
             widths[number] -= less
             spare += less
     lines = []
