@@ -57,6 +57,32 @@ def test_home_that_cannot_be_written_is_found(user: Sandbox) -> None:
     assert "GUILD_HOME" in found_there["remedy"]
 
 
+def test_home_that_is_not_there_yet_is_noted_and_all_else_is_looked_at(
+    user: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GUILD_HOME")
+    new = user.home / ".guild"
+    findings = found(DASK_GUILD_DASK__DASHBOARD_ADDRESS="0")
+    assert not [each for each in findings.values() if each["level"] == "problem"]
+    assert findings["home"]["text"] == f"{new} is not there yet; the first 'guild run' makes it"
+    assert {"versions", "plugin", "space", "shared", "configuration", "schedulers"} <= findings.keys()
+    assert not new.exists(), "it makes nothing itself"
+    (user.folder / "guild.yml").write_text("op: {exec: 'true'}")
+    assert run_command("guild run op -y", os.environ, user.folder).exit_code == 0
+    assert found()["home"]["text"] == f"{new} can be written to"
+
+
+def test_home_that_is_given_and_not_there_is_a_problem(user: Sandbox) -> None:
+    new = user.root / "new" / "home"
+    # As Guild has it:
+    assert "does not exist" in run_command("guild runs", {**os.environ, "GUILD_HOME": str(new)}, user.folder).output
+    findings = found(GUILD_HOME=str(new))
+    assert findings["home"]["remedy"].startswith(f"mkdir -p {new}, ")
+    assert "schedulers" in findings
+    (user.root / "new").write_text("")
+    assert "cannot be made" in problems(GUILD_HOME=str(new))["home"]["text"]
+
+
 def test_lock_that_somebody_holds_is_found(user: Sandbox) -> None:
     (user.guild_home / "locks").mkdir()
     with FileLock(user.guild_home / "locks" / "run-status"):

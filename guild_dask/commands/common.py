@@ -22,10 +22,20 @@ WIDTH = 80
 _WIDEST = 140
 
 
+def home_path() -> str:
+    """Returns where the Guild home that the user means is, or is to be."""
+    given = click.get_current_context().find_root().obj
+    return str(given or runs.guild_home())
+
+
+def is_home_named() -> bool:
+    """Tells whether the user has named the Guild home, by the option or the variable."""
+    return bool(click.get_current_context().find_root().obj or os.environ.get("GUILD_HOME"))
+
+
 def home() -> str:
     """Returns the Guild home that the user means; ends the command where that is no folder."""
-    given = click.get_current_context().find_root().obj
-    path = str(given or runs.guild_home())
+    path = home_path()
     if not os.path.isdir(path):
         fail(f"there is no Guild home at {path}; set GUILD_HOME, or give another with --guild-home")
     return path

@@ -20,7 +20,7 @@ def command(as_json: bool) -> None:
     its lock work), at Dask's configuration, the dashboard's port and job queues. It ends with 1 if there is a problem.
     """
     found = []
-    for finding in _findings(common.home()):
+    for finding in _findings(common.home_path(), common.is_home_named()):
         found.append(finding)
         if not as_json:
             click.echo("\n".join(_lines(finding)), color=common.is_coloured())
@@ -30,12 +30,12 @@ def command(as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _findings(home: str) -> Iterator[Finding]:
+def _findings(home: str, is_home_named: bool) -> Iterator[Finding]:
     from guild_dask.doctor import cluster, installation
     from guild_dask.doctor import home as guild_home
 
     yield from installation.findings()
-    yield from guild_home.findings(home)
+    yield from guild_home.findings(home, is_home_named)
     yield from cluster.findings()
     alive = schedulers.alive(home)
     names = ", ".join(f"{shown.short(each.id)} on {each.process.host}" for each in alive)

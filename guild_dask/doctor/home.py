@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shlex
 import shutil
 import socket
 import time
@@ -33,8 +34,14 @@ _FEW_BYTES = 1_000_000_000
 _MOST_SKEW = 10.0
 
 
-def findings(home: str) -> Iterator[Finding]:
-    """Yields what was found about a Guild home."""
+def findings(home: str, is_named: bool) -> Iterator[Finding]:
+    """Yields what was found about a Guild home, or about where it is to be; the user may have named it."""
+    if not os.path.lexists(home):
+        parent = _nearest(home)
+        yield _to_be_made(home, parent, is_named)
+        yield _space(parent)
+        yield _shared(parent)
+        return
     problem = _writable(home)
     yield problem or good("home", f"{home} can be written to")
     if problem is None:
@@ -42,6 +49,24 @@ def findings(home: str) -> Iterator[Finding]:
         yield _clock(home)
     yield _space(home)
     yield _shared(home)
+
+
+def _nearest(path: str) -> str:
+    """Returns the folder that a path that is not there would be in, or the nearest one above that is."""
+    parent = os.path.dirname(os.path.abspath(path))
+    return parent if os.path.lexists(parent) else _nearest(parent)
+
+
+def _to_be_made(home: str, parent: str, is_named: bool) -> Finding:
+    if not os.path.isdir(parent) or not os.access(parent, os.W_OK | os.X_OK):
+        remedy = f"see to it that {_user()} may write to {parent}, or set GUILD_HOME"
+        return bad("home", f"{home} is not there, and cannot be made in {parent}", remedy)
+    if is_named:
+        # Guild makes its default home and no other.
+        remedy = f"mkdir -p {shlex.quote(home)}, or set GUILD_HOME to where your runs are"
+        return bad("home", f"{home} is not there, and Guild does not make a home that is given to it", remedy)
+    remedy = "if your runs are elsewhere, set GUILD_HOME"
+    return note("home", f"{home} is not there yet; the first 'guild run' makes it", remedy)
 
 
 def _writable(home: str) -> Finding | None:
