@@ -1,5 +1,6 @@
 """What usually goes wrong is found, and the remedy named."""
 
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -9,8 +10,12 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
+from packaging.requirements import Requirement
 from support import Sandbox, run_command
 
+from guild_dask.cluster import ClusterError
+from guild_dask.cluster.jobqueue import JobQueue
+from guild_dask.doctor import cluster
 from guild_dask.doctor.cluster import seconds_for
 
 DOCTOR = [os.path.join(os.path.dirname(sys.executable), "guild-dask"), "doctor"]
@@ -117,6 +122,22 @@ def test_short_walltime_is_told(user: Sandbox, tmp_path: pathlib.Path) -> None:
     variables["DASK_JOBQUEUE__LSF__MEMORY"] = "8GB"
     assert "end after 00:30:00" in found(**variables, DASK_JOBQUEUE__LSF__WALLTIME="00:30:00")["walltime"]["text"]
     assert found(**variables, DASK_JOBQUEUE__LSF__WALLTIME="1-00:00:00")["walltime"]["level"] == "ok"
+
+
+def test_package_that_is_missing_can_be_installed_as_it_says(
+    user: Sandbox, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sbatch").write_text("#!/bin/sh\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("guild_dask.doctor.cluster.version_of", lambda _name: None)
+    (told,) = [each for each in cluster.findings() if each.what == "job queue"]
+    extra = [Requirement(each) for each in importlib.metadata.requires("guild-dask") or () if "jobqueue" in each]
+    names = {each.name for each in extra if each.marker and each.marker.evaluate({"extra": "jobqueue"})}
+    assert names <= set(told.remedy.split()), "all that the extra has"
+    monkeypatch.setitem(sys.modules, "dask_jobqueue", None)
+    with pytest.raises(ClusterError, match="pip install dask-jobqueue cryptography"):
+        JobQueue("slurm", {}, str(tmp_path), {}).cluster_class()
 
 
 def test_gpus_that_no_job_asks_for_are_told(user: Sandbox, tmp_path: pathlib.Path) -> None:

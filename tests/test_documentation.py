@@ -45,3 +45,10 @@ def test_every_module_is_in_the_table_of_the_architecture() -> None:
     folders = [PROJECT / "guild_dask" / name for name in (".", "cluster", "page", "report")]
     names = [path.name for folder in folders for path in folder.glob("*.py") if path.name != "__init__.py"]
     assert not [name for name in sorted(names) if f"`{name}`" not in table]
+
+
+def test_nobody_is_told_to_install_from_an_index_that_does_not_have_us() -> None:
+    # What can be typed whether guild-dask was installed by its name or from a folder, is what is missing itself.
+    texts = [*PAGES, *(PROJECT / "guild_dask").rglob("*.py"), *(PROJECT / "guild_dask").rglob("*.yml")]
+    told = re.compile(r"pip install [^`\n]*(?<![/\w-])guild-dask\b")
+    assert not [path.name for path in texts if "guild-dask[" in path.read_text() or told.search(path.read_text())]

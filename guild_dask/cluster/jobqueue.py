@@ -61,7 +61,7 @@ class JobQueue:
             import dask_jobqueue
         except ImportError as e:
             raise ClusterError(
-                f"cluster={self.name} needs dask-jobqueue: pip install 'guild-dask[jobqueue]' in this environment"
+                f"cluster={self.name} needs dask-jobqueue: pip install dask-jobqueue cryptography in this environment"
             ) from e
         return getattr(dask_jobqueue, _CLASSES[self.name])
 

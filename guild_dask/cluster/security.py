@@ -27,7 +27,9 @@ def security_for(run_dir: str) -> tuple[Any, str]:
     try:
         return Security.temporary(), folder
     except ImportError as e:
-        raise ClusterError("encrypted connections need the package cryptography: pip install cryptography") from e
+        raise ClusterError(
+            "encrypted connections need the package cryptography: pip install cryptography in this environment"
+        ) from e
 
 
 def worker_options(security: Any, folder: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -76,7 +77,11 @@ def _queues(jobqueue: Mapping[str, Any], settings: Settings) -> Iterator[Finding
         return
     if version_of("dask-jobqueue") is None:
         names = ", ".join(there)
-        yield note("job queue", f"there is {names}, but not dask-jobqueue", "pip install 'guild-dask[jobqueue]'")
+        yield note(
+            "job queue",
+            f"there is {names}, but not dask-jobqueue",
+            f"{sys.executable} -m pip install dask-jobqueue cryptography",
+        )
         return
     for name in there:
         section = jobqueue.get(name) or {}

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ def findings() -> Iterator[Finding]:
 
 def _versions() -> Finding:
     wrong = []
+    wanted = []
     there = []
     for text in importlib.metadata.requires("guild-dask") or ():
         requirement = _requirement(text)
@@ -34,11 +36,12 @@ def _versions() -> Finding:
         version = version_of(requirement.name)
         if version is None or not requirement.specifier.contains(version, prereleases=True):
             wrong.append(f"{requirement.name} is {version or 'missing'}, and should be {requirement.specifier}")
+            wanted.append(shlex.quote(f"{requirement.name}{requirement.specifier}"))
         elif requirement.name in ("guildai", "distributed"):
             there.append(f"{requirement.name} {version}")
     python = ".".join(map(str, sys.version_info[:3]))
     if wrong:
-        return bad("versions", "; ".join(wrong), f"{sys.executable} -m pip install --upgrade guild-dask")
+        return bad("versions", "; ".join(wrong), f"{sys.executable} -m pip install {' '.join(wanted)}")
     return good("versions", f"Python {python}, {', '.join(there)}, and all that they need")
 
 
@@ -74,7 +77,7 @@ def _guild() -> Finding:
 
 
 def _plugin() -> Finding:
-    remedy = f"{sys.executable} -m pip install --force-reinstall --no-deps guild-dask"
+    remedy = f"install guild-dask anew into the environment of {sys.executable}"
     try:
         done = subprocess.run(
             [sys.executable, "-c", _WHO_ANSWERS], capture_output=True, text=True, timeout=_LONGEST, check=False
