@@ -74,6 +74,14 @@ def read(claim: pathlib.Path) -> Cause | None:
         return None
 
 
+def settle(claim: pathlib.Path, cause: Cause) -> Cause:
+    """Returns the cause that was left beside a claim; where there is none, leaves that one for whoever comes next."""
+    word = read(claim)
+    if word is None:
+        write(claim, cause)
+    return word or cause
+
+
 def is_over(claim: pathlib.Path) -> bool:
     """Tells whether the starter of a claim has said its last word."""
     look_anew(claim.parent)

@@ -28,13 +28,11 @@ _LEVELS = {
 def ended(run_id: str, result: Result, last_line: str = "") -> tuple[int, str]:
     """Returns the level and text for a run's end. A run that completed speaks for itself."""
     code = result.exit_code
-    failure = f"failed with exit code {code}"
-    cause = result.why or (result.cause.value if result.cause else f"it {failure}")
     texts = {
         End.COULD_NOT_START: f"could not be started (exit code {code}): {last_line}",
-        End.FAILED: f"{failure} ('guild cat --output {run_id[:8]}' shows its output)",
+        End.FAILED: f"{result.failure} ('guild cat --output {run_id[:8]}' shows its output)",
         End.GONE: "was deleted, or taken over, while it was running",
-        End.TRIED_AGAIN: f"is staged again for attempt {result.attempt + 1} ({cause})",
+        End.TRIED_AGAIN: f"is staged again for attempt {result.attempt + 1} ({result.why or result.reason})",
         End.TERMINATED: "was terminated" + (f" ({result.why})" if result.why else ""),
         End.STAGED_AGAIN: "did not start and is staged again",
         End.COMPLETED: "completed",

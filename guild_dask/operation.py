@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from guild_dask import last_word, whereabouts
+from guild_dask import last_word, signals, whereabouts
 from guild_dask.cgroups import Cgroup, cgroup_for_run
 from guild_dask.guard import Guard, send_term
 from guild_dask.last_word import Cause
@@ -171,6 +171,8 @@ class Operation:
             return
         cause = self.cause if self.is_stopping else None
         why = (self.detail or cause.value) if cause else ""
+        if not cause and signals.is_failure(self.exit_status or 0):
+            why = f"it was {signals.killed_by(self.exit_status or 0)}"
         whereabouts.add_end(self.run_dir, self.guard.limits.peak_memory, why)
         if cause and self.is_cut_by_limit:
             whereabouts.make_terminated(self.run_dir)

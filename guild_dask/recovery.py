@@ -161,11 +161,12 @@ def _result(home: GuildHome, found: claims.Found, cause: Cause) -> Result:
         result = result_for(run_dir, 1, None, attempt)
         # Guild has seen the run's process end by a signal, and its host had no chance to say why.
         is_leased = found.claim is not None and found.claim.lease > 0
-        was_cut_off = is_leased and result.end is End.TERMINATED and not last_word.is_over(beside)
+        was_cut_off = is_leased and (result.exit_code or 0) < 0 and not last_word.is_over(beside)
         home.record_end(run_dir, -signal.SIGKILL)
-        return replace(result, cause=Cause.NODE_LOST) if was_cut_off else result
+        return replace(result, end=End.TERMINATED, cause=Cause.NODE_LOST) if was_cut_off else result
+    word = last_word.settle(beside, word or cause)  # before the end is on record: the run did not fail by itself
     home.record_end(run_dir, -signal.SIGKILL)
-    return result_for(run_dir, 1, word or cause, attempt)
+    return result_for(run_dir, 1, word, attempt)
 
 
 def _has_never_started(run_dir: str, found: claims.Found) -> bool:

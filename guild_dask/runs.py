@@ -166,8 +166,8 @@ class GuildHome:
         claim = claims.path(self.claims_folder, os.path.basename(run_dir))
         cause = last_word.read(claim)
         if exit_code < 0:
+            cause = last_word.settle(claim, Cause.KILLED)  # before the end is on record: the run did not fail by itself
             self.record_end(run_dir, exit_code)
-            cause = cause or Cause.KILLED
         return replace(result_for(run_dir, exit_code, cause, attempt), detail=last_word.detail(claim))
 
     def _ours(self, run_id: str) -> claims.Found | None:
@@ -236,12 +236,12 @@ class GuildHome:
         """Stages a run whose attempt is over, for another one in the same directory. Is called inside the lock."""
         run_id = os.path.basename(run_dir)
         with translated("cannot stage run %s again", run_id):
-            why = result.cause.value if result.cause else f"it failed with exit code {result.exit_code}"
             is_loss = result.cause is not None and result.cause.is_loss
             found = claims.present(self.claims_folder, run_id)
             host = found.claim.owner.host if found and found.claim else ""
             if not attempts.on_record(run_dir, result.attempt):
-                attempts.add(run_dir, attempts.attempt_for(result.attempt, why, is_loss, result.exit_code, host))
+                over = attempts.attempt_for(result.attempt, result.reason, is_loss, result.exit_code, host)
+                attempts.add(run_dir, over)
             rundir.forget_end(run_dir)
             for name in ("PENDING", "LOCK", "LOCK.remote"):
                 rundir.clear_marker(run_dir, name)

@@ -71,7 +71,8 @@ def start_guild(run_dir: str) -> int:
     try:
         main_bootstrap.main()
     except SystemExit as e:
-        return e.code if isinstance(e.code, int) else int(e.code is not None)
+        # Guild exits with minus the signal that killed the operation. As a process's own, that would be another code.
+        return e.code & 0xFF if isinstance(e.code, int) else int(e.code is not None)
     return 0
 
 

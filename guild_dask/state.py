@@ -93,7 +93,7 @@ class EndedRun:
     attempt: int
     asks: Mapping[str, float] = field(default_factory=dict)
     used: Mapping[str, float] = field(default_factory=dict)
-    why: str = ""  # what cut it short: a limit, or the loss of its worker or host
+    why: str = ""  # what cut it short: a limit, the loss of its worker or host, or a signal
 
     @property
     def is_failure(self) -> bool:

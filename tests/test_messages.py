@@ -28,6 +28,16 @@ def test_starting_is_short_for_a_run_that_asks_for_nothing() -> None:
             logging.WARNING,
             f"Run {RUN} failed with exit code 3 ('guild cat --output 12345678' shows its output)",
         ),
+        (
+            Result(End.FAILED, -11),
+            logging.WARNING,
+            f"Run {RUN} was killed by signal 11, SIGSEGV ('guild cat --output 12345678' shows its output)",
+        ),
+        (
+            Result(End.TRIED_AGAIN, -11),
+            logging.WARNING,
+            f"Run {RUN} is staged again for attempt 2 (it was killed by signal 11, SIGSEGV)",
+        ),
         (Result(End.COULD_NOT_START, 1), logging.WARNING, f"Run {RUN} could not be started (exit code 1): last words"),
         (Result(End.GONE, 1), logging.WARNING, f"Run {RUN} was deleted, or taken over, while it was running"),
         (Result(End.TERMINATED, -15), logging.INFO, f"Run {RUN} was terminated"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from guild_dask import control, explanation, rundir, schedulers, shown
+from guild_dask import control, explanation, rundir, schedulers, shown, signals
 from guild_dask.commands import common, predecessors
 from guild_dask.demands import PREFIX, Demands, demands_for_tags
 from guild_dask.explanation import Explanation
@@ -114,13 +114,14 @@ def _end(run: RunView, facts: dict[str, Any]) -> list[str]:
     """Returns how a run ended that did not complete."""
     if run.status == "running":
         return ["That scheduler has died; the run goes on, and the next scheduler counts what it uses."]
+    code = _attribute(run, "exit_status")
+    attempt = f" in attempt {facts['attempt']}" if facts.get("attempt", 1) != 1 else ""
+    output = f"'guild cat --output {shown.short(run.id)}' shows its output"
+    if isinstance(code, int) and facts.get("ended") == f"it was {signals.killed_by(code)}":
+        return [f"It failed{attempt}: it was {signals.killed_by(code)} ({output})."]
     if facts.get("ended"):
         return [f"It was ended: {facts['ended']}."]
-    if run.status != "error":
-        return []
-    attempt = f" in attempt {facts['attempt']}" if facts.get("attempt", 1) != 1 else ""
-    code = _attribute(run, "exit_status")
-    return [f"It failed with exit code {code}{attempt}; 'guild cat --output {shown.short(run.id)}' shows its output."]
+    return [f"It failed with exit code {code}{attempt}; {output}."] if run.status == "error" else []
 
 
 def _attribute(run: RunView, name: str) -> Any:
