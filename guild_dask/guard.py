@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from guild_dask import claims
 from guild_dask.cgroups import Cgroup
-from guild_dask.last_word import BEAT, Cause, is_asked_to_stop
+from guild_dask.last_word import BEAT, Cause, wish
 from guild_dask.limits import Limits
 from guild_dask.processes import ProcessIdentity
 from guild_dask.terms import Terms
@@ -83,8 +83,9 @@ class Guard:
                 self._end(Cause.CUT_OFF)
                 return
             due = self._last_beat + interval
-            if is_asked_to_stop(self._claim):
-                self._end(Cause.STOPPED)
+            wanted = wish(self._claim)
+            if wanted:
+                self._end(wanted)
                 return
 
     def _renew(self, now: float) -> bool:

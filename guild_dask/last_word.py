@@ -25,6 +25,7 @@ class Cause(enum.Enum):
     """Why a run that had started was cut short."""
 
     STOPPED = "it was stopped"
+    SCHEDULER_STOPPED = "its scheduler was stopped"
     KILLED = "the process that started it was killed"
     SIGNAL = "its host ended it"
     WORKER_DIED = "its worker died"
@@ -41,7 +42,7 @@ class Cause(enum.Enum):
     @property
     def is_loss(self) -> bool:
         """Tells whether the machine, rather than the run or a person, is to blame."""
-        return self not in (Cause.STOPPED, Cause.KILLED) and not self.is_limit
+        return self not in (Cause.STOPPED, Cause.SCHEDULER_STOPPED, Cause.KILLED) and not self.is_limit
 
 
 def cause_for_words(words: str) -> Cause | None:
@@ -96,9 +97,19 @@ def detail(claim: pathlib.Path) -> str:
         return ""
 
 
-def ask_to_stop(claim: pathlib.Path) -> None:
-    """Asks, from any host, for the end of the run that a claim is for."""
-    claim.with_suffix(STOP).touch()
+def ask_to_stop(claim: pathlib.Path, cause: Cause = Cause.STOPPED) -> None:
+    """Asks, from any host, for the end of the run that a claim is for; who asks first is the cause of it."""
+    with contextlib.suppress(FileExistsError), claim.with_suffix(STOP).open("x") as f:
+        f.write(cause.name)
+
+
+def wish(claim: pathlib.Path) -> Cause | None:
+    """Returns why somebody has asked for the run's end, or None if nobody has."""
+    try:
+        is_scheduler = claim.with_suffix(STOP).read_text() == Cause.SCHEDULER_STOPPED.name
+    except OSError:
+        return None
+    return Cause.SCHEDULER_STOPPED if is_scheduler else Cause.STOPPED
 
 
 def is_asked_to_stop(claim: pathlib.Path) -> bool:

@@ -51,7 +51,7 @@ class Operation:
         self.guard = Guard(claim, terms, self.cut_short)
         self.cause: Cause | None = None
         self.detail = ""
-        self.is_cut_by_limit = False
+        self.was_over = False  # whether the operation had ended by itself before that
         self.identity: Any = None  # of this process, once it may start the run
         self._remote_lock = pathlib.Path(run_dir, ".guild", "LOCK.remote")
         self.is_starting = False
@@ -125,10 +125,12 @@ class Operation:
         """Ends the run for a cause; the signal's handler knows whether there is anything to end yet."""
         if self.cause is None:
             # Who reads the lifeline or the lease cannot know what else somebody has asked for.
-            wanted = cause is not Cause.CUT_OFF and last_word.is_asked_to_stop(self.claim)
-            self.cause, self.detail = (Cause.STOPPED, "") if wanted else (cause, detail)
-            self.is_cut_by_limit = self.cause.is_limit and not self.ended.is_set()
+            wanted = None if cause is Cause.CUT_OFF else last_word.wish(self.claim)
+            self._note(*((wanted, "") if wanted else (cause, detail)))
         send_term()
+
+    def _note(self, cause: Cause, detail: str = "") -> None:
+        self.cause, self.detail, self.was_over = cause, detail, self.ended.is_set()
 
     def _cause_of_signal(self) -> Cause:
         """Returns what a signal from nobody knows where means: a job queue ends its jobs so, and a person a process."""
@@ -137,7 +139,7 @@ class Operation:
     def on_signal(self, _number: int, _frame: object) -> None:
         self.is_stopping = True
         if self.cause is None:
-            self.cause = Cause.STOPPED if last_word.is_asked_to_stop(self.claim) else self._cause_of_signal()
+            self._note(last_word.wish(self.claim) or self._cause_of_signal())
         if not self.is_starting:
             raise SystemExit(NOT_STARTED)
         self.stop_soon()
@@ -173,9 +175,13 @@ class Operation:
         why = (self.detail or cause.value) if cause else ""
         if not cause and signals.is_failure(self.exit_status or 0):
             why = f"it was {signals.killed_by(self.exit_status or 0)}"
-        whereabouts.add_end(self.run_dir, self.guard.limits.peak_memory, why)
-        if cause and self.is_cut_by_limit:
-            whereabouts.make_terminated(self.run_dir)
+        fact = whereabouts.LEFT if cause and self.was_over else whereabouts.ENDED
+        whereabouts.add_end(self.run_dir, self.guard.limits.peak_memory, why, fact)
+        if cause and cause.is_limit:
+            if self.was_over:
+                cause = None  # its end is its own; only what it had left was ended
+            else:
+                whereabouts.make_terminated(self.run_dir)
         if self.terms.node:
             with contextlib.suppress(OSError):
                 self._remote_lock.unlink(missing_ok=True)

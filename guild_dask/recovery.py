@@ -147,9 +147,10 @@ def _close(home: GuildHome, found: claims.Found, cause: Cause, again: Again) -> 
 def _result(home: GuildHome, found: claims.Found, cause: Cause) -> Result:
     run_dir = home.run_dir(found.run_id)
     beside = claims.path(home.claims_folder, found.run_id)
-    word = last_word.read(beside)
-    if word is None and last_word.is_asked_to_stop(beside):
-        word = Cause.STOPPED
+    word, wish = last_word.read(beside), last_word.wish(beside)
+    # A scheduler that died while it was being stopped may have told nobody else, and the run went on to its own end.
+    if word is None and (wish is Cause.STOPPED or not home.has_ended(run_dir)):
+        word = wish
     attempt = attempt_of(found, run_dir)
     has_completed = home.has_ended(run_dir) and result_for(run_dir, 1, None, attempt).end is End.COMPLETED
     decided = None if has_completed else attempts.on_record(run_dir, attempt)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from guild_dask import claims, last_word
 from guild_dask.flights import Flights
+from guild_dask.last_word import Cause
 from guild_dask.problems import HomeUnavailable
 
 log = logging.getLogger("guild")
@@ -23,10 +24,10 @@ def end_runs(flights: Flights, wait_until: Callable[[float], None]) -> None:
     asked = time.monotonic()
     if in_flight:
         log.info("Ending %d run(s); Ctrl-C or 'guild stop' once more kills them", len(in_flight))
-    leased = [run_id for run_id, flight in in_flight.items() if flights.cluster.terms(flight.worker).lease]
-    for run_id in [*flights.ledger.adrift, *leased]:
-        with contextlib.suppress(OSError):  # the run's own host, wherever it is, is asked through the Guild home
-            last_word.ask_to_stop(claims.path(flights.home.claims_folder, run_id))
+    for run_id in [*flights.ledger.adrift, *in_flight]:
+        # On another host, the run is asked through the Guild home. Here it can tell by this who has sent the signal.
+        with contextlib.suppress(OSError):
+            last_word.ask_to_stop(claims.path(flights.home.claims_folder, run_id), Cause.SCHEDULER_STOPPED)
     for step, deadline in (
         (flights.cluster.stop, asked + LAST_RESORT),
         (flights.cluster.kill, asked + GIVE_UP),

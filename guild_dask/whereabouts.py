@@ -21,8 +21,9 @@ NAME = "dask"
 CPU = "cpu_seconds"
 MEMORY = "max_memory"
 
-# And why it was cut short, if it was.
+# And why it was cut short, if it was; or why what it had left behind when it ended was.
 ENDED = "ended"
+LEFT = "left_behind_ended"
 
 
 def text_for(facts: Mapping[str, Any]) -> str:
@@ -39,8 +40,8 @@ def write(run_dir: str, text: str) -> None:
         )
 
 
-def add_end(run_dir: str, memory_seen: int = 0, why: str = "") -> None:
-    """Adds what the ended children of this process have used, and why the run was cut short, if it was.
+def add_end(run_dir: str, memory_seen: int = 0, why: str = "", fact: str = ENDED) -> None:
+    """Adds what the ended children of this process have used, and why the run, or what it left, was cut short.
 
     `memory_seen` is what all of them together were seen to have; the largest one alone may have had more since.
     """
@@ -49,7 +50,7 @@ def add_end(run_dir: str, memory_seen: int = 0, why: str = "") -> None:
     memory = max(memory_seen, used.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
     facts: dict[str, Any] = {CPU: round(used.ru_utime + used.ru_stime, 2), MEMORY: memory}
     if why:
-        facts[ENDED] = why
+        facts[fact] = why
     with contextlib.suppress(OSError):
         fd = os.open(_path(run_dir), os.O_WRONLY | os.O_APPEND)
         try:

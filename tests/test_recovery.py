@@ -9,7 +9,7 @@ import pytest
 from scheduling import a_project, stage, statuses
 from support import Guild, Sandbox
 
-from guild_dask import attempts, claims, processes, rundir
+from guild_dask import attempts, claims, last_word, processes, rundir
 from guild_dask.ends import End
 from guild_dask.last_word import Cause
 from guild_dask.operation import NOT_STARTED
@@ -243,3 +243,17 @@ def test_run_out_of_sight_that_is_not_ours_any_more_is_gone(home: GuildHome, use
     assert home.settle(RUN, NOT_STARTED, may_stage_again=True).end is End.GONE
     claims.remove(home.claims_folder, RUN)
     assert recover(home, adrift=[RUN]).gone == (RUN,)
+
+
+def test_run_that_outlived_a_stop_of_its_scheduler_has_its_own_end(home: GuildHome) -> None:
+    # The scheduler was killed after it had noted its wish, and before it had sent a signal.
+    last_word.ask_to_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
+    home.record_end(home.run_dir(RUN), 7)
+    ((_, result),) = recover(home).ended
+    assert (result.end, result.exit_code, result.cause) == (End.FAILED, 7, None)
+
+
+def test_run_that_died_after_a_stop_of_its_scheduler_was_stopped(home: GuildHome) -> None:
+    last_word.ask_to_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
+    ((_, result),) = recover(home, again=lambda *_: True).ended
+    assert (result.end, result.cause) == (End.TERMINATED, Cause.SCHEDULER_STOPPED)

@@ -5,10 +5,11 @@ from typing import Any
 
 import click
 
-from guild_dask import control, explanation, rundir, schedulers, shown, signals
+from guild_dask import control, explanation, rundir, schedulers, shown, signals, whereabouts
 from guild_dask.commands import common, predecessors
 from guild_dask.demands import PREFIX, Demands, demands_for_tags
 from guild_dask.explanation import Explanation
+from guild_dask.last_word import Cause
 from guild_dask.listing import RunsDirectory
 from guild_dask.plan import place_for
 from guild_dask.problems import HomeUnavailable
@@ -111,17 +112,36 @@ def _where(run: RunView) -> list[str]:
 
 
 def _end(run: RunView, facts: dict[str, Any]) -> list[str]:
-    """Returns how a run ended that did not complete."""
+    """Returns how a run ended that did not complete, or what it left behind when it did."""
     if run.status == "running":
         return ["That scheduler has died; the run goes on, and the next scheduler counts what it uses."]
-    code = _attribute(run, "exit_status")
-    attempt = f" in attempt {facts['attempt']}" if facts.get("attempt", 1) != 1 else ""
-    output = f"'guild cat --output {shown.short(run.id)}' shows its output"
-    if isinstance(code, int) and facts.get("ended") == f"it was {signals.killed_by(code)}":
-        return [f"It failed{attempt}: it was {signals.killed_by(code)} ({output})."]
-    if facts.get("ended"):
-        return [f"It was ended: {facts['ended']}."]
-    return [f"It failed with exit code {code}{attempt}; {output}."] if run.status == "error" else []
+    left, ended = facts.get(whereabouts.LEFT), facts.get(whereabouts.ENDED)
+    if ended:
+        return [_cut_short(run, facts, str(ended))]
+    texts = [f"What it had left behind was ended: {left}."] if left else []
+    if run.status == "error":
+        code = _attribute(run, "exit_status")
+        texts.insert(0, f"It failed with exit code {code}{_attempt(facts)}; {_output(run)}.")
+    return texts
+
+
+def _cut_short(run: RunView, facts: dict[str, Any], why: str) -> str:
+    """Returns why a run did not come to its own end."""
+    if run.status == "completed":
+        return f"It was asked to end ({why}), and exited with 0."
+    if why.startswith(f"it was {signals.KILLED}"):
+        return f"It failed{_attempt(facts)}: {why} ({_output(run)})."
+    if why == Cause.SCHEDULER_STOPPED.value:
+        return f"It was ended: {why}. 'guild run --restart {shown.short(run.id)} --stage' stages it again."
+    return f"It was ended: {why}."
+
+
+def _attempt(facts: dict[str, Any]) -> str:
+    return f" in attempt {facts['attempt']}" if facts.get("attempt", 1) != 1 else ""
+
+
+def _output(run: RunView) -> str:
+    return f"'guild cat --output {shown.short(run.id)}' shows its output"
 
 
 def _attribute(run: RunView, name: str) -> Any:
