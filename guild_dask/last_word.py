@@ -105,6 +105,7 @@ def ask_to_stop(claim: pathlib.Path, cause: Cause = Cause.STOPPED) -> None:
 
 def wish(claim: pathlib.Path) -> Cause | None:
     """Returns why somebody has asked for the run's end, or None if nobody has."""
+    look_anew(claim.parent)
     try:
         is_scheduler = claim.with_suffix(STOP).read_text() == Cause.SCHEDULER_STOPPED.name
     except OSError:

@@ -60,6 +60,7 @@ LOOKS: dict[str, Callable[[pathlib.Path], object]] = {
     "written": lambda folder: claims.written(folder, "aaa"),
     "read": lambda folder: last_word.read(claims.path(folder, "aaa")),
     "is_over": lambda folder: last_word.is_over(claims.path(folder, "aaa")),
+    "wish": lambda folder: last_word.wish(claims.path(folder, "aaa")),
     "is_asked_to_stop": lambda folder: last_word.is_asked_to_stop(claims.path(folder, "aaa")),
 }
 
