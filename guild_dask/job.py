@@ -124,6 +124,7 @@ def _forget_starter(run_id: str, pid: int) -> None:
 
 def _start(job: Job) -> Starter:
     """Returns the starter, which waits at its gate until its identity is in the claim."""
+    look_anew(os.path.dirname(job.output))
     with open(job.output, "ab") as output:
         # A template that dies may leave a starter behind without a word. It has a gate of its own, which stays closed.
         found = _let_through(job, output.fileno(), _warm) or _let_through(job, output.fileno(), _cold)

@@ -153,7 +153,8 @@ def _serve() -> None:
 def _environ() -> dict[str, str]:
     path = os.pathsep.join((sysconfig.get_path("scripts"), os.environ["PATH"]))
     slow = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "300s", "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "300s"}
-    return {"PATH": path, "HOME": "/root", "GUILD_HOME": str(_SHARED / "guild-home"), "LC_ALL": "C.UTF-8", **slow}
+    own = {"GUILD_HOME": str(_SHARED / "guild-home"), "PYTHONPATH": str(PROJECT), "LC_ALL": "C.UTF-8"}
+    return {"PATH": path, "HOME": "/root", **own, **slow}
 
 
 def _start(host: str, *words: str, output: IO[str] | int | None = None) -> "subprocess.Popen[str]":
