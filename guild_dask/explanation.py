@@ -41,6 +41,16 @@ def without_scheduler(asks: Mapping[str, float]) -> Explanation:
     )
 
 
+def of_scheduler(run: str) -> Explanation:
+    """Returns why no scheduler starts a staged scheduler or queue."""
+    return Explanation(
+        "It is a scheduler itself, or a queue, and no scheduler starts it.",
+        "Start it yourself:",
+        can_start=False,
+        command=f"guild run --start {run}",
+    )
+
+
 def out_of_sight(state: State) -> Explanation:
     """Returns why a staged run waits that the scheduler's filter leaves out."""
     return Explanation(

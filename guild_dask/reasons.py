@@ -160,5 +160,15 @@ class AfterCycle:
         return f"runs wait for each other: {' -> '.join((*self.runs, self.runs[0]))}"
 
 
+@dataclass(frozen=True)
+class IsScheduler:
+    """The run is a scheduler or a queue, or a batch of them; only its user can want to start it."""
+
+    run: str
+
+    def __str__(self) -> str:
+        return f"it is a scheduler itself; start it with 'guild run --start {self.run}'"
+
+
 # Why a run is not even considered for a start.
 Hold = AfterRuns | AfterFailed | AfterUnknown | AfterAmbiguous | AfterCycle

@@ -46,6 +46,7 @@ class Staged:
     tags: tuple[str, ...]  # those that are meant for us
     needs: tuple[str, ...] = ()  # the runs whose files its operation takes, as Guild noted them when it was staged
     gpus: tuple[str, ...] | None = None  # the devices that the user gave it with --gpus; none for --no-gpus
+    is_queue: bool = False  # a Guild queue or a scheduler, or a batch of them: it would start others itself
 
 
 def marker(run_dir: str, name: str) -> str:
@@ -135,10 +136,11 @@ def our_tags(run_dir: str) -> tuple[str, ...]:
 
 def read_staged(run_dir: str) -> Staged:
     """Returns what matters of a staged run; raises BrokenRun if its directory is not a whole one."""
-    opref(run_dir)
+    is_queue = _is_queue(run_dir, opref(run_dir))
     since = _since(run_dir)
     op = _operation_data(run_dir)
-    return Staged(os.path.basename(run_dir), run_dir, since, our_tags(run_dir), opdata.needs(op), opdata.gpus(op))
+    name, tags = os.path.basename(run_dir), our_tags(run_dir)
+    return Staged(name, run_dir, since, tags, opdata.needs(op), opdata.gpus(op), is_queue)
 
 
 def _since(run_dir: str) -> int:
@@ -233,8 +235,18 @@ def operation(run_dir: str) -> str:
 
 
 def is_queue(run_dir: str) -> bool:
-    """Tells whether the run is a Guild queue or a scheduler."""
-    return operation(run_dir) in _QUEUES
+    """Tells whether the run is a Guild queue or a scheduler, or a batch of them."""
+    try:
+        return _is_queue(run_dir, opref(run_dir))
+    except BrokenRun:
+        return False
+
+
+def _is_queue(run_dir: str, reference: Any) -> bool:
+    # Queues, schedulers and Guild's batches are builtin, and hardly anything else that is staged. So no more is read.
+    if reference.pkg_type != "builtin":
+        return False
+    return str(reference.to_opspec()) in _QUEUES or operation(f"{run_dir}/.guild/proto") in _QUEUES
 
 
 def locked_by(run_dir: str) -> int | None:

@@ -103,6 +103,7 @@ def _names(runs_dir: str) -> Iterator[str]:
 
 
 def count_staged(runs_dir: str) -> int:
-    """Returns how many runs are staged; with many thousands of them, too, in a moment."""
+    """Returns how many runs are staged, but for schedulers; with many thousands of them, too, in a moment."""
     # No path objects and no second look here: this is most of what a status takes where no scheduler is at work.
-    return sum(map(os.path.exists, [f"{runs_dir}/{name}/.guild/STAGED" for name in _names(runs_dir)]))
+    folders = [f"{runs_dir}/{name}" for name in _names(runs_dir)]
+    return sum(os.path.exists(f"{each}/.guild/STAGED") and not rundir.is_queue(each) for each in folders)

@@ -16,7 +16,7 @@ from guild_dask.devices import asks_with_pins
 from guild_dask.ledger import Ledger
 from guild_dask.listing import Listing
 from guild_dask.plan import Kind, StagedRun, Worker, is_impossible, kind_of, place_for
-from guild_dask.reasons import AfterRuns, Hold, NotDefined, Reason, Reserved
+from guild_dask.reasons import AfterRuns, Hold, IsScheduler, NotDefined, Reason, Reserved
 from guild_dask.rooms import TIME
 from guild_dask.rundir import Staged
 from guild_dask.state import Why
@@ -171,13 +171,23 @@ class WaitingRuns:
                 continue
             if known:
                 self.take(run.id)
-            self._take_in(run)
+            if run.is_queue:
+                self._leave_to_user(run)
+            else:
+                self._take_in(run)
         self._hold_back()
         kept = self._set_aside.keys() | self._to_set_aside
         self._problems = {run_id: problem for run_id, problem in self._problems.items() if run_id in kept}
         for run_id, problem in listing.broken.items():
             if self._ledger.is_news(run_id, problem):
                 log.warning("Ignoring staged run %s: %s", run_id, problem)
+
+    def _leave_to_user(self, run: Staged) -> None:
+        """Sets a scheduler aside: started here, it would hold a slot until it is stopped."""
+        self._set_aside[run.id] = run
+        self._problems[run.id] = problem = str(IsScheduler(run.id))
+        if self._ledger.is_news(run.id, problem):
+            log.warning("Leaving run %s staged (%s)", run.id, problem)
 
     def _let_go(self, listing: Listing) -> None:
         for run_id in listing.gone:

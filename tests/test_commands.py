@@ -146,6 +146,29 @@ def test_status_shows_where_runs_are_and_why_others_wait(user: Sandbox, guild: G
         assert [each["can_start"] for each in told("explain bbb")["explanations"]] == [True]
 
 
+def test_scheduler_and_queue_that_are_staged_are_left_to_their_user(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, f"dask:scheduler {NO_DASHBOARD}", "ttt")
+    stage(guild, "queue", "qqq")
+    stage(guild, f"dask:scheduler workers=[1,2] {NO_DASHBOARD}", "uuu")
+    stage(guild, "nap seconds=[0,0.1]", "bat")
+    assert told("status")["staged"] == 1
+    assert "\n  guild run --start ttt\n" in typed("explain ttt").output
+    # Were one of them started, run-once would have to wait for its end.
+    output = guild(f"{SCHEDULER} run-once=yes").output
+    for run in ("ttt", "qqq", "uuu"):
+        line = f"Leaving run {run} staged (it is a scheduler itself; start it with 'guild run --start {run}')"
+        assert output.count(line) == 1, output
+    assert "Starting staged run bat" in output
+    assert statuses(user) | {"sss": ""} == {"ttt": "staged", "qqq": "staged", "uuu": "staged", "sss": ""}
+    assert "1 run(s) completed, 0 failed, 3 left staged" in output
+    with guild.started(SCHEDULER) as scheduler:
+        scheduler.wait_for_output("Waiting for staged runs")
+        wait_until(lambda: "HELD" in typed("status").output, describe=lambda: typed("status"))
+        assert "0 running, 0 waiting, 3 held" in typed("status").output
+        assert "yourself:\n  guild run --start uuu\n" in typed("explain uuu").output
+
+
 def test_status_shows_runs_that_come_after_others(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap seconds=60", "aaa")

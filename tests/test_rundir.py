@@ -260,12 +260,29 @@ def test_whatever_is_in_the_lock_and_environment_of_a_run_is_read(environ: bytes
         ("builtin:guildai 0.9 queue queue", False),
         ("builtin:guildai 0.9 '' queue", True),
         ("guildfile:/project/guild.yml abc '' queue2", False),
+        ("guildfile:/project/guild.yml abc '' queue", False),
         (OPREF, False),
     ],
 )
 def test_queues_and_schedulers_are_known(run_dir: pathlib.Path, opref: str, is_queue: bool) -> None:
     (run_dir / ".guild/opref").write_text(opref)
     assert rundir.is_queue(str(run_dir)) is is_queue
+    assert rundir.read_staged(str(run_dir)).is_queue is is_queue
+
+
+@pytest.mark.parametrize(
+    ("batch", "proto", "is_queue"),
+    [
+        ("builtin:guildai 0.9.0 '' +", "builtin:guild-dask 0.1 dask scheduler", True),
+        ("builtin:guildai 0.9.0 skopt random", "builtin:guildai 0.9 '' queue", True),
+        ("builtin:guildai 0.9.0 '' +", OPREF, False),
+    ],
+)
+def test_batch_of_schedulers_is_one(run_dir: pathlib.Path, batch: str, proto: str, is_queue: bool) -> None:
+    (run_dir / ".guild/proto/.guild").mkdir(parents=True)
+    (run_dir / ".guild/opref").write_text(batch)
+    (run_dir / ".guild/proto/.guild/opref").write_text(proto)
+    assert rundir.read_staged(str(run_dir)).is_queue is is_queue
 
 
 def test_process_that_runs_a_run_is_told(run_dir: pathlib.Path) -> None:

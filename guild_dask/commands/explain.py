@@ -39,6 +39,8 @@ def command(run: str, as_json: bool) -> None:
 
 
 def _explanations(run: RunView, demands: Demands) -> list[Explanation]:
+    if rundir.is_queue(run.dir):
+        return [explanation.of_scheduler(run.id)]
     states = [each.state for each in schedulers.alive(common.home()) if each.state]
     if not states:
         return [explanation.without_scheduler(demands.amounts)]
@@ -72,7 +74,8 @@ def _place(run: RunView, state: State) -> int | None:
         staged = RunsDirectory(common.runs_dir()).look().staged
     except HomeUnavailable:
         return None
-    order = sorted((place_for(each.since, demands_for_tags(each.tags).priority), each.id) for each in staged)
+    in_line = (each for each in staged if not each.is_queue)
+    order = sorted((place_for(each.since, demands_for_tags(each.tags).priority), each.id) for each in in_line)
     return next((place for place, (_, run_id) in enumerate(order, start=1) if run_id == run.id), None)
 
 
