@@ -36,7 +36,7 @@ def main(**flags: str | None) -> None:
     gc.disable()  # nothing that is loaded now will be garbage, and to look for some takes a tenth of the time
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     # Before the heavy imports, so that a stop in the first second is an orderly one, too.
-    _report_signals(events)
+    is_stopping = _report_signals(events)
     scheduler_run.this_run().look_like_a_batch()
     _begin_to_load_guild(flags["cluster"])
     try:
@@ -47,7 +47,7 @@ def main(**flags: str | None) -> None:
     section, unknown = section_of(cluster.configuration())
     try:
         settings = settings_for({name.replace("_", "-"): text for name, text in flags.items()}, section)
-        code = _show(settings) if settings.dry_run else _run(settings, unknown, events)
+        code = _show(settings) if settings.dry_run else _run(settings, unknown, events, is_stopping)
     except (BadSetting, cluster.ClusterError) as e:
         click.echo(f"dask:scheduler: {e}", err=True)
         code = BAD_SETTING
@@ -73,7 +73,9 @@ def _show(settings: Settings) -> int:
     return 0
 
 
-def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]") -> int:
+def _run(
+    settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]", is_stopping: "Callable[[], bool]"
+) -> int:
     from guild_dask import cluster, control, onlookers, opening, processes, runs
     from guild_dask.flights import Flights
     from guild_dask.ledger import Ledger
@@ -97,28 +99,34 @@ def _run(settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Even
         presence = Presence(runs.guild_home(), this_run.id, identity.process)
         presence.beat()
         closing.callback(presence.leave)
-        common = cluster.Common(runs.guild_home(), presence.token, settings.lease, events.put, settings.gpus)
-        opened = opening.open_cluster(settings, common, this_run.dir, identity.environ)
+        home, token = runs.guild_home(), presence.token
+        common = cluster.Common(home, token, settings.lease, events.put, settings.gpus, is_stopping)
+        try:
+            opened = opening.open_cluster(settings, common, this_run.dir, identity.environ)
+        except cluster.OpeningStopped:
+            _log.info("Stopping Dask scheduler")
+            _log.info("Stopping Dask cluster")
+            return 0
         closing.callback(opened.close)
         closing.callback(_log.info, "Stopping Dask cluster")
         opened.prepare(identity.environ)
         follower = OutputFollower(this_run.path(scheduler_run.RUN_OUTPUT), stream.write_bytes)
         closing.callback(_log.info, "Stopping Dask scheduler")
         closing.callback(follower.close)
-        home = runs.GuildHome(runs.guild_home(), presence, *select)
-        watcher = RunsWatcher(home.runs_dir, lambda run_id: events.put(RunStaged(run_id)))
+        queue_of_runs = runs.GuildHome(home, presence, *select)
+        watcher = RunsWatcher(queue_of_runs.runs_dir, lambda run_id: events.put(RunStaged(run_id)))
         closing.callback(watcher.close)
-        orders = Orders(runs.guild_home(), this_run.id)
+        orders = Orders(home, this_run.id)
         orders.forget()  # what was asked of a scheduler of that id that was killed
         closing.callback(orders.forget)
-        folder = str(control.folder(runs.guild_home()))
+        folder = str(control.folder(home))
         closing.callback(FolderWatcher(folder, lambda: events.put(ControlChanged())).close)
         about = scheduler_state(this_run.id, identity.process)
         views = onlookers.open_views(settings, about, this_run.dir, opened, events.put)
         closing.callback(views.close)
         closing.callback(onlookers.show_progress(settings, views.publisher, stream, follower, opened))
         flights = Flights(
-            identity, home, opened, follower, Ledger(), views.publisher, settings.retries, settings.time_limit
+            identity, queue_of_runs, opened, follower, Ledger(), views.publisher, settings.retries, settings.time_limit
         )
         return _work(Loop(settings, flights, presence, orders, events), this_run.path("error.log"))
 
@@ -170,14 +178,20 @@ def _say_unforeseen(error: Exception, path: str) -> None:
         traceback.print_exception(error, file=f)
 
 
-def _report_signals(events: "queue.SimpleQueue[Event]") -> None:
-    """Turns signals into events; SimpleQueue.put may be called while the loop is in the middle of a get."""
+def _report_signals(events: "queue.SimpleQueue[Event]") -> "Callable[[], bool]":
+    """Turns signals into events; SimpleQueue.put may be called while the loop is in the middle of a get.
+
+    Returns what tells whether one has come, for those who cannot wait for the loop.
+    """
+    asked: list[int] = []
 
     def report(number: int, _frame: object) -> None:
+        asked.append(number)
         events.put(StopAsked(signal.Signals(number).name))
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, report)
+    return lambda: bool(asked)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 import pathlib
 import signal
+import socket
 import time
 
 import psutil
 import pytest
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
-from support import Guild, Sandbox, Started, wait_until
+from support import DEADLINE, Guild, Sandbox, Started, wait_until
 
 from guild_dask.operation import is_guild_stop
 
@@ -209,6 +210,58 @@ def test_a_stop_before_the_first_look_is_an_orderly_one(user: Sandbox, guild: Gu
         scheduler.wait(30)
     assert "Traceback" not in scheduler.output
     assert statuses(user)["aaa"] in ("staged", "terminated")
+
+
+# A class whose clusters take a while to come; that they are closed can be seen.
+SLOW_CLASS = """
+import pathlib, time
+from distributed import LocalCluster
+
+class Slow(LocalCluster):
+    def __init__(self):
+        print("class is opening", flush=True)
+        time.sleep(2)
+        super().__init__(n_workers=1, dashboard_address=None)
+
+    def close(self, timeout=None):
+        print("class is closed", flush=True)
+        return super().close(timeout)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stop_is_heard_while_a_dask_scheduler_does_not_answer(
+    user: Sandbox, guild: Guild, number: signal.Signals
+) -> None:
+    # It takes connections, and says nothing.
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        deaf.settimeout(DEADLINE)
+        address = f"tcp://127.0.0.1:{deaf.getsockname()[1]}"
+        with guild.started(f"run dask:scheduler cluster={address} {NO_DASHBOARD} -y") as scheduler:
+            scheduler.wait_for_output("Initializing cluster")
+            with deaf.accept()[0]:
+                began = time.monotonic()
+                scheduler_process(user).send_signal(number)
+                scheduler.wait(20)
+    assert time.monotonic() - began < 10, "it would have given up by itself after 30 seconds"
+    assert _last_lines(scheduler) == ["Stopping Dask scheduler", "Stopping Dask cluster"], scheduler.output
+    assert "Traceback" not in scheduler.output
+    assert not list((user.guild_home / "dask" / "schedulers").iterdir())
+
+
+def test_stop_is_heard_while_a_cluster_of_any_class_is_opened_and_it_is_closed(
+    user: Sandbox, guild: Guild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = a_project(user, NAP, {"slow.py": SLOW_CLASS})
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    with guild.started(f"run dask:scheduler cluster=slow:Slow {NO_DASHBOARD} -y") as scheduler:
+        scheduler.wait_for_output("class is opening")
+        scheduler.signal(signal.SIGINT)
+        scheduler.wait(30)
+    assert "class is closed" in scheduler.output
+    assert "Dashboard link" not in scheduler.output
+    assert _last_lines(scheduler) == ["Stopping Dask scheduler", "Stopping Dask cluster"], scheduler.output
+    assert "Traceback" not in scheduler.output
 
 
 def _has_scheduler(user: Sandbox) -> bool:

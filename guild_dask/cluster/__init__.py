@@ -7,7 +7,7 @@ from guild_dask.cluster.address import is_open_to_others, open_class, open_exist
 from guild_dask.cluster.composite import CompositeCluster, RunsOfPools
 from guild_dask.cluster.dask_settings import configuration, default_workers
 from guild_dask.cluster.jobqueue import JobQueue, job_script, open_job_queue
-from guild_dask.cluster.kinds import Cluster, ClusterError, Common, WorkerCapacity
+from guild_dask.cluster.kinds import Cluster, ClusterError, Common, OpeningStopped, WorkerCapacity
 from guild_dask.cluster.local import LocalCluster
 from guild_dask.cluster.ports import free_port, link
 from guild_dask.cluster.ssh import Hosts, open_hosts
@@ -20,6 +20,7 @@ __all__ = [
     "Hosts",
     "JobQueue",
     "LocalCluster",
+    "OpeningStopped",
     "RunsOfPools",
     "WorkerCapacity",
     "configuration",

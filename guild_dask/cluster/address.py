@@ -12,8 +12,9 @@ from distributed import Client
 from distributed.utils import import_term
 
 from guild_dask.choices import ClusterChoice, Kind
+from guild_dask.cluster.background import opened
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
-from guild_dask.cluster.kinds import ClusterError, Common
+from guild_dask.cluster.kinds import ClusterError, Common, OpeningStopped
 from guild_dask.cluster.remote import RemoteCluster
 
 # Seconds to find the scheduler, at first and when it was gone.
@@ -26,9 +27,10 @@ _CLOSE = 8.0
 
 def open_existing(choice: ClusterChoice, common: Common) -> RemoteCluster:
     """Returns the cluster of a scheduler that runs already; raises ClusterError if it cannot be reached."""
-    opened = RemoteCluster(_client(choice, PATIENCE), common, lambda: _client_again(choice))
-    opened.wait_for_welcomes(PATIENCE)
-    return opened
+    client = opened(lambda: _client(choice, PATIENCE), _close, common.is_stopping)
+    cluster = RemoteCluster(client, common, lambda: _client_again(choice))
+    cluster.wait_for_welcomes(PATIENCE)
+    return cluster
 
 
 def _client(choice: ClusterChoice, patience: float) -> Client:
@@ -60,14 +62,34 @@ def open_class(name: str, workers: int | None, common: Common) -> RemoteCluster:
     except (ImportError, AttributeError) as e:
         raise ClusterError(f"cluster={name} cannot be imported: {e}") from e
     dask.config.set(FOR_LONG_RUNS)
-    try:
+
+    def open_it() -> tuple[Any, Client]:
         cluster = cluster_class()
         if workers:
             cluster.scale(workers)
-        client = Client(cluster, set_as_default=False, timeout=PATIENCE)
+        return cluster, Client(cluster, set_as_default=False, timeout=PATIENCE)
+
+    try:
+        # It may have workers by then, and is not left to itself if it comes soon.
+        cluster, client = opened(open_it, lambda both: _close(*reversed(both)), common.is_stopping, _CLOSE)
+    except OpeningStopped:
+        raise
     except Exception as e:  # it is anybody's class
         raise ClusterError(f"cluster={name} cannot be opened: {e or type(e).__name__}") from e
     return OwnCluster(cluster, client, common)
+
+
+def _close(*of_others: Any) -> None:
+    """Closes clients and clusters of anybody's class, and waits for that no longer than a few seconds."""
+
+    def close_all() -> None:
+        for each in of_others:
+            with contextlib.suppress(Exception):  # it is anybody's class
+                each.close()
+
+    closing = threading.Thread(target=close_all, name="closing", daemon=True)
+    closing.start()
+    closing.join(_CLOSE)
 
 
 class OwnCluster(RemoteCluster):
@@ -80,13 +102,7 @@ class OwnCluster(RemoteCluster):
     def close(self) -> None:
         """Closes the cluster with its workers."""
         super().close()
-        closing = threading.Thread(target=self._close_cluster, name="closing", daemon=True)
-        closing.start()
-        closing.join(_CLOSE)
-
-    def _close_cluster(self) -> None:
-        with contextlib.suppress(Exception):  # it is anybody's class
-            self._cluster.close()
+        _close(self._cluster)
 
 
 def _unreachable(choice: ClusterChoice, error: Exception) -> str:

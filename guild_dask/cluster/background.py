@@ -7,9 +7,16 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 from distributed import Client
+
+from guild_dask.cluster.kinds import OpeningStopped
+
+T = TypeVar("T")
+
+# Seconds between two looks whether the user has asked the scheduler to stop.
+_LOOK = 0.1
 
 
 class Background:
@@ -45,6 +52,34 @@ class Background:
             self._work.put(None)
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
+
+
+def opened(
+    open_it: Callable[[], T], close: Callable[[T], object], is_stopping: Callable[[], bool], patience: float = 0.0
+) -> T:
+    """Returns what is opened, which may take long; raises what that raised, or OpeningStopped when asked to stop.
+
+    What comes after that, within so many seconds, is closed. Dask cannot be told to give up, so it goes on in a thread
+    of its own, which ends with the process.
+    """
+    found: Future[T] = Future()
+
+    def attempt() -> None:
+        try:
+            found.set_result(open_it())
+        except BaseException as e:  # noqa: BLE001  # whatever it is, it is raised below
+            found.set_exception(e)
+
+    thread = threading.Thread(target=attempt, name="opening", daemon=True)
+    thread.start()
+    while thread.is_alive() and not is_stopping():
+        thread.join(_LOOK)
+    if not is_stopping():
+        return found.result()
+    thread.join(patience)
+    if found.done() and not found.exception():
+        close(found.result())
+    raise OpeningStopped
 
 
 def is_connected(client: Client) -> bool:

@@ -21,6 +21,10 @@ class ClusterError(Exception):
     """The cluster cannot be opened; the text is for the user."""
 
 
+class OpeningStopped(Exception):
+    """The user has asked the scheduler to stop while its cluster was being opened; nothing of it is left."""
+
+
 @dataclass(frozen=True)
 class WorkerCapacity:
     """A worker and what it has when it is idle."""
@@ -65,6 +69,7 @@ class Common:
     lease: float  # seconds for which a run goes on without the home
     report: Callable[[Event], object]
     gpus: tuple[str, ...] | None = None  # to be given out on each worker, or AUTO; None: GPUs are an amount
+    is_stopping: Callable[[], bool] = lambda: False  # tells whether the user has asked the scheduler to stop
 
 
 class AsManyAsThereAre:

@@ -39,6 +39,9 @@ _WELCOME = 60.0
 _FAREWELL = 3.0
 _CLOSE = 2.0
 
+# Seconds between two looks, while the cluster is opened, whether the user has asked for a stop.
+_LOOK = 0.1
+
 # What Dask says of a worker that takes nothing new, and what that means. One that has just come is in none of these
 # states, although it is not yet `running`.
 _HALTS = {"paused": "is paused by Dask", "closing_gracefully": "is about to close"}
@@ -132,8 +135,10 @@ class RemoteCluster(AsManyAsThereAre):
         return True
 
     def wait_for_welcomes(self, seconds: float) -> None:
-        """Waits until the workers that are there have said whether they can start runs, or so many seconds."""
-        concurrent.futures.wait(list(self._welcomes), timeout=seconds)
+        """Waits until the workers that are there have said whether they can start runs, or for a time, or a stop."""
+        until = time.monotonic() + seconds
+        while self._welcomes and time.monotonic() < until and not self._common.is_stopping():
+            concurrent.futures.wait(list(self._welcomes), timeout=_LOOK)
 
     async def _welcome(self, address: str, about: Mapping[str, Any]) -> None:
         """Asks a worker whether it can start runs. One that does not answer is asked again at the next look."""
