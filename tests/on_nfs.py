@@ -35,7 +35,7 @@ from systems.needs import Missing, program, root_on_linux
 _LONGEST = 3000.0
 _SHARED = pathlib.Path("/srv/guild-dask-nfs/shared")
 _DISK = pathlib.Path("/srv/guild-dask-nfs/disk")
-_EXPORT = "*(rw,sync,fsid=0,no_root_squash,no_subtree_check,insecure)"
+_EXPORT = "127.0.0.0/8(rw,sync,fsid=0,no_root_squash,no_subtree_check,insecure)"
 
 _GUILD_FILE = """\
 quick: {exec: sh -c "echo quick-output"}
@@ -43,9 +43,11 @@ bad: {exec: sh -c "echo bad-output; exit 3"}
 slow: {exec: sleep 600}
 """
 
-# A host: its name, its own mount, and a command in the project.
+# A host: its name, its own mount, and a command in the project. Two that take the server by the same address would be one
+# client to it.
+_ADDRESSES = {"one": "127.0.0.1", "two": "127.0.0.2"}
 _HOST = f"""
-hostname $0 && mount -t nfs4 -o vers=4.2,nosharecache 127.0.0.1:/ {_SHARED} && cd {_SHARED}/project && exec "$@"
+hostname $0 && mount -t nfs4 -o vers=4.2,nosharecache $1:/ {_SHARED} && cd {_SHARED}/project && shift && exec "$@"
 """
 
 
@@ -138,13 +140,13 @@ def _serve() -> None:
         folder.mkdir(parents=True, exist_ok=True)
     exports = pathlib.Path("/etc/exports.d/guild-dask-nfs.exports")
     exports.parent.mkdir(exist_ok=True)
-    exports.write_text(f"{_DISK} {_EXPORT.replace('*', '127.0.0.1')}\n")
+    exports.write_text(f"{_DISK} {_EXPORT}\n")
     pathlib.Path("/var/lib/nfs/v4recovery").mkdir(parents=True, exist_ok=True)
     for command in (
         f"mount -t tmpfs guild-dask {_DISK}",
         "mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd",
         "exportfs -ra",
-        "rpc.nfsd --no-nfs-version 3 --host 127.0.0.1 8",
+        "rpc.nfsd --no-nfs-version 3 --host 127.0.0.1 --host 127.0.0.2 8",
         "rpc.mountd --no-nfs-version 3",
     ):
         subprocess.run(command, shell=True, check=True)
@@ -159,7 +161,7 @@ def _environ() -> dict[str, str]:
 
 def _start(host: str, *words: str, output: IO[str] | int | None = None) -> "subprocess.Popen[str]":
     """Starts a command on a host."""
-    command = [program("unshare"), "--mount", "--uts", "sh", "-c", _HOST, host, *words]
+    command = [program("unshare"), "--mount", "--uts", "sh", "-c", _HOST, host, _ADDRESSES[host], *words]
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
     return subprocess.Popen(command, env=_environ(), text=True, **streams)
 

@@ -139,7 +139,7 @@ def test_worker_that_does_not_say_how_runs_ended_holds_up_no_other(
 
 def test_worker_that_dask_has_paused_gets_no_runs(user: Sandbox, dask: DaskProcesses) -> None:
     events: list[Event] = []
-    dask.start_worker("one")
+    dask.start_worker("one", "--memory-limit 0")  # or Dask itself would see that it has memory, and let it go on
     cluster = opened(user, dask, events)
 
     def set_status(name: str, dask_worker: Worker) -> None:
