@@ -1,5 +1,6 @@
 """Which cluster a user chose, and how many workers of it. Pure: text to values, or a ValueError that says why."""
 
+import difflib
 import enum
 import re
 from dataclasses import dataclass
@@ -78,7 +79,12 @@ def cluster_for_text(text: str) -> ClusterChoice:
         return ClusterChoice(Kind.ADDRESS, text)
     if _CLASS.fullmatch(text) and not text.startswith(_SSH):
         return ClusterChoice(Kind.CLASS, text)
-    raise ValueError(f"use {ACCEPTED_CLUSTERS}")
+    raise ValueError(f"use {ACCEPTED_CLUSTERS}{_hint(text)}")
+
+
+def _hint(text: str) -> str:
+    near = difflib.get_close_matches(text.lower(), [name for name in _BY_NAME if name], n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def workers_for_text(text: str) -> WorkerCount:

@@ -1,5 +1,6 @@
 """Why a run waits, in sentences with numbers, and what would make it start. Pure."""
 
+import difflib
 import re
 import shlex
 from collections.abc import Mapping
@@ -87,7 +88,7 @@ def with_scheduler(run: str, asks: Mapping[str, float], state: State, place: int
     why = _why(run, asks, state)
     if why and why.is_final:
         remedy, command = _other(why, asks)
-        text = f"It can never start with the {who}: it {why.text}."
+        text = f"It can never start with the {who}: it {why.text}.{_did_you_mean(why, asks, state)}"
         return Explanation(text, remedy, can_start=False, command=command)
     starts = dict(zip((each.run for each in state.first), estimate.seconds_until_starts(state, now), strict=True)).get(
         run
@@ -166,6 +167,15 @@ def _after(phase: str) -> str:
     if phase == "paused":
         return "It goes on with 'guild-dask resume'."
     return "The run stays staged."
+
+
+def _did_you_mean(why: Why, asks: Mapping[str, float], state: State) -> str:
+    """Returns a question for each name that no worker defines and that is nearly one that is defined."""
+    defined = {name.lower(): name for worker in state.workers for name in worker.total}
+    unknown = [name for name in asks if name not in defined.values()] if why.kind == "NotDefined" else []
+    near = ((name, difflib.get_close_matches(name.lower(), defined, n=1)) for name in unknown)
+    found = [format_amounts({defined[match[0]]: asks[name]}) for name, match in near if match]
+    return f" Did you mean {' '.join(found)}?" if found else ""
 
 
 def _other(why: Why, asks: Mapping[str, float]) -> tuple[str, str]:

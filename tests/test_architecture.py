@@ -63,6 +63,7 @@ PURE_LIBRARY = frozenset(
         "collections",
         "dataclasses",
         "decimal",
+        "difflib",
         "enum",
         "fractions",
         "functools",

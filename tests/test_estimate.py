@@ -130,6 +130,15 @@ def test_run_that_can_never_start_says_so_and_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "hint"), [("GPU", "Did you mean gpu=1?"), ("gpus", "Did you mean gpu=1?"), ("foo", "")]
+)
+def test_name_that_nobody_defines_may_be_meant_for_another(asked: str, hint: str) -> None:
+    why = Why("NotDefined", f"requires resources not defined for cluster: {asked}", is_final=True)
+    told = with_scheduler("b", {asked: 1.0}, state([], [waiting("b", why, **{asked: 1.0})]), 1, 0.0)
+    assert told.why.endswith(f"cluster: {asked}. {hint}".strip())
+
+
+@pytest.mark.parametrize(
     ("why", "text"),
     [
         (Why("AfterRuns", "waiting for runs to finish: aaa"), "It waits in line when they have completed."),

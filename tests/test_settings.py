@@ -297,3 +297,16 @@ def test_only_one_pool_is_this_machine() -> None:
     pools = {"a": {"cluster": "local", "workers": 2}, "b": {"cluster": "local", "workers": 4}}
     with pytest.raises(BadSetting, match="only one of the pools can have cluster: local"):
         settings_for({}, {"pools": pools})
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("slrum", "slurm"), ("SLUM", "slurm"), ("locla", "local"), ("pool", "pools")]
+)
+def test_cluster_that_is_nearly_one_is_named(given: str, meant: str) -> None:
+    with pytest.raises(BadSetting, match=rf"cluster={given}: use .*; did you mean {meant}\?$"):
+        settings_for({"cluster": given}, {})
+
+
+def test_cluster_that_is_like_none_is_not_guessed() -> None:
+    with pytest.raises(BadSetting, match=r"pools as configured$"):
+        settings_for({"cluster": "xyzzy"}, {})
