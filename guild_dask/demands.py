@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from guild_dask.resources import Unreadable, request_for_specs
+from guild_dask.resources import LEAST_MEMORY, MEMORY, Unreadable, format_amount, request_for_spec, request_for_specs
 
 # All tags that are meant for us begin so.
 PREFIX = "dask"
@@ -26,6 +26,7 @@ ACCEPTED_DURATIONS = "a time such as 90m, 1h30m, 2d, 45s or 1:30:00; a number al
 
 _LONGEST = 1e9  # seconds, some thirty years
 _HIGHEST = 1000
+_MOST_GIGABYTES = 1024  # that anybody asks for
 
 _WHOLE = re.compile(r"[+-]?\d{1,9}", re.ASCII)
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -34,6 +35,8 @@ _DURATION = re.compile("".join(rf"(?:(\d+(?:\.\d+)?)\s*{name}\s*)?" for name in 
 _CLOCK = re.compile(r"(\d+):([0-5]\d):([0-5]\d)", re.ASCII)
 _SECONDS = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 _UNKNOWN = re.compile(rf"{PREFIX}(?:[-_][\w-]+)?\s*[:=]")
+_SPACED = re.compile(rf"{PREFIX}\s+([\w.-]+)\s*=\s*[\d.]+\s*[a-z]{{0,3}}(?=\s|,|$)")
+_BEGINNING = re.compile(r"[\w-]+")
 _NAME = re.compile(r"([\w-]*)\s*[:=]?\s*(.*)", re.DOTALL)
 _AMOUNTS = tuple(f"{PREFIX}-{name}" for name in ("gpu", "cpu", "mem"))
 
@@ -92,6 +95,23 @@ def demands_for_tags(tags: tuple[str, ...]) -> Demands:
     return Demands(request.amounts, **values, after=tuple(after), unreadable=(*request.unreadable, *bad))
 
 
+def few_bytes(tags: tuple[str, ...], counted: float) -> str:
+    """Returns a warning if tags ask for so little memory that its unit was forgotten, or nothing.
+
+    `counted` is what a worker has: where that is little, too, the user counts memory in a unit of their own.
+    """
+    asked = demands_for_tags(tags).amounts.get(MEMORY, 0.0)
+    if counted < LEAST_MEMORY or not 0 < asked < LEAST_MEMORY:
+        return ""
+    text = format_amount(asked)
+    if text[-1].isalpha():
+        return ""  # it has a unit
+    specs = [tag for tag in tags if tag.startswith(RESOURCES)]
+    tag = next(each for each in reversed(specs) if MEMORY in request_for_spec(each[len(RESOURCES) :]).amounts)
+    unit = "GB" if asked <= _MOST_GIGABYTES else "MB"
+    return f"Tag {tag!r} asks for {text} bytes of memory: amounts of {MEMORY} are bytes; write {MEMORY}={text}{unit}"
+
+
 def _reader(tag: str) -> tuple[str, Callable[[str], Any] | None]:
     for prefix, read in _READERS.items():
         if tag.startswith(prefix):
@@ -99,12 +119,30 @@ def _reader(tag: str) -> tuple[str, Callable[[str], Any] | None]:
     return tag, functools.partial(_unknown, tag) if _looks_like_ours(tag) else None
 
 
+def may_be_ours(tag: str) -> bool:
+    """Tells whether a tag may be meant for us; what else may begin so, such as `daskboard`, is not read on."""
+    return tag[: len(PREFIX)].lower() == PREFIX
+
+
 def _looks_like_ours(tag: str) -> bool:
-    """Tells whether a tag looks as if it were for us: dask-prio:3, dask-time=2h, dask_after:RUN, dask-priority."""
-    return bool(_UNKNOWN.match(tag) and not tag.startswith(RESOURCES)) or f"{tag.replace('_', '-')}:" in _READERS
+    """Tells whether a tag looks as if it were for us.
+
+    As dask-prio:3, dask-time=2h, dask_after:RUN, dask-priority, Dask:gpu=1 and `dask gpu=1` do.
+    """
+    if tag.startswith(RESOURCES):
+        return False
+    lower = tag.lower()
+    return bool(_UNKNOWN.match(lower) or _SPACED.match(lower)) or f"{lower.replace('_', '-')}:" in _READERS
 
 
 def _unknown(tag: str, _rest: str) -> Any:
+    begin, spaced = _BEGINNING.match(tag), _SPACED.match(tag.lower())
+    if spaced and f"{PREFIX}-{spaced[1]}:" in _READERS:
+        tag = f"{PREFIX}-{tag[len(PREFIX) :].strip()}"
+    elif spaced:
+        raise ValueError(f"write it as '{RESOURCES}{tag[len(PREFIX) :].strip()}'")
+    elif begin:
+        tag = begin[0].lower() + tag[begin.end() :]
     name, value = _NAME.match(tag.replace("_", "-", 1)).groups()  # type: ignore[union-attr]  # anything matches
     is_amount = name in _AMOUNTS
     meant = f"{name}:" if f"{name}:" in _READERS else RESOURCES if is_amount or name == PREFIX else ""

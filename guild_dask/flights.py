@@ -17,16 +17,13 @@ from guild_dask.output import OutputFollower
 from guild_dask.problems import HomeUnavailable, RunUnusable
 from guild_dask.processes import ProcessIdentity
 from guild_dask.publisher import Publisher
-from guild_dask.resources import CPU, MEMORY
+from guild_dask.resources import CPU, LEAST_MEMORY, MEMORY
 from guild_dask.rundir import BrokenRun, Staged, our_tags
 from guild_dask.runs import GuildHome
 from guild_dask.terms import Terms
 from guild_dask.workplace import working_directory
 
 log = logging.getLogger("guild")
-
-# Below this, `mem` is not in bytes: the user counts it in a unit of their own, and we do not know which.
-LEAST_MEMORY = 1e6
 
 # Seconds from TERM to KILL of a run's processes.
 GRACE = 10.0

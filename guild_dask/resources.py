@@ -18,6 +18,9 @@ RELATIVE_TOLERANCE = 1e-12
 MEMORY = "mem"
 CPU = "cpu"
 
+# Below this, `mem` is not in bytes: the user counts it in a unit of their own, and we do not know which.
+LEAST_MEMORY = 1e6
+
 # What a worker's resource may be defined as, in place of an amount, and of which that can be found out.
 AUTO = "auto"
 _AUTOMATIC = (CPU, MEMORY)

@@ -18,7 +18,7 @@ import yaml
 from guild import opref as guild_opref
 
 from guild_dask import freshness, opdata
-from guild_dask.demands import PREFIX
+from guild_dask.demands import may_be_ours
 
 # No attribute that we read comes near this, and what is nested deeper than memory allows would end the process.
 _LONGEST = 20_000
@@ -131,7 +131,7 @@ def our_tags(run_dir: str) -> tuple[str, ...]:
     tags = attribute(run_dir, "tags") or []
     if not isinstance(tags, list):
         raise BrokenRun("attribute 'tags' is not a list")
-    return tuple(tag for tag in tags if isinstance(tag, str) and tag.startswith(PREFIX))
+    return tuple(tag for tag in tags if isinstance(tag, str) and may_be_ours(tag))
 
 
 def read_staged(run_dir: str) -> Staged:

@@ -10,13 +10,14 @@ from dataclasses import replace
 
 from guild_dask import dependencies, messages
 from guild_dask.awaited import Awaited, Find
-from guild_dask.demands import Demands, demands_for_tags
+from guild_dask.demands import Demands, demands_for_tags, few_bytes
 from guild_dask.dependencies import Links
 from guild_dask.devices import asks_with_pins
 from guild_dask.ledger import Ledger
 from guild_dask.listing import Listing
 from guild_dask.plan import Kind, StagedRun, Worker, is_impossible, kind_of, place_for
 from guild_dask.reasons import AfterRuns, Hold, IsScheduler, NotDefined, Reason, Reserved
+from guild_dask.resources import MEMORY
 from guild_dask.rooms import TIME
 from guild_dask.rundir import Staged
 from guild_dask.state import Why
@@ -55,6 +56,8 @@ class WaitingRuns:
         self._holds: dict[str, Hold] = {}  # of those of them that are in no line
         self._untold: set[str] = set()  # of those in a line, of which it has not been said that they are in the plan
         self._reasons: dict[Kind, Reason | None] = {}  # why no run of a kind can start, as it was last said
+        self._memory = 0.0  # the most that a worker has
+        self._doubts: set[str] = set()  # what was said of tags that mean something else, perhaps
         self._set_aside: dict[str, Staged] = {}  # cannot be started as they are
         self._to_set_aside: set[str] = set()
         self._problems: dict[str, str] = {}  # of those that are set aside, or to be
@@ -236,6 +239,7 @@ class WaitingRuns:
             if reason != self._reasons.get(kind):
                 self._untold.update(run_id for _, run_id in self._lines[kind])
         self._reasons = reasons
+        self._memory = max((worker.total.get(MEMORY, 0.0) for worker in workers), default=0.0)
         places = (self._places[run_id] for run_id in self._untold)
         to_tell = [place for kind, place in places if may_start or reasons[kind]]
         for _, run_id in heapq.nsmallest(_AT_ONCE, to_tell):
@@ -259,6 +263,10 @@ class WaitingRuns:
         if not isinstance(before, tuple) or before[0] != run.tags:
             for part in demands.unreadable:
                 log.warning("%s", part)
+        doubt = few_bytes(run.tags, self._memory)
+        if doubt and doubt not in self._doubts:
+            self._doubts.add(doubt)
+            log.warning("%s", doubt)
         if reason is None:
             log.info("%s", messages.starting(run_id, demands.amounts))
         elif isinstance(reason, NotDefined):

@@ -11,7 +11,9 @@ from guild_dask.demands import (
     Demands,
     demands_for_tags,
     duration_for_text,
+    few_bytes,
     format_duration,
+    may_be_ours,
 )
 from guild_dask.resources import Unreadable
 
@@ -47,6 +49,12 @@ def test_run_without_tags_asks_for_nothing() -> None:
         ("dask-gpu=1", "write it as 'dask:gpu=1'"),
         ("dask-mem:8GB", "write it as 'dask:mem=8GB'"),
         ("dask=gpu=1 mem=8GB", "write it as 'dask:gpu=1 mem=8GB'"),
+        ("Dask:gpu=1", "write it as 'dask:gpu=1'"),
+        ("DASK-Time:90m", "write it as 'dask-time:90m'"),
+        ("dask_gpu=1", "write it as 'dask:gpu=1'"),
+        ("dask gpu=1", "write it as 'dask:gpu=1'"),
+        ("dask gpu=1 mem=8GB", "write it as 'dask:gpu=1 mem=8GB'"),
+        ("dask time=90m", "write it as 'dask-time:90m'"),
         ("dask-prio:3", "there is no such tag; use dask:, dask-priority:"),
     ],
 )
@@ -165,3 +173,31 @@ def test_bad_tags_take_nothing_away_from_the_others(good: list[str], bad: list[s
         without.after,
         without.time_limit,
     )
+
+
+@pytest.mark.parametrize("tag", ["dask", "Dask", "daskboard", "daskboard:1", "dask is nice", "dask board=great"])
+def test_tag_that_only_begins_like_ours_is_no_concern_of_ours(tag: str) -> None:
+    assert not demands_for_tags((tag,)).unreadable
+
+
+@pytest.mark.parametrize(("tag", "may_be"), [("Dask:gpu=1", True), ("dask", True), ("my-dask:test", False)])
+def test_tag_that_may_be_ours_is_told_from_others(tag: str, may_be: bool) -> None:
+    assert may_be_ours(tag) is may_be
+
+
+@pytest.mark.parametrize(
+    ("tags", "counted", "meant"),
+    [
+        (("dask:mem=8",), 64e9, "mem=8GB"),
+        (("dask:mem=8GB", "dask:gpu=1 mem=16000"), 64e9, "mem=16000MB"),
+        (("dask:mem=8",), 64, ""),  # the user counts gigabytes
+        (("dask:mem=8",), 0, ""),  # nobody knows what the user counts
+        (("dask:mem=8", "dask:mem=8GB"), 64e9, ""),
+        (("dask:mem=0",), 64e9, ""),
+        (("dask:mem=900kB",), 64e9, ""),
+    ],
+)
+def test_memory_without_a_unit_is_a_matter_of_doubt(tags: tuple[str, ...], counted: float, meant: str) -> None:
+    text = few_bytes(tags, counted)
+    assert text.endswith(f"amounts of mem are bytes; write {meant}") if meant else not text
+    assert not meant or repr(tags[-1]) in text

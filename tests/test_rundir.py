@@ -110,10 +110,11 @@ def test_run_without_tags_asks_for_nothing(run_dir: pathlib.Path) -> None:
     assert rundir.read_staged(str(run_dir)) == Staged("aaa", str(run_dir), 1700000000000000, ())
 
 
-def test_only_dask_tags_count(tmp_path: pathlib.Path) -> None:
+def test_only_tags_that_begin_like_ours_are_read(tmp_path: pathlib.Path) -> None:
     tags = "[a, 'dask:b=1', 'Dask:c=1', 'x dask:d=1', 'dask:', 3, null, [dask:e=1], dask:f=1]"
     assert rundir.read_staged(str(make_run(tmp_path / "aaa", tags=tags))).tags == (
         "dask:b=1",
+        "Dask:c=1",  # it does not count, and is warned about
         "dask:",
         "dask:f=1",
     )

@@ -77,6 +77,16 @@ def test_reason_is_said_again_when_it_is_another_one(runs: WaitingRuns, caplog: 
     assert said(caplog) == ["Starting staged run run01 (requires gpu=2)"]
 
 
+def test_memory_without_a_unit_is_said_once(runs: WaitingRuns, caplog: pytest.LogCaptureFixture) -> None:
+    runs.update(Listing((a_run(1, "dask:mem=8"), a_run(2, "dask:mem=8")), {}))
+    runs.tell_places([Worker("local", 2, {"mem": 64e9}, 2, {"mem": 64e9})])
+    assert said(caplog) == [
+        "Tag 'dask:mem=8' asks for 8 bytes of memory: amounts of mem are bytes; write mem=8GB",
+        "Starting staged run run01 (requires mem=8)",
+        "Starting staged run run02 (requires mem=8)",
+    ]
+
+
 def test_while_none_may_start_only_what_never_could_is_said(
     runs: WaitingRuns, caplog: pytest.LogCaptureFixture
 ) -> None:

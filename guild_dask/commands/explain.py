@@ -7,12 +7,13 @@ import click
 
 from guild_dask import control, explanation, rundir, schedulers, shown, signals, whereabouts
 from guild_dask.commands import common, predecessors
-from guild_dask.demands import PREFIX, Demands, demands_for_tags
+from guild_dask.demands import Demands, demands_for_tags, few_bytes, may_be_ours
 from guild_dask.explanation import Explanation
 from guild_dask.last_word import Cause
 from guild_dask.listing import RunsDirectory
 from guild_dask.plan import place_for
 from guild_dask.problems import HomeUnavailable
+from guild_dask.resources import MEMORY
 from guild_dask.runviews import RunView
 from guild_dask.settings import BadSetting
 from guild_dask.state import State
@@ -27,7 +28,7 @@ def command(run: str, as_json: bool) -> None:
     It works with no scheduler alive, too, and for runs that run or have ended it says where.
     """
     found = common.run_for(run)
-    demands = demands_for_tags(tuple(tag for tag in found.tags if tag.startswith(PREFIX)))
+    demands = demands_for_tags(tuple(tag for tag in found.tags if may_be_ours(tag)))
     explained = _explanations(found, demands) if found.status == "staged" else []
     if as_json:
         common.print_json(_data(found, demands, explained))
@@ -82,6 +83,9 @@ def _place(run: RunView, state: State) -> int | None:
 def _texts(run: RunView, demands: Demands, explained: list[Explanation]) -> list[tuple[str, str]]:
     """Returns what is to be said, each with a command to type, if there is one."""
     texts = [(str(part), "") for part in demands.unreadable]
+    workers = [worker for each in schedulers.alive(common.home()) if each.state for worker in each.state.workers]
+    warning = few_bytes(run.tags, max((worker.total.get(MEMORY, 0.0) for worker in workers), default=0.0))
+    texts += [(warning, "")] if warning else []
     if run.status != "staged":
         return texts + [(text, "") for text in _where(run)]
     # With several schedulers, one that can start it is what counts.
