@@ -43,7 +43,7 @@ bad: {exec: sh -c "echo bad-output; exit 3"}
 slow: {exec: sleep 600}
 """
 
-# A host: its name, its own mount, and a command in the project. Two that take the server by the same address would be one
+# A host: its name, its own mount, and a command in the project. Two that take the server by one address would be one
 # client to it.
 _ADDRESSES = {"one": "127.0.0.1", "two": "127.0.0.2"}
 _HOST = f"""
