@@ -41,7 +41,8 @@ _STATES = (STARTED, CLAIMED, HANDING, CLAIMED, STARTED, WITHDRAWN)
 # Beside a claim, while Guild starts the run: what snapshot.py keeps of it.
 SAVED = ".saved"
 
-_ALL = (SAVED, BEAT, STOP, ENDED, CLAIMED, HANDING, WITHDRAWN, STARTED)
+# In an order in which a claim is never without what was said of its end; see strays().
+_ALL = (SAVED, BEAT, CLAIMED, HANDING, WITHDRAWN, STARTED, STOP, ENDED)
 
 
 @dataclass(frozen=True)
@@ -195,13 +196,24 @@ def mark_started(claimed: pathlib.Path, owner: ProcessIdentity | None = None) ->
 
 
 def remove(folder: pathlib.Path, run_id: str) -> None:
-    """Removes a run's claim, started or not, with all that lies beside it. The claim goes last."""
+    """Removes a run's claim, started or not, with all that lies beside it. What was said of its end goes last."""
     look_anew(folder)
     for name in (_draft_name(run_id), last_word.draft_name(run_id), *(run_id + ending for ending in _ALL)):
         try:
             os.unlink(f"{folder}/{name}")
         except FileNotFoundError:
             continue
+
+
+def strays(folder: pathlib.Path) -> list[str]:
+    """Returns the runs of which something is left here that was said of their end, and perhaps no claim."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    files = [pathlib.PurePath(name) for name in names if not name.startswith(".")]
+    claimed = {file.stem for file in files if file.suffix in _STATES}
+    return sorted({file.stem for file in files if file.suffix in (STOP, ENDED)} - claimed)
 
 
 def give_back_started(folder: pathlib.Path, run_id: str, staged: str) -> None:
@@ -211,9 +223,13 @@ def give_back_started(folder: pathlib.Path, run_id: str, staged: str) -> None:
 
 
 def last_beat(folder: pathlib.Path, run_id: str) -> float:
-    """Returns when the run's starter last showed that it lives, or else when its claim was last written, in seconds."""
+    """Returns when the run's starter last showed that it lives, or else when its claim was last written, in seconds.
+
+    Raises OSError if that cannot be seen.
+    """
     look_anew(folder)
-    with contextlib.suppress(OSError):
+    # Only where there is none: a beat that cannot be seen now is not one that was not made.
+    with contextlib.suppress(FileNotFoundError):
         return time_of(path(folder, run_id).with_suffix(BEAT))
     return written(folder, run_id) / 1e9
 

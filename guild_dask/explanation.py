@@ -224,7 +224,9 @@ def _users(why: Why, asks: Mapping[str, float], state: State) -> list[RunningRun
     for worker in state.workers:
         if all(fits(amount, worker.total.get(name, 0.0)) for name, amount in asks.items()):
             free = remaining(worker.total, worker.used)
-            short_of.setdefault(worker.name, set()).update(n for n, amount in asks.items() if not fits(amount, free[n]))
+            short_of.setdefault(worker.name, set()).update(
+                n for n, amount in asks.items() if not fits(amount, free.get(n, 0.0))
+            )
     there = [run for run in state.running if run.worker in short_of]
     users = [run for run in there if any(run.asks.get(name, 0.0) > 0 for name in short_of[run.worker])]
     # Of devices enough may be free in sum, and no single one.

@@ -59,6 +59,7 @@ def _found(runs_dir: str, claims_folder: pathlib.Path, run_ids: Sequence[str]) -
 
 
 def _fate(run_dir: str) -> Fate:
+    rundir.look_anew(run_dir)
     if rundir.has(run_dir, "LOCK.remote") or rundir.has(run_dir, "PENDING"):
         return Fate.GOES_ON
     if rundir.has(run_dir, "STAGED"):

@@ -98,9 +98,18 @@ def detail(claim: pathlib.Path) -> str:
 
 
 def ask_to_stop(claim: pathlib.Path, cause: Cause = Cause.STOPPED) -> None:
-    """Asks, from any host, for the end of the run that a claim is for; who asks first is the cause of it."""
-    with contextlib.suppress(FileExistsError), claim.with_suffix(STOP).open("x") as f:
+    """Asks, from any host, for the end of the run that a claim is for. A person's wish comes before a scheduler's."""
+    file = claim.with_suffix(STOP)
+    if cause is Cause.STOPPED:
+        file.open("w").close()  # empty, so that it can be made on a full disk, too
+        return
+    with contextlib.suppress(FileExistsError), file.open("x") as f:
         f.write(cause.name)
+
+
+def forget_wish(claim: pathlib.Path) -> None:
+    """Takes back what a scheduler asked for that died over it."""
+    claim.with_suffix(STOP).unlink(missing_ok=True)
 
 
 def wish(claim: pathlib.Path) -> Cause | None:

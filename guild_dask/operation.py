@@ -107,6 +107,9 @@ class Operation:
         """Is called when the operation's process has ended; those that it left may go on."""
         if self.exit_status is None:
             self.exit_status = exit_status
+            if self.cause is None and signals.is_failure(exit_status) and self._is_guild_stopping():
+                self.is_stopping = True  # it was asked to end, and did not do it well
+                self._note(Cause.STOPPED)
             self.ended.set()
             if exit_status < 0 or self._was_asked_by_guild():
                 # Somebody stopped it. Guild still waits for those that hold its output open.
@@ -119,7 +122,12 @@ class Operation:
         """
         from guild_dask import processes
 
-        return processes.has_children() and any(map(is_guild_stop, processes.command_lines()))
+        return processes.has_children() and self._is_guild_stopping()
+
+    def _is_guild_stopping(self) -> bool:
+        from guild_dask import processes
+
+        return any(map(is_guild_stop, processes.command_lines()))
 
     def cut_short(self, cause: Cause, detail: str = "") -> None:
         """Ends the run for a cause; the signal's handler knows whether there is anything to end yet."""

@@ -68,10 +68,30 @@ def _recover(home: GuildHome, adrift: Collection[str], again: Again) -> Recovere
         cause = _death(home, found, claim, is_ours)
         if cause:
             abandoned.append((found, cause))
-        else:
-            orphans.append(claim)
+            continue
+        orphans.append(claim)
+        _forget_unheard_wish(home, found, claim)
+    _sweep(home)
     staged_again, ended = _take_over(home, abandoned, again) if abandoned else ([], [])
     return Recovered(tuple(staged_again), tuple(ended), tuple(orphans), tuple(neighbours), tuple(stops), gone)
+
+
+def _forget_unheard_wish(home: GuildHome, found: claims.Found, claim: claims.Claim) -> None:
+    """Forgets that a scheduler wanted a run to end and died before it told that; a run on this host hears signals."""
+    beside = claims.path(home.claims_folder, found.run_id)
+    if not claim.lease and last_word.wish(beside) is Cause.SCHEDULER_STOPPED:
+        with contextlib.suppress(OSError):
+            last_word.forget_wish(beside)
+
+
+def _sweep(home: GuildHome) -> None:
+    """Removes what is left of a claim that somebody was about to remove, and died."""
+    strays = claims.strays(home.claims_folder)
+    if strays:
+        with home.lock():
+            for run_id in strays:
+                if claims.present(home.claims_folder, run_id) is None:
+                    claims.remove(home.claims_folder, run_id)
 
 
 def _death(home: GuildHome, found: claims.Found, claim: claims.Claim, is_ours: bool) -> Cause | None:
@@ -149,7 +169,7 @@ def _result(home: GuildHome, found: claims.Found, cause: Cause) -> Result:
     beside = claims.path(home.claims_folder, found.run_id)
     word, wish = last_word.read(beside), last_word.wish(beside)
     # A scheduler that died while it was being stopped may have told nobody else, and the run went on to its own end.
-    if word is None and (wish is Cause.STOPPED or not home.has_ended(run_dir)):
+    if word is None and (wish is Cause.STOPPED or not _ended_by_itself(home, run_dir)):
         word = wish
     attempt = attempt_of(found, run_dir)
     has_completed = home.has_ended(run_dir) and result_for(run_dir, 1, None, attempt).end is End.COMPLETED
@@ -168,6 +188,11 @@ def _result(home: GuildHome, found: claims.Found, cause: Cause) -> Result:
     word = last_word.settle(beside, word or cause)  # before the end is on record: the run did not fail by itself
     home.record_end(run_dir, -signal.SIGKILL)
     return result_for(run_dir, 1, word, attempt)
+
+
+def _ended_by_itself(home: GuildHome, run_dir: str) -> bool:
+    """Tells whether Guild has recorded that the run exited, by no signal."""
+    return home.has_ended(run_dir) and (result_for(run_dir, 0, None, 1).exit_code or 0) >= 0
 
 
 def _has_never_started(run_dir: str, found: claims.Found) -> bool:

@@ -27,6 +27,8 @@ def end_runs(flights: Flights, wait_until: Callable[[float], None]) -> None:
     for run_id in [*flights.ledger.adrift, *in_flight]:
         # On another host, the run is asked through the Guild home. Here it can tell by this who has sent the signal.
         with contextlib.suppress(OSError):
+            if not flights.home.is_ours(run_id):
+                continue
             last_word.ask_to_stop(claims.path(flights.home.claims_folder, run_id), Cause.SCHEDULER_STOPPED)
     for step, deadline in (
         (flights.cluster.stop, asked + LAST_RESORT),

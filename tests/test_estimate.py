@@ -107,7 +107,7 @@ def test_only_runs_that_use_what_is_short_are_named(used: dict[str, float], why:
     local = WorkerState("local", "here", 9, 3, {"gpu": 1.0, "cpu": 4.0, "mem": 8.0}, used)
     without = WorkerState("without mem", "here", 9, 3, {"gpu": 1.0, "cpu": 1.0}, {"gpu": 1.0, "cpu": 1.0})
     now = replace(state(runs, []), workers=(local, without))
-    asks = {"gpu": 1.0, "cpu": 1.0, "mem": 1.0}
+    asks = {"gpu": 1.0, "cpu": 1.0, "mem": 1.0, "undefined": 0.0}
     now = replace(now, first=(waiting("w", why, **asks),))
     told = with_scheduler("w", asks, now, 1, 40.0)
     names = ", ".join(f"{run} (for 40 s)" for run in named)

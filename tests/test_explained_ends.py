@@ -66,7 +66,7 @@ def test_run_that_a_person_stopped_was_not_ended_by_its_scheduler(user: Sandbox,
     assert explained("aaa").endswith("It was ended: it was stopped.")
 
 
-def test_whose_wish_came_first_is_kept(tmp_path: pathlib.Path) -> None:
+def test_wish_of_a_person_comes_before_that_of_a_scheduler(tmp_path: pathlib.Path) -> None:
     claim = tmp_path / "aaa.claimed"
     assert last_word.wish(claim) is None
     last_word.ask_to_stop(claim)
@@ -74,8 +74,9 @@ def test_whose_wish_came_first_is_kept(tmp_path: pathlib.Path) -> None:
     assert last_word.wish(claim) is Cause.STOPPED
     other = tmp_path / "bbb.claimed"
     last_word.ask_to_stop(other, Cause.SCHEDULER_STOPPED)
-    last_word.ask_to_stop(other)
     assert last_word.wish(other) is Cause.SCHEDULER_STOPPED
+    last_word.ask_to_stop(other)
+    assert last_word.wish(other) is Cause.STOPPED
     assert last_word.is_asked_to_stop(other)
 
 

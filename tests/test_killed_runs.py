@@ -18,6 +18,15 @@ OPERATIONS = """
 die: {exec: 'python -c "import os; os.kill(os.getpid(), ${number})"', flags: {number: 9}}
 nap: {exec: 'sh -c "echo napping; exec sleep 3600"'}
 fine: {exec: 'true'}
+clumsy: {exec: 'python -u clumsy.py'}
+"""
+
+# Many a library does not survive the end of its process.
+CLUMSY = """
+import os, signal
+signal.signal(signal.SIGTERM, lambda *_: os.abort())
+print("working")
+signal.pause()
 """
 
 SEGFAULT = "killed by signal 11, SIGSEGV"
@@ -68,6 +77,17 @@ def test_killed_runs_failed_and_are_explained(user: Sandbox, guild: Guild) -> No
     told = typed("report sss")
     assert "failed: it was killed by signal 11" in told  # the rest where the terminal is wide enough
     assert "1 completed, 2 failed." in told
+
+
+def test_run_that_aborts_when_it_is_stopped_was_stopped(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS, {"clumsy.py": CLUMSY})
+    stage(guild, "clumsy", "aaa", options="--tag dask-retries:1")
+    with guild.started(f"run dask:scheduler workers=1 run-once=yes {NO_DASHBOARD} -y") as scheduler:
+        scheduler.wait_for_output("working")
+        guild("stop aaa -y")
+        output = scheduler.wait().output
+    assert "0 run(s) completed, 0 failed, 1 terminated, 0 left staged" in output
+    assert "It was ended: it was stopped." in typed("explain aaa")
 
 
 def test_killed_run_is_tried_again_like_any_that_failed(user: Sandbox, guild: Guild) -> None:

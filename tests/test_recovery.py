@@ -1,5 +1,6 @@
 """Runs that were cut short by a power cut, and by the death of the process that started them."""
 
+import contextlib
 import errno
 import os
 import types
@@ -257,3 +258,78 @@ def test_run_that_died_after_a_stop_of_its_scheduler_was_stopped(home: GuildHome
     last_word.ask_to_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
     ((_, result),) = recover(home, again=lambda *_: True).ended
     assert (result.end, result.cause) == (End.TERMINATED, Cause.SCHEDULER_STOPPED)
+
+
+def test_beat_that_cannot_be_seen_is_not_taken_for_none(
+    home: GuildHome, monkeypatch: pytest.MonkeyPatch, user: Sandbox
+) -> None:
+    # Its claim is old, and another host runs it.
+    elsewhere = replace(home.presence.process, host="elsewhere", boot="other")
+    found = claims.present(home.claims_folder, RUN)
+    assert found
+    assert found.claim
+    claimed = claims.write(
+        home.claims_folder, replace(found.claim, owner=elsewhere, scheduler=elsewhere, lease=60.0, scheduler_id="gone")
+    )
+    os.utime(claimed, (1.0, 1.0))
+    claimed.replace(claimed.with_suffix(claims.STARTED))
+    beat = claimed.with_suffix(last_word.BEAT)
+    beat.touch()
+    assert [claim.run_id for claim in recover(home, again=lambda *_: True).orphans] == [RUN]
+    beat.unlink()
+    beat.symlink_to(beat.name)  # to itself, so that it cannot be opened
+    with pytest.raises(HomeUnavailable):
+        recover(home, again=lambda *_: True)
+    beat.unlink()
+    ((_, result),) = recover(home, again=lambda *_: True).ended
+    assert result.cause is Cause.NODE_LOST
+
+
+@pytest.mark.parametrize(("status", "end"), [(-15, End.TERMINATED), (-9, End.TERMINATED), (7, End.TRIED_AGAIN)])
+def test_run_that_its_scheduler_ended_is_not_tried_again(home: GuildHome, status: int, end: End) -> None:
+    # The scheduler, and the starter, died before they could say so.
+    last_word.ask_to_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
+    home.record_end(home.run_dir(RUN), status)
+    ((_, result),) = recover(home, again=lambda *_: True).ended
+    assert result.end is end
+    assert not list(home.claims_folder.iterdir())
+
+
+@pytest.mark.parametrize("cause", [Cause.TIME_LIMIT, Cause.STOPPED])
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_run_that_was_ended_is_not_tried_again_when_its_claim_is_removed_in_part(
+    home: GuildHome, monkeypatch: pytest.MonkeyPatch, cause: Cause, count: int
+) -> None:
+    removed: list[str] = []
+    unlink = os.unlink
+
+    def unlink_or_be_killed(path: str) -> None:
+        if len(removed) == count:
+            raise _Killed
+        unlink(path)
+        removed.append(path)
+
+    last_word.write(claims.path(home.claims_folder, RUN), cause)
+    home.record_end(home.run_dir(RUN), -9)
+    with monkeypatch.context() as patched, contextlib.suppress(_Killed):
+        patched.setattr(os, "unlink", unlink_or_be_killed)
+        claims.remove(home.claims_folder, RUN)
+    ended = recover(home, again=lambda *_: True).ended
+    assert [result.end for _, result in ended] in ([], [End.TERMINATED])
+    assert not list(home.claims_folder.iterdir())
+
+
+def test_wish_of_a_scheduler_that_died_over_it_is_forgotten_where_the_run_goes_on(home: GuildHome) -> None:
+    beside = claims.path(home.claims_folder, RUN)
+    found = claims.present(home.claims_folder, RUN)
+    assert found
+    assert found.claim
+    claimed = claims.write(home.claims_folder, replace(found.claim, owner=home.presence.process))
+    claimed.replace(claimed.with_suffix(claims.STARTED))
+    last_word.ask_to_stop(beside, Cause.SCHEDULER_STOPPED)
+    assert [claim.run_id for claim in recover(home).orphans] == [RUN]
+    assert last_word.wish(beside) is None
+    last_word.ask_to_stop(beside, Cause.SCHEDULER_STOPPED)
+    last_word.ask_to_stop(beside)
+    recover(home)
+    assert last_word.wish(beside) is Cause.STOPPED
