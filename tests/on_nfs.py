@@ -21,14 +21,12 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
-from collections.abc import Callable
 from typing import IO, Any
 
 # pytest has this folder on the path; `python -m tests.on_nfs` has not.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from support import PROJECT
+from support import PROJECT, wait_until
 from systems import virtual_machine
 from systems.needs import Missing, program, root_on_linux
 
@@ -89,7 +87,7 @@ def _tell_here() -> int:
     listens = "--host 127.0.0.1 --port 0 --no-dashboard"
     works = "--nthreads 2 --name two --no-nanny --no-dashboard --local-directory /var/tmp/two"
     dask = [_start("one", *f"dask scheduler {listens} --scheduler-file {file}".split())]
-    _wait_for((_DISK / "scheduler.json").exists, "the Dask scheduler")
+    wait_until((_DISK / "scheduler.json").exists, _LONGEST, "the Dask scheduler")
     dask.append(_start("two", *f"dask worker {works} --scheduler-file {file}".split()))
     try:
         wrong = _tell(file)
@@ -108,7 +106,8 @@ def _tell(file: pathlib.Path) -> list[str]:
     with log.open("w") as output:
         flags = f"cluster=scheduler-file:{file} run-once=yes lease=600 dashboard-address=no"
         scheduler = _start("one", "guild", *f"run dask:scheduler {flags} -y".split(), output=output)
-        _wait_for((_DISK / "guild-home" / "dask" / "claims" / "ccc.started").exists, "the start of ccc")
+        claim = _DISK / "guild-home" / "dask" / "claims" / "ccc.started"
+        wait_until(claim.exists, _LONGEST, "the start of ccc")
         _do("two", "guild-dask", "stop", "ccc")
         scheduler.wait(_LONGEST)
     _say(log.read_text())
@@ -173,14 +172,6 @@ def _do(host: str, *words: str) -> str:
     if process.returncode != 0:
         raise AssertionError(f"on {host}: {shlex.join(words)}\n{text}")
     return text
-
-
-def _wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _LONGEST
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not yet: {what}")
-        time.sleep(1)
 
 
 def _say(text: str) -> None:
