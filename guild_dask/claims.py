@@ -234,11 +234,6 @@ def last_beat(folder: pathlib.Path, run_id: str) -> float:
     return written(folder, run_id) / 1e9
 
 
-def is_started(folder: pathlib.Path, run_id: str) -> bool:
-    """Tells whether the run's process was started, or about to be, under its present claim."""
-    return path(folder, run_id).with_suffix(STARTED).exists()
-
-
 def written(folder: pathlib.Path, run_id: str) -> int:
     """Returns when the run's claim was last written, in nanoseconds of the file system's clock; 0 if there is none."""
     look_anew(folder)

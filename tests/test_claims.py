@@ -38,6 +38,12 @@ def found_in(folder: pathlib.Path) -> list[tuple[str, Claim | None, bool]]:
     return [(found.run_id, found.claim, found.is_started) for found in claims.all_claims(folder)]
 
 
+def is_started(folder: pathlib.Path, run_id: str) -> bool:
+    """Tells whether the run was started under its present claim."""
+    found = claims.present(folder, run_id)
+    return found is not None and found.is_started
+
+
 def names_in(folder: pathlib.Path) -> list[str]:
     return sorted(os.listdir(folder))
 
@@ -59,15 +65,15 @@ def test_claim_says_when_it_was_written(folder: pathlib.Path) -> None:
 
 def test_no_folder_is_no_claims(folder: pathlib.Path) -> None:
     assert list(claims.all_claims(folder)) == []
-    assert not claims.is_started(folder, "aaa")
+    assert not is_started(folder, "aaa")
     claims.remove(folder, "aaa")
 
 
 def test_claim_is_started_once(folder: pathlib.Path) -> None:
     claimed = claims.write(folder, claim_on("aaa"))
-    assert not claims.is_started(folder, "aaa")
+    assert not is_started(folder, "aaa")
     assert claims.mark_started(claimed)
-    assert claims.is_started(folder, "aaa")
+    assert is_started(folder, "aaa")
     assert found_in(folder) == [("aaa", claim_on("aaa"), True)]
     assert not claims.mark_started(claimed)
 
@@ -320,7 +326,7 @@ def test_run_that_starts_while_it_is_withdrawn_is_not_staged_again(folder: pathl
     path = claims.write(folder, claim)
     assert claims.mark_started(path, _me())
     assert not claims.withdraw(folder, "aaa")
-    assert claims.is_started(folder, "aaa")
+    assert is_started(folder, "aaa")
 
 
 def test_claim_that_was_withdrawn_cannot_be_handed_over_or_started(folder: pathlib.Path) -> None:
@@ -359,4 +365,4 @@ def test_started_claim_is_not_taken_away_from_a_run_that_was_staged_while_it_run
     with pytest.raises(FileExistsError):
         claims.take(folder, str(staged), claim)
     assert staged.exists()
-    assert claims.is_started(folder, "aaa")
+    assert is_started(folder, "aaa")
