@@ -9,12 +9,16 @@ import os
 import pathlib
 import shutil
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
+from guild_dask import records
 from guild_dask.freshness import look_anew
+from guild_dask.outcomes import Cause, cause_for_name
 
 _FOLDER = "dask-attempts"
 _RECORD = "record.json"
+_CAUSE = "cause"
 _OUTPUT = ("output", "output.index")
 
 
@@ -23,7 +27,7 @@ class Attempt:
     """One attempt that is over, and was not the last."""
 
     number: int
-    cause: str
+    cause: Cause | None = None  # what cut it short; None: it failed by itself, or this version has no such name
     exit_status: int | None = None
     host: str = ""
     ended: float = 0.0  # seconds since 1970
@@ -33,15 +37,20 @@ class Attempt:
 def past(run_dir: str) -> tuple[Attempt, ...]:
     """Returns the attempts at a run that were not its last; raises OSError if that cannot be seen.
 
-    What is no record is none.
+    An unreadable record counts as empty.
     """
     folder = _folder(run_dir)
     look_anew(folder.parent, folder)
     try:
         data = json.loads((folder / _RECORD).read_text())
-        return tuple(Attempt(**each) for each in data)
+        return tuple(map(_attempt, data))
     except (FileNotFoundError, ValueError, TypeError):
         return ()
+
+
+def _attempt(data: dict[str, Any]) -> Attempt:
+    cause = cause_for_name(data.get(_CAUSE)) if isinstance(data, dict) else None
+    return records.value_for(Attempt, {**data, _CAUSE: cause.value if cause else None})
 
 
 def next_number(run_dir: str) -> int:
@@ -65,15 +74,15 @@ def add(run_dir: str, attempt: Attempt) -> None:
     for name in _OUTPUT:
         with contextlib.suppress(FileNotFoundError):
             shutil.copyfile(os.path.join(run_dir, ".guild", name), kept / name)
-    records = [*(each for each in past(run_dir) if each.number != attempt.number), attempt]
+    over = [*(each for each in past(run_dir) if each.number != attempt.number), attempt]
     draft = folder / f".{_RECORD}"
-    draft.write_text(json.dumps([asdict(each) for each in records]))
+    draft.write_text(json.dumps([records.data_for(each) for each in over]))
     os.replace(draft, folder / _RECORD)
 
 
-def attempt_for(number: int, cause: str, is_loss: bool, exit_status: int | None, host: str) -> Attempt:
+def attempt_for(number: int, cause: Cause | None, exit_status: int | None, host: str) -> Attempt:
     """Returns an attempt that ended just now."""
-    return Attempt(number, cause, exit_status, host, time.time(), is_loss)
+    return Attempt(number, cause, exit_status, host, time.time(), cause is not None and cause.is_loss)
 
 
 def _folder(run_dir: str) -> pathlib.Path:

@@ -14,9 +14,9 @@ class Fate(enum.Enum):
     UNKNOWN = "unknown"
     AMBIGUOUS = "ambiguous"
     STAGED = "staged"
-    GOES_ON = "goes on"
+    GOES_ON = "goes-on"
     COMPLETED = "completed"
-    TERMINATED = "was terminated"
+    TERMINATED = "terminated"
     FAILED = "failed"
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from guild_dask.troubles import NoWorkerComes, Refusal
+
 
 @dataclass(frozen=True)
 class JobEnded:
@@ -39,17 +41,17 @@ class WorkersChanged:
 
 @dataclass(frozen=True)
 class WorkerRefused:
-    """A worker came that cannot start runs; the problem says why, and what to do."""
+    """A worker came that cannot start runs."""
 
     worker: str
-    problem: str
+    refusal: Refusal
 
 
 @dataclass(frozen=True)
 class ClusterTrouble:
     """Workers that were asked for do not come; the next try is after so many seconds."""
 
-    problem: str
+    trouble: NoWorkerComes
     pause: float
 
 

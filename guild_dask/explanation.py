@@ -1,17 +1,33 @@
 """Why a run waits, in sentences with numbers, and what would make it start. Pure."""
 
 import difflib
-import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from guild_dask import estimate
+from guild_dask.devices import PIN, is_pin
 from guild_dask.plan import kind_of
-from guild_dask.reasons import AfterRuns, Hold
+from guild_dask.reasons import (
+    AfterAmbiguous,
+    AfterCycle,
+    AfterFailed,
+    AfterRuns,
+    AfterUnknown,
+    AnyReason,
+    Hold,
+    InUse,
+    NoFreeSlot,
+    NoSingleWorker,
+    NotDefined,
+    NotWhole,
+    NoWorker,
+    TooLarge,
+    TooLong,
+)
 from guild_dask.resources import fits, format_amounts, remaining
 from guild_dask.shown import about, duration, short
-from guild_dask.state import RunningRun, State, Why
+from guild_dask.state import RunningRun, State
 
 # How many runs a sentence names.
 _NAMED = 3
@@ -66,17 +82,17 @@ def when_there_is_one(hold: Hold) -> str:
     """Returns what a scheduler will make of a run that comes after others, where none is at work yet."""
     if isinstance(hold, AfterRuns):
         return f"It then still comes after others: {hold}."
-    return f"The scheduler then holds it back: {hold}. {_HELD_REMEDIES.get(type(hold).__name__, '')}".strip()
+    return f"The scheduler then holds it back: {hold}. {_HELD_REMEDIES.get(type(hold), '')}".strip()
 
 
 def in_vain(run: str, before: Mapping[str, Mapping[str, float]], state: State) -> Explanation | None:
     """Returns why a staged run that comes after others waits for them in vain, given what each asks; None if not so."""
     why = state.aside.get(run)
-    if why is None or why.kind != "AfterRuns":
+    if not isinstance(why, AfterRuns):
         return None
     found = (_never(each, asks, state) for each, asks in before.items())
     first = next((each for each in found if each), None)
-    return replace(first, why=f"It comes after others: {why.text}. {first.why}") if first else None
+    return replace(first, why=f"It comes after others: {why}. {first.why}") if first else None
 
 
 def with_scheduler(run: str, asks: Mapping[str, float], state: State, place: int | None, now: float) -> Explanation:
@@ -88,7 +104,7 @@ def with_scheduler(run: str, asks: Mapping[str, float], state: State, place: int
     why = _why(run, asks, state)
     if why and why.is_final:
         remedy, command = _other(why, asks)
-        text = f"It can never start with the {who}: it {why.text}.{_did_you_mean(why, asks, state)}"
+        text = f"It can never start with the {who}: it {why}.{_did_you_mean(why, asks, state)}"
         return Explanation(text, remedy, can_start=False, command=command)
     starts = dict(zip((each.run for each in state.first), estimate.seconds_until_starts(state, now), strict=True)).get(
         run
@@ -103,16 +119,16 @@ def with_scheduler(run: str, asks: Mapping[str, float], state: State, place: int
         return Explanation(
             f"The {who} has not looked at it yet.{ahead}", "It does so within seconds.", True, place, starts
         )
-    return Explanation(f"It {why.text}.{ahead}", _what_ends(why, asks, state, now) + guess, True, place, starts)
+    return Explanation(f"It {why}.{ahead}", _what_ends(why, asks, state, now) + guess, True, place, starts)
 
 
 def _held_back(run: str, state: State, who: str, now: float) -> Explanation | None:
     """Returns why a run is not in the queue, or none of the queue starts; None if neither is so."""
     why = state.aside.get(run)
-    if why and why.kind == "AfterRuns":
-        return Explanation(f"It comes after others: {why.text}.", "It waits in line when they have completed.", True)
+    if isinstance(why, AfterRuns):
+        return Explanation(f"It comes after others: {why}.", "It waits in line when they have completed.", True)
     if why:
-        return Explanation(f"The {who} holds it back: {why.text}.", _held_remedy(why), can_start=False)
+        return Explanation(f"The {who} holds it back: {why}.", _held_remedy(why), can_start=False)
     if run in state.resting:
         again = about(max(0.0, state.resting[run] - now), "in ")
         last = next((each for each in reversed(state.ended) if each.run == run), None)
@@ -126,24 +142,24 @@ def _held_back(run: str, state: State, who: str, now: float) -> Explanation | No
 def _never(run: str, asks: Mapping[str, float], state: State) -> Explanation | None:
     """Returns why a run that comes before another never starts as it is; None if it may."""
     who, held, why = f"scheduler {short(state.scheduler)}", state.aside.get(run), _why(run, asks, state)
-    if held and held.kind != "AfterRuns":
-        return Explanation(f"But the {who} holds run {short(run)} back: {held.text}.", _held_remedy(held), False)
+    if held and not isinstance(held, AfterRuns):
+        return Explanation(f"But the {who} holds run {short(run)} back: {held}.", _held_remedy(held), False)
     if held or not (why and why.is_final):
         return None
     remedy, command = _other(why, asks)
-    text = f"But run {short(run)} can never start with the {who}: it {why.text}."
+    text = f"But run {short(run)} can never start with the {who}: it {why}."
     return Explanation(text, remedy, can_start=False, command=command)
 
 
-def _held_remedy(why: Why) -> str:
-    return _HELD_REMEDIES.get(why.kind, "That is looked at again when something about the run changes.")
+def _held_remedy(why: AnyReason) -> str:
+    return _HELD_REMEDIES.get(type(why), "That is looked at again when something about the run changes.")
 
 
-_HELD_REMEDIES = {
-    "AfterFailed": "Run that one again ('guild run --restart ID'), or take the tag away ('guild tag --delete TAG ID').",
-    "AfterUnknown": "Change the tag: 'guild tag --help'.",
-    "AfterAmbiguous": "Give more letters of the id in the tag: 'guild tag --help'.",
-    "AfterCycle": "Take the tag away from one of them: 'guild tag --delete TAG ID'.",
+_HELD_REMEDIES: Mapping[type, str] = {
+    AfterFailed: "Run that one again ('guild run --restart ID'), or take the tag away ('guild tag --delete TAG ID').",
+    AfterUnknown: "Change the tag: 'guild tag --help'.",
+    AfterAmbiguous: "Give more letters of the id in the tag: 'guild tag --help'.",
+    AfterCycle: "Take the tag away from one of them: 'guild tag --delete TAG ID'.",
 }
 
 
@@ -153,7 +169,7 @@ def _ahead(place: int | None) -> str:
     return f" {place - 1} run(s) are ahead of it." if place > 1 else " It is next."
 
 
-def _why(run: str, asks: Mapping[str, float], state: State) -> Why | None:
+def _why(run: str, asks: Mapping[str, float], state: State) -> AnyReason | None:
     for waiting in state.first:
         if waiting.run == run:
             return waiting.why
@@ -169,31 +185,36 @@ def _after(phase: str) -> str:
     return "The run stays staged."
 
 
-def _did_you_mean(why: Why, asks: Mapping[str, float], state: State) -> str:
+def _did_you_mean(why: AnyReason, asks: Mapping[str, float], state: State) -> str:
     """Returns a question for each name that no worker defines and that is nearly one that is defined."""
     defined = {name.lower(): name for worker in state.workers for name in worker.total}
-    unknown = [name for name in asks if name not in defined.values()] if why.kind == "NotDefined" else []
+    unknown = [name for name in asks if name not in defined.values()] if isinstance(why, NotDefined) else []
     near = ((name, difflib.get_close_matches(name.lower(), defined, n=1)) for name in unknown)
     found = [format_amounts({defined[match[0]]: asks[name]}) for name, match in near if match]
     return f" Did you mean {' '.join(found)}?" if found else ""
 
 
-def _other(why: Why, asks: Mapping[str, float]) -> tuple[str, str]:
+def _other(why: AnyReason, asks: Mapping[str, float]) -> tuple[str, str]:
     """Returns what would have to be changed for a run that cannot start, and a command for it, if there is one."""
-    pins = [name for name in _PINS.findall(why.text) if why.kind in ("NotDefined", "TooLarge")]
+    pins = _pins(why)
     if pins:
         text = "It was staged with --gpus, for these very devices. Start a scheduler that has them:"
         return text, f"guild run dask:scheduler gpus={','.join(pins)}"
-    if why.kind in ("NotDefined", "TooLarge", "NoSingleWorker"):
+    if isinstance(why, (NotDefined, TooLarge, NoSingleWorker)):
         text = "Change its tags ('guild tag --help'), or start a scheduler that has what it asks for:"
-        return text, _scheduler_command(asks, why.kind == "NotDefined")
-    return _REMEDIES.get(why.kind, ""), ""
+        return text, _scheduler_command(asks, isinstance(why, NotDefined))
+    return _REMEDIES.get(type(why), ""), ""
 
 
-_PINS = re.compile(r"\bgpu:([\w./-]+)")
-_REMEDIES = {
-    "NotWhole": "Change its tag ('guild tag --help').",
-    "TooLong": "Give it a shorter time limit (tag dask-time:), or the jobs of the queue a longer walltime.",
+def _pins(why: AnyReason) -> list[str]:
+    """Returns the very devices that are asked for and are not there."""
+    names = why.names if isinstance(why, NotDefined) else (why.name,) if isinstance(why, TooLarge) else ()
+    return [name[len(PIN) :] for name in names if is_pin(name)]
+
+
+_REMEDIES: Mapping[type, str] = {
+    NotWhole: "Change its tag ('guild tag --help').",
+    TooLong: "Give it a shorter time limit (tag dask-time:), or the jobs of the queue a longer walltime.",
 }
 
 
@@ -206,19 +227,19 @@ def _scheduler_command(asks: Mapping[str, float], may_find_gpus: bool = True) ->
     return " ".join(words)
 
 
-def _what_ends(why: Why, asks: Mapping[str, float], state: State, now: float) -> str:
+def _what_ends(why: AnyReason, asks: Mapping[str, float], state: State, now: float) -> str:
     """Returns which ends of runs would let it start."""
-    users = _users(why, asks, state) if why.kind == "InUse" else []
+    users = _users(why, asks, state) if isinstance(why, InUse) else []
     if users:
         return f"What it asks for is used by {_runs(users, now)}; it starts when enough of that is free."
-    if why.kind == "NoFreeSlot" and state.running:
+    if isinstance(why, NoFreeSlot) and state.running:
         return f"It starts when its turn has come and one of these has ended: {_runs(list(state.running), now)}."
-    if why.kind == "NoWorker":
+    if isinstance(why, NoWorker):
         return "It starts when a worker has joined."
     return ""
 
 
-def _users(why: Why, asks: Mapping[str, float], state: State) -> list[RunningRun]:
+def _users(why: InUse, asks: Mapping[str, float], state: State) -> list[RunningRun]:
     """Returns the runs that use something of which there is not enough free where they are."""
     short_of: dict[str, set[str]] = {}
     for worker in state.workers:
@@ -230,11 +251,7 @@ def _users(why: Why, asks: Mapping[str, float], state: State) -> list[RunningRun
     there = [run for run in state.running if run.worker in short_of]
     users = [run for run in there if any(run.asks.get(name, 0.0) > 0 for name in short_of[run.worker])]
     # Of devices enough may be free in sum, and no single one.
-    named = _IN_USE.match(why.text)
-    return users or [run for run in there if named and run.asks.get(named[1], 0.0) > 0]
-
-
-_IN_USE = re.compile(r"waits for ([^=]+)=")
+    return users or [run for run in there if run.asks.get(why.name, 0.0) > 0]
 
 
 def _runs(runs: list[RunningRun], now: float) -> str:

@@ -10,9 +10,10 @@ from guild_dask import attempts, devices, job, messages, retries
 from guild_dask.claims import Claim
 from guild_dask.cluster import Cluster
 from guild_dask.demands import demands_for_tags
-from guild_dask.ends import End, Result
+from guild_dask.ends import Result
 from guild_dask.ledger import Flight, Ledger
 from guild_dask.operation import NOT_STARTED
+from guild_dask.outcomes import End
 from guild_dask.output import OutputFollower
 from guild_dask.problems import HomeUnavailable, RunUnusable
 from guild_dask.processes import ProcessIdentity

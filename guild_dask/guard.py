@@ -14,8 +14,9 @@ from collections.abc import Callable
 
 from guild_dask import claims
 from guild_dask.cgroups import Cgroup
-from guild_dask.last_word import BEAT, Cause, wish
+from guild_dask.last_word import BEAT, wish
 from guild_dask.limits import Limits
+from guild_dask.outcomes import NO_EXCESS, Cause, Excess
 from guild_dask.processes import ProcessIdentity
 from guild_dask.terms import Terms
 
@@ -31,10 +32,10 @@ _LOOK_FOR_STOP = 2.0
 class Guard:
     """Watches over one run, on the terms that the scheduler has given."""
 
-    def __init__(self, claim: pathlib.Path, terms: Terms, end: Callable[[Cause, str], None]) -> None:
+    def __init__(self, claim: pathlib.Path, terms: Terms, end: Callable[[Cause, Excess], None]) -> None:
         self._claim = claim
         self._terms = terms
-        self._end: Callable[[Cause], None] = lambda cause: end(cause, "")
+        self._end: Callable[[Cause], None] = lambda cause: end(cause, NO_EXCESS)
         self._is_over = threading.Event()
         self.limits = Limits(terms, end, self._is_over)
         self._last_beat = _clock()

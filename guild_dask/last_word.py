@@ -5,12 +5,14 @@ recorded its end in the run's own directory.
 """
 
 import contextlib
-import enum
 import json
 import os
 import pathlib
+from typing import Any
 
+from guild_dask import records
 from guild_dask.freshness import look_anew
+from guild_dask.outcomes import NO_EXCESS, Cause, Excess, cause_for_name
 
 ENDED = ".ended"
 
@@ -20,44 +22,19 @@ BEAT = ".beat"
 # Beside a claim, for the starter to see: somebody wants the run to stop.
 STOP = ".stop"
 
-
-class Cause(enum.Enum):
-    """Why a run that had started was cut short."""
-
-    STOPPED = "it was stopped"
-    SCHEDULER_STOPPED = "its scheduler was stopped"
-    KILLED = "the process that started it was killed"
-    SIGNAL = "its host ended it"
-    WORKER_DIED = "its worker died"
-    CUT_OFF = "its host was cut off from the Guild home"
-    NODE_LOST = "its host died or was cut off"
-    TIME_LIMIT = "it reached its time limit"
-    OUT_OF_MEMORY = "out of memory"
-
-    @property
-    def is_limit(self) -> bool:
-        """Tells whether the run took more than it may."""
-        return self in (Cause.TIME_LIMIT, Cause.OUT_OF_MEMORY)
-
-    @property
-    def is_loss(self) -> bool:
-        """Tells whether the machine, rather than the run or a person, is to blame."""
-        return self not in (Cause.STOPPED, Cause.SCHEDULER_STOPPED, Cause.KILLED) and not self.is_limit
+_CAUSE = "cause"
+_EXCESS = "excess"
 
 
-def cause_for_words(words: str) -> Cause | None:
-    """Returns the cause that these words stand for, or None if they are about something else."""
-    return next((cause for cause in Cause if cause.value == words), None)
-
-
-def write(claim: pathlib.Path, cause: Cause | None, detail: str = "") -> None:
-    """Leaves the cause beside a claim, with more about it; None is for a run that ended by itself.
+def write(claim: pathlib.Path, cause: Cause | None, excess: Excess = NO_EXCESS) -> None:
+    """Leaves the name of the cause beside a claim, with its numbers; None is for a run that ended by itself.
 
     A home that cannot be written to any more gets no word.
     """
     draft = claim.with_name(draft_name(claim.stem))
+    data = {_CAUSE: cause.value if cause else None, _EXCESS: records.data_for(excess)}
     with contextlib.suppress(OSError):
-        draft.write_text(json.dumps({"cause": cause.name if cause else None, "detail": detail}))
+        draft.write_text(json.dumps(data))
         os.replace(draft, claim.with_suffix(ENDED))
 
 
@@ -69,10 +46,24 @@ def draft_name(run_id: str) -> str:
 def read(claim: pathlib.Path) -> Cause | None:
     """Returns the cause that was left beside a claim, or None if there is none that can be read."""
     look_anew(claim.parent)
+    return cause_for_name(_note(claim).get(_CAUSE))
+
+
+def excess(claim: pathlib.Path) -> Excess:
+    """Returns the numbers that were left beside a claim with the cause; zeros where there are none."""
     try:
-        return Cause[json.loads(claim.with_suffix(ENDED).read_text())["cause"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return records.value_for(Excess, _note(claim).get(_EXCESS))
+    except ValueError:
+        return NO_EXCESS
+
+
+def _note(claim: pathlib.Path) -> dict[str, Any]:
+    """Returns what was left beside a claim; a note that cannot be read counts as empty."""
+    try:
+        data = json.loads(claim.with_suffix(ENDED).read_text())
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
 
 
 def settle(claim: pathlib.Path, cause: Cause) -> Cause:
@@ -89,14 +80,6 @@ def is_over(claim: pathlib.Path) -> bool:
     return os.path.exists(claim.with_suffix(ENDED))
 
 
-def detail(claim: pathlib.Path) -> str:
-    """Returns what more is to be said about the cause, if anything."""
-    try:
-        return str(json.loads(claim.with_suffix(ENDED).read_text()).get("detail", ""))
-    except (OSError, ValueError, AttributeError):
-        return ""
-
-
 def ask_to_stop(claim: pathlib.Path, cause: Cause = Cause.STOPPED) -> None:
     """Asks, from any host, for the end of the run that a claim is for. A person's wish comes before a scheduler's."""
     file = claim.with_suffix(STOP)
@@ -104,7 +87,7 @@ def ask_to_stop(claim: pathlib.Path, cause: Cause = Cause.STOPPED) -> None:
         file.open("w").close()  # empty, so that it can be made on a full disk, too
         return
     with contextlib.suppress(FileExistsError), file.open("x") as f:
-        f.write(cause.name)
+        f.write(cause.value)
 
 
 def forget_wish(claim: pathlib.Path) -> None:
@@ -116,10 +99,10 @@ def wish(claim: pathlib.Path) -> Cause | None:
     """Returns why somebody has asked for the run's end, or None if nobody has."""
     look_anew(claim.parent)
     try:
-        is_scheduler = claim.with_suffix(STOP).read_text() == Cause.SCHEDULER_STOPPED.name
+        wanted = cause_for_name(claim.with_suffix(STOP).read_text())
     except OSError:
         return None
-    return Cause.SCHEDULER_STOPPED if is_scheduler else Cause.STOPPED
+    return wanted if wanted is Cause.SCHEDULER_STOPPED else Cause.STOPPED
 
 
 def is_asked_to_stop(claim: pathlib.Path) -> bool:

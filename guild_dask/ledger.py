@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from guild_dask.claims import Claim
-from guild_dask.ends import End
+from guild_dask.outcomes import End
 from guild_dask.plan import Worker
 from guild_dask.reasons import Reason
 from guild_dask.resources import remaining

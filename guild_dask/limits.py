@@ -6,9 +6,7 @@ import time
 from collections.abc import Callable
 
 from guild_dask.cgroups import Cgroup
-from guild_dask.demands import format_duration
-from guild_dask.last_word import Cause
-from guild_dask.resources import format_size
+from guild_dask.outcomes import Cause, Excess
 from guild_dask.terms import Terms
 from guild_dask.usage import Meter
 
@@ -25,7 +23,7 @@ _LONGEST_WITH_LIMIT = 1.0
 class Limits:
     """Measures a run, and ends it when it takes more than it may."""
 
-    def __init__(self, terms: Terms, end: Callable[[Cause, str], None], is_over: threading.Event) -> None:
+    def __init__(self, terms: Terms, end: Callable[[Cause, Excess], None], is_over: threading.Event) -> None:
         self._terms = terms
         self._end = end
         self._is_over = is_over
@@ -47,7 +45,7 @@ class Limits:
         longest = _LONGEST_WITH_LIMIT if self._terms.memory else _LONGEST
         while not self._is_over.wait(min(interval, max(0.0, deadline - time.monotonic()))):
             if time.monotonic() >= deadline:
-                self._end(Cause.TIME_LIMIT, f"it ran for {format_duration(self._terms.time_limit)}, its time limit")
+                self._end(Cause.TIME_LIMIT, Excess(self._terms.time_limit))
                 return
             if self._is_out_of_memory():
                 return
@@ -60,5 +58,5 @@ class Limits:
         used = min(used, self._meter.exact())
         if used <= asked * (1 + MARGIN):
             return False
-        self._end(Cause.OUT_OF_MEMORY, f"out of memory: it used {format_size(used)} and asked for {format_size(asked)}")
+        self._end(Cause.OUT_OF_MEMORY, Excess(asked, used))
         return True

@@ -36,7 +36,7 @@ from guild_dask.plan import plan
 from guild_dask.presence import BEAT, Presence
 from guild_dask.problems import HomeUnavailable
 from guild_dask.publisher import View
-from guild_dask.reasons import IMPOSSIBLE
+from guild_dask.reasons import IMPOSSIBLE, Obstacle, SetAside, StartsFailed
 from guild_dask.settings import Settings
 from guild_dask.shutdown import end_runs, settle_rest
 from guild_dask.waiting import WaitingRuns
@@ -180,7 +180,7 @@ class Loop:
                 self._flights.send(run, wanted[run.id][0], claim, outputs.pop(run.id))
             self._flights.close_outputs(outputs)
             for run_id, problem in claimed.refused.items():
-                self._set_aside(run_id, problem)
+                self._set_aside(run_id, SetAside(problem))
             if claimed.problem:
                 raise HomeUnavailable(claimed.problem)
             missing = [run_id for run_id in outputs if run_id not in claimed.refused]
@@ -211,10 +211,10 @@ class Loop:
         self._may_start_later = could_start or self._waiting.has_hope
         return {run.id: (worker, decided.devices.get(run.id, {})) for run, worker in decided.starts}
 
-    def _set_aside(self, run_id: str, problem: str) -> None:
+    def _set_aside(self, run_id: str, obstacle: Obstacle) -> None:
         """Leaves a run staged that cannot be started here, and goes on with the others."""
-        self._waiting.set_aside(run_id, problem)
-        log.warning("Leaving run %s staged (%s)", run_id, problem)
+        self._waiting.set_aside(run_id, obstacle)
+        log.warning("Leaving run %s staged (%s)", run_id, obstacle)
 
     # Wait and settle
 
@@ -278,7 +278,7 @@ class Loop:
         if was_staged_again(result) and not self._stop:
             self._next_look = self._pause_until
             if self._ledger.starts.get(run_id, 0) >= MOST_STARTS:
-                self._set_aside(run_id, f"{MOST_STARTS} attempts to start it failed")
+                self._set_aside(run_id, StartsFailed(MOST_STARTS))
 
     def _lose(self, event: JobLost) -> None:
         """Settles a job that its worker could not do. Nothing starts until the next look, lest it go round."""

@@ -3,7 +3,9 @@
 import logging
 from collections.abc import Mapping
 
-from guild_dask.ends import End, Result
+from guild_dask import signals
+from guild_dask.ends import Result
+from guild_dask.outcomes import End, text_for_cause
 from guild_dask.resources import format_amounts
 
 
@@ -27,18 +29,34 @@ _LEVELS = {
 
 def ended(run_id: str, result: Result, last_line: str = "") -> tuple[int, str]:
     """Returns the level and text for a run's end. A run that completed speaks for itself."""
-    code = result.exit_code
+    code, why = result.exit_code, result.ending.why
     texts = {
         End.COULD_NOT_START: f"could not be started (exit code {code}): {last_line}",
-        End.FAILED: f"{result.failure} ('guild cat --output {run_id[:8]}' shows its output)",
+        End.FAILED: f"{_failure(result)} ('guild cat --output {run_id[:8]}' shows its output)",
         End.GONE: "was deleted, or taken over, while it was running",
-        End.TRIED_AGAIN: f"is staged again for attempt {result.attempt + 1} ({result.why or result.reason})",
-        End.TERMINATED: "was terminated" + (f" ({result.why})" if result.why else ""),
+        End.TRIED_AGAIN: f"is staged again for attempt {result.attempt + 1} ({_why_again(result)})",
+        End.TERMINATED: "was terminated" + (f" ({why})" if why else ""),
         End.STAGED_AGAIN: "did not start and is staged again",
         End.COMPLETED: "completed",
     }
     level = logging.WARNING if result.cause and result.cause.is_limit else _LEVELS[result.end]
     return level, f"Run {run_id} {texts[result.end]}"
+
+
+def _failure(result: Result) -> str:
+    """Returns how a run has failed that nothing cut short."""
+    if result.ending.was_killed:
+        return f"was {signals.killed_by(result.exit_code or 0)}"
+    return f"failed with exit code {result.exit_code}"
+
+
+def _why_again(result: Result) -> str:
+    """Returns why the attempt did not complete."""
+    if result.ending.why:
+        return result.ending.why
+    if result.cause:
+        return text_for_cause(result.cause)
+    return f"it {_failure(result)}" if result.exit_code is not None else "it was cut short"
 
 
 def jobs(least: int, most: int) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from guild_dask import last_word, signals, whereabouts
 from guild_dask.cgroups import Cgroup, cgroup_for_run
 from guild_dask.guard import Guard, send_term
-from guild_dask.last_word import Cause
+from guild_dask.outcomes import NO_EXCESS, Cause, Excess
 from guild_dask.terms import Terms
 
 # The exit code for "nothing was started". It means so only while the claim still says it, since an operation may exit
@@ -50,7 +50,7 @@ class Operation:
         self.terms = terms
         self.guard = Guard(claim, terms, self.cut_short)
         self.cause: Cause | None = None
-        self.detail = ""
+        self.excess = NO_EXCESS
         self.was_over = False  # whether the operation had ended by itself before that
         self.identity: Any = None  # of this process, once it may start the run
         self._remote_lock = pathlib.Path(run_dir, ".guild", "LOCK.remote")
@@ -129,16 +129,16 @@ class Operation:
 
         return any(map(is_guild_stop, processes.command_lines()))
 
-    def cut_short(self, cause: Cause, detail: str = "") -> None:
+    def cut_short(self, cause: Cause, excess: Excess = NO_EXCESS) -> None:
         """Ends the run for a cause; the signal's handler knows whether there is anything to end yet."""
         if self.cause is None:
             # Who reads the lifeline or the lease cannot know what else somebody has asked for.
             wanted = None if cause is Cause.CUT_OFF else last_word.wish(self.claim)
-            self._note(*((wanted, "") if wanted else (cause, detail)))
+            self._note(*((wanted, NO_EXCESS) if wanted else (cause, excess)))
         send_term()
 
-    def _note(self, cause: Cause, detail: str = "") -> None:
-        self.cause, self.detail, self.was_over = cause, detail, self.ended.is_set()
+    def _note(self, cause: Cause, excess: Excess = NO_EXCESS) -> None:
+        self.cause, self.excess, self.was_over = cause, excess, self.ended.is_set()
 
     def _cause_of_signal(self) -> Cause:
         """Returns what a signal from nobody knows where means: a job queue ends its jobs so, and a person a process."""
@@ -180,11 +180,7 @@ class Operation:
         if not self.is_starting or not self._is_ours():
             return
         cause = self.cause if self.is_stopping else None
-        why = (self.detail or cause.value) if cause else ""
-        if not cause and signals.is_failure(self.exit_status or 0):
-            why = f"it was {signals.killed_by(self.exit_status or 0)}"
-        fact = whereabouts.LEFT if cause and self.was_over else whereabouts.ENDED
-        whereabouts.add_end(self.run_dir, self.guard.limits.peak_memory, why, fact)
+        whereabouts.add_end(self.run_dir, self.guard.limits.peak_memory, self._facts(cause))
         if cause and cause.is_limit:
             if self.was_over:
                 cause = None  # its end is its own; only what it had left was ended
@@ -194,7 +190,15 @@ class Operation:
             with contextlib.suppress(OSError):
                 self._remote_lock.unlink(missing_ok=True)
         if cause or self.terms.node:
-            last_word.write(self.claim, cause, self.detail)
+            last_word.write(self.claim, cause, self.excess)
+
+    def _facts(self, cause: Cause | None) -> dict[str, Any]:
+        """Returns what the run's attribute says about what cut it short, if anything did."""
+        if cause:
+            fact = whereabouts.LEFT if self.was_over else whereabouts.ENDED
+            return whereabouts.facts_for_cause(fact, cause, self.excess)
+        status = self.exit_status or 0
+        return {whereabouts.KILLED_BY: -status} if signals.is_failure(status) else {}
 
     def _is_ours(self) -> bool:
         """Tells whether the run is still ours, so that we may write about it."""

@@ -21,6 +21,7 @@ from guild_dask import rundir, whereabouts
 from guild_dask.claims import Claim
 from guild_dask.ends import Result
 from guild_dask.journal import NAME, Journal
+from guild_dask.outcomes import End
 from guild_dask.page.book import Book, InLine
 from guild_dask.plan import Kind, Worker, place_for
 from guild_dask.presence import STATE, STATE_DRAFT
@@ -37,11 +38,11 @@ from guild_dask.state import (
     State,
     WaitingKind,
     WaitingRun,
-    Why,
     WorkerState,
     as_data,
     left_in,
 )
+from guild_dask.troubles import Trouble
 from guild_dask.waiting import WaitingRuns
 
 log = logging.getLogger("guild")
@@ -76,7 +77,7 @@ class View:
     held: Mapping[str, Reason]
     blocked_by: Sequence[str] = ()
     phase: str = "working"
-    troubles: Sequence[str] = ()
+    troubles: Sequence[Trouble] = ()
     resting: Mapping[str, float] = field(default_factory=dict)  # runs that are tried again, and when (time.monotonic)
 
 
@@ -156,10 +157,11 @@ class Publisher:
             running.attempt,
             running.asks,
             whereabouts.used(os.path.join(self._runs_dir, run_id)),
-            result.why,
+            result.cause.value if result.cause else "",
+            result.excess,
         )
         self._ended.append(ended)
-        if end == "completed":
+        if result.end is End.COMPLETED:
             self._durations.setdefault(running.operation, deque(maxlen=_REMEMBERED)).append(ran)
         self._note("ended", now, ended)
         for listener in list(self.listeners):
@@ -207,7 +209,7 @@ class Publisher:
         first = view.waiting.first(MOST_WAITING)[:MOST_WAITING]
         counts = view.waiting.kinds()
         asks = {kind: _without_time(kind) for kind in counts}
-        whys = {view.waiting.kind(run.id): _why(_reason(view, run.id)) for run in view.waiting.first(1)}
+        whys = {view.waiting.kind(run.id): _reason(view, run.id) for run in view.waiting.first(1)}
         places, here = self._places(), ("", self._state.host)
         return replace(
             self._state,
@@ -216,7 +218,7 @@ class Publisher:
             running=tuple(self._running.values()),
             waiting=sum(counts.values()),  # those that come after others are among `aside`
             first=tuple(
-                _waiting_run(view.waiting[run_id][0], asks[kind], _why(_reason(view, run_id)) or whys.get(kind))
+                _waiting_run(view.waiting[run_id][0], asks[kind], _reason(view, run_id) or whys.get(kind))
                 for run_id, kind in ((run.id, view.waiting.kind(run.id)) for run in first)
             ),
             kinds=tuple(WaitingKind(count, asks[kind], whys.get(kind)) for kind, count in counts.items()),
@@ -248,7 +250,7 @@ class Publisher:
     def close(self) -> None:
         """Takes the state away; the events stay."""
         left = left_in(self.latest) if self.latest else {}
-        self._journal.note("stopped", time.time(), {"ends": dict(self._ends), "left": left})
+        self._journal.note("stopped", time.time(), {"ends": dict(self._ends), "left": as_data(left)})
         self._journal.close()
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
@@ -281,7 +283,7 @@ def _line(view: View) -> list[InLine]:
     return line
 
 
-def _waiting_run(run: Staged, asks: Mapping[str, float], why: Why | None) -> WaitingRun:
+def _waiting_run(run: Staged, asks: Mapping[str, float], why: Reason | None) -> WaitingRun:
     return WaitingRun(run.id, _operation(run.dir), run.since / 1e6, asks, why)
 
 
@@ -289,7 +291,3 @@ def _reason(view: View, run_id: str) -> Reason | None:
     """Returns why a run waits: it never could start, or as the last plan has it, which may be an old one by now."""
     held = view.held.get(run_id)
     return view.waiting.reason(view.waiting.kind(run_id)) or (None if isinstance(held, IMPOSSIBLE) else held)
-
-
-def _why(reason: Reason | None) -> Why | None:
-    return None if reason is None else Why(type(reason).__name__, str(reason), isinstance(reason, IMPOSSIBLE))

@@ -1,13 +1,33 @@
-"""Why a run waits: values that can be compared, logged and shown. Pure."""
+"""Why a run waits: values that can be compared, logged, kept on record and shown. Pure.
 
-from dataclasses import dataclass
+Others decide by the class of a reason and its fields. Its text is for people, and nothing reads it.
+"""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from guild_dask import records
 from guild_dask.demands import format_duration
 from guild_dask.resources import format_amount
 
 
+class _Waits:
+    """What all reasons have in common."""
+
+    @property
+    def kind(self) -> str:
+        """Returns the name under which a reason is on record."""
+        return type(self).__name__
+
+    @property
+    def is_final(self) -> bool:
+        """Tells whether no end of a run can remove the reason: only other workers, or other tags."""
+        return isinstance(self, IMPOSSIBLE)
+
+
 @dataclass(frozen=True)
-class NotDefined:
+class NotDefined(_Waits):
     """No worker defines some of the resources that the run asks for."""
 
     names: tuple[str, ...]
@@ -17,7 +37,7 @@ class NotDefined:
 
 
 @dataclass(frozen=True)
-class TooLarge:
+class TooLarge(_Waits):
     """Workers define the resource, but none has that much of it when idle."""
 
     name: str
@@ -30,7 +50,7 @@ class TooLarge:
 
 
 @dataclass(frozen=True)
-class TooLong:
+class TooLong(_Waits):
     """No worker lasts as long as the run may take."""
 
     asked: float  # seconds
@@ -42,7 +62,7 @@ class TooLong:
 
 
 @dataclass(frozen=True)
-class NotWhole:
+class NotWhole(_Waits):
     """The run asks for one device and a part of another, or the like."""
 
     name: str
@@ -53,7 +73,7 @@ class NotWhole:
 
 
 @dataclass(frozen=True)
-class NoSingleWorker:
+class NoSingleWorker(_Waits):
     """Each amount is somewhere, but no worker has all of them together."""
 
     names: tuple[str, ...]
@@ -63,7 +83,7 @@ class NoSingleWorker:
 
 
 @dataclass(frozen=True)
-class NoWorker:
+class NoWorker(_Waits):
     """There is no worker at all at the moment, or none that has slots."""
 
     def __str__(self) -> str:
@@ -71,7 +91,7 @@ class NoWorker:
 
 
 @dataclass(frozen=True)
-class NoFreeSlot:
+class NoFreeSlot(_Waits):
     """Every worker that could hold the run is running as many as it may."""
 
     slots: int
@@ -81,7 +101,7 @@ class NoFreeSlot:
 
 
 @dataclass(frozen=True)
-class InUse:
+class InUse(_Waits):
     """A worker with a free slot could hold the run, but other runs use what it asks for."""
 
     name: str
@@ -93,7 +113,7 @@ class InUse:
 
 
 @dataclass(frozen=True)
-class Reserved:
+class Reserved(_Waits):
     """What the run asks for is free, but kept for an earlier run that has waited too long."""
 
     for_run: str
@@ -104,12 +124,12 @@ class Reserved:
 
 Reason = NotDefined | TooLarge | TooLong | NotWhole | NoSingleWorker | NoWorker | NoFreeSlot | InUse | Reserved
 
-# Reasons that no end of a run can remove: only other workers, or other tags.
+# Reasons that are final.
 IMPOSSIBLE = (NotDefined, TooLarge, TooLong, NotWhole, NoSingleWorker)
 
 
 @dataclass(frozen=True)
-class AfterRuns:
+class AfterRuns(_Waits):
     """The run comes after others, which have not ended."""
 
     runs: tuple[str, ...]
@@ -119,18 +139,21 @@ class AfterRuns:
 
 
 @dataclass(frozen=True)
-class AfterFailed:
+class AfterFailed(_Waits):
     """The run comes after one that has ended otherwise than it should."""
 
     run: str
-    how: str
+    how: str  # the value of its Fate
 
     def __str__(self) -> str:
-        return f"run {self.run}, which it comes after, {self.how}"
+        return f"run {self.run}, which it comes after, {_HOW.get(self.how, self.how)}"
+
+
+_HOW = {"failed": "failed", "terminated": "was terminated"}
 
 
 @dataclass(frozen=True)
-class AfterUnknown:
+class AfterUnknown(_Waits):
     """The run comes after one that is not there."""
 
     run: str
@@ -140,7 +163,7 @@ class AfterUnknown:
 
 
 @dataclass(frozen=True)
-class AfterAmbiguous:
+class AfterAmbiguous(_Waits):
     """The run comes after one whose id may be that of several."""
 
     run: str
@@ -151,17 +174,17 @@ class AfterAmbiguous:
 
 
 @dataclass(frozen=True)
-class AfterCycle:
+class AfterCycle(_Waits):
     """The run comes, by way of others, after itself."""
 
     runs: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"runs wait for each other: {' -> '.join((*self.runs, self.runs[0]))}"
+        return f"runs wait for each other: {' -> '.join((*self.runs, *self.runs[:1]))}"
 
 
 @dataclass(frozen=True)
-class IsScheduler:
+class IsScheduler(_Waits):
     """The run is a scheduler or a queue, or a batch of them; only its user can want to start it."""
 
     run: str
@@ -172,3 +195,85 @@ class IsScheduler:
 
 # Why a run is not even considered for a start.
 Hold = AfterRuns | AfterFailed | AfterUnknown | AfterAmbiguous | AfterCycle
+
+
+@dataclass(frozen=True)
+class SetAside(_Waits):
+    """The run's own directory does not allow that it is claimed."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        return self.problem
+
+
+@dataclass(frozen=True)
+class StartsFailed(_Waits):
+    """The run was sent to workers so many times, and never started."""
+
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.count} attempts to start it failed"
+
+
+@dataclass(frozen=True)
+class Broken(_Waits):
+    """The run's directory cannot be read."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        return self.problem
+
+
+# Why a run is set aside until it is staged or tagged anew.
+Obstacle = SetAside | StartsFailed | IsScheduler
+
+
+@dataclass(frozen=True)
+class ToBeTriedAgain(_Waits):
+    """The run rests before its next attempt."""
+
+    def __str__(self) -> str:
+        return "was to be tried again"
+
+
+@dataclass(frozen=True)
+class Unknown(_Waits):
+    """A reason of a scheduler with another version of guild-dask."""
+
+    name: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        return self.name
+
+    @property
+    def is_final(self) -> bool:
+        return self.fields.get(_IS_FINAL) is True
+
+    def __str__(self) -> str:
+        return records.text_for_unknown({name: each for name, each in self.fields.items() if name != _IS_FINAL})
+
+
+AnyReason = Reason | Hold | Obstacle | Broken | ToBeTriedAgain | Unknown
+
+_KNOWN = tuple(each for each in get_args(AnyReason) if each is not Unknown)
+_IS_FINAL = "is_final"
+
+
+def data_for_reason(reason: AnyReason) -> dict[str, Any]:
+    """Returns a reason as data: its kind, whether it is final, and its fields."""
+    fields = reason.fields if isinstance(reason, Unknown) else records.data_for(reason)
+    return {records.KIND: reason.kind, _IS_FINAL: reason.is_final, **fields}
+
+
+def reason_for_data(data: Any) -> AnyReason:
+    """Returns the reason that data_for_reason() wrote. Total: other data is an unknown reason, which can be shown."""
+    if not isinstance(data, Mapping):
+        return Unknown("", {records.TEXT: str(data)})
+    fields = {str(name): value for name, value in data.items()}
+    known: AnyReason | None = records.tagged_value_for(_KNOWN, fields)
+    return known or Unknown(str(fields.get(records.KIND, "")), fields)

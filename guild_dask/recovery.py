@@ -11,8 +11,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from guild_dask import attempts, claims, last_word, processes, rundir, scheduler_run
-from guild_dask.ends import Again, End, Result, never, result_for
-from guild_dask.last_word import Cause
+from guild_dask.ends import Again, Result, never, result_for
+from guild_dask.outcomes import Cause, End
 from guild_dask.problems import HomeUnavailable, RunUnusable, translated
 from guild_dask.runs import GuildHome, attempt_of
 
@@ -176,8 +176,8 @@ def _result(home: GuildHome, found: claims.Found, cause: Cause) -> Result:
     decided = None if has_completed else attempts.on_record(run_dir, attempt)
     if decided:
         # Whoever was about to stage it again has died, and may have taken its end off the record already.
-        word = last_word.cause_for_words(decided.cause)
-        return Result(End.TERMINATED if word else End.FAILED, decided.exit_status, word, attempt)
+        was_ended = decided.cause is not None or decided.is_loss
+        return Result(End.TERMINATED if was_ended else End.FAILED, decided.exit_status, decided.cause, attempt)
     if word is None and home.has_ended(run_dir):
         result = result_for(run_dir, 1, None, attempt)
         # Guild has seen the run's process end by a signal, and its host had no chance to say why.

@@ -16,9 +16,9 @@ from guild import config, lock
 
 from guild_dask import attempts, claims, last_word, processes, rundir, snapshot
 from guild_dask.devices import are_taken
-from guild_dask.ends import Again, End, Result, never, result_for
-from guild_dask.last_word import Cause
+from guild_dask.ends import Again, Result, never, result_for
 from guild_dask.listing import Listing, RunsDirectory
+from guild_dask.outcomes import Cause, End
 from guild_dask.presence import Presence
 from guild_dask.problems import HomeUnavailable, problem_for, translated
 from guild_dask.rundir import Staged
@@ -168,7 +168,7 @@ class GuildHome:
         if exit_code < 0:
             cause = last_word.settle(claim, Cause.KILLED)  # before the end is on record: the run did not fail by itself
             self.record_end(run_dir, exit_code)
-        return replace(result_for(run_dir, exit_code, cause, attempt), detail=last_word.detail(claim))
+        return replace(result_for(run_dir, exit_code, cause, attempt), excess=last_word.excess(claim))
 
     def _ours(self, run_id: str) -> claims.Found | None:
         """Returns our claim on a run, or None if there is none any more; one that cannot be read is ours."""
@@ -236,12 +236,10 @@ class GuildHome:
         """Stages a run whose attempt is over, for another one in the same directory. Is called inside the lock."""
         run_id = os.path.basename(run_dir)
         with translated("cannot stage run %s again", run_id):
-            is_loss = result.cause is not None and result.cause.is_loss
             found = claims.present(self.claims_folder, run_id)
             host = found.claim.owner.host if found and found.claim else ""
             if not attempts.on_record(run_dir, result.attempt):
-                over = attempts.attempt_for(result.attempt, result.reason, is_loss, result.exit_code, host)
-                attempts.add(run_dir, over)
+                attempts.add(run_dir, attempts.attempt_for(result.attempt, result.cause, result.exit_code, host))
             rundir.forget_end(run_dir)
             for name in ("PENDING", "LOCK", "LOCK.remote"):
                 rundir.clear_marker(run_dir, name)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from guild_dask import claims, last_word
 from guild_dask.flights import Flights
-from guild_dask.last_word import Cause
+from guild_dask.outcomes import Cause
 from guild_dask.problems import HomeUnavailable
 
 log = logging.getLogger("guild")

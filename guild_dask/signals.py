@@ -5,9 +5,6 @@ import signal
 # With these, people and what acts for them ask a process to end: `guild stop`, kill, Ctrl-C, a closed terminal.
 _REQUESTS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 
-# What killed_by() begins with.
-KILLED = "killed by signal"
-
 _HINTS: dict[int, str] = {signal.SIGKILL: "the kernel does that when memory runs out"}
 
 
@@ -24,4 +21,4 @@ def killed_by(exit_status: int) -> str:
     except ValueError:
         name = ""  # one of those that have no name, but a number only
     hint = _HINTS.get(number)
-    return f"{KILLED} {number}{name}" + (f"; {hint}" if hint else "")
+    return f"killed by signal {number}{name}" + (f"; {hint}" if hint else "")

@@ -4,30 +4,23 @@ Pure. Whoever wants to know what goes on (the command, the page, the progress li
 its size depends on what runs and on the kinds of what waits, and not on how many wait.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from guild_dask import records
+from guild_dask.outcomes import FAILURES, NO_EXCESS, End, Ending, Excess
+from guild_dask.reasons import AnyReason, ToBeTriedAgain, data_for_reason, reason_for_data
 from guild_dask.resources import amount_for_text, format_amount
+from guild_dask.troubles import Trouble, data_for_trouble, text_for, trouble_for_data
 
 T = TypeVar("T")
 
 # How many waiting runs are named, and how many that ended.
 MOST_WAITING = 100
 MOST_ENDED = 50
-
-# Ends that are failures.
-FAILURES = ("failed", "could not start", "gone")
-
-
-@dataclass(frozen=True)
-class Why:
-    """Why a run waits: the kind of reason, and the reason in words with numbers."""
-
-    kind: str
-    text: str
-    is_final: bool = False  # no end of a run can remove it
 
 
 @dataclass(frozen=True)
@@ -65,7 +58,7 @@ class WaitingRun:
     operation: str
     since: float
     asks: Mapping[str, float] = field(default_factory=dict)
-    why: Why | None = None
+    why: AnyReason | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +67,7 @@ class WaitingKind:
 
     count: int
     asks: Mapping[str, float] = field(default_factory=dict)
-    why: Why | None = None
+    why: AnyReason | None = None
 
 
 @dataclass(frozen=True)
@@ -93,12 +86,22 @@ class EndedRun:
     attempt: int
     asks: Mapping[str, float] = field(default_factory=dict)
     used: Mapping[str, float] = field(default_factory=dict)
-    why: str = ""  # what cut it short: a limit, the loss of its worker or host, or a signal
+    cause: str = ""  # the name of what cut it short, if something did
+    excess: Excess = NO_EXCESS
+
+    @property
+    def _ending(self) -> Ending:
+        return Ending(self.end, self.exit_code, self.cause, self.excess)
 
     @property
     def is_failure(self) -> bool:
         """Tells whether somebody should look at it: it failed, or was ended by nobody's wish."""
-        return self.end in FAILURES or (self.end == "terminated" and bool(self.why))
+        return self._ending.is_failure
+
+    @property
+    def why(self) -> str:
+        """Returns what cut it short, as text; empty if nothing did but a person, or the run itself."""
+        return self._ending.why
 
 
 @dataclass(frozen=True)
@@ -120,18 +123,18 @@ class State:
     waiting: int = 0
     first: tuple[WaitingRun, ...] = ()
     kinds: tuple[WaitingKind, ...] = ()
-    aside: Mapping[str, Why] = field(default_factory=dict)  # staged runs that cannot be started as they are: the first
+    aside: Mapping[str, AnyReason] = field(default_factory=dict)  # the first that cannot be started as they are
     held: int = 0  # how many there are of these
     resting: Mapping[str, float] = field(default_factory=dict)  # runs that are tried again, and when
     blocked_by: tuple[str, ...] = ()  # runs of others, with wait-for-running
-    troubles: tuple[str, ...] = ()  # what is wrong with workers
+    troubles: tuple[Trouble, ...] = ()  # what is wrong with workers
     ends: Mapping[str, int] = field(default_factory=dict)
     ended: tuple[EndedRun, ...] = ()
     durations: Mapping[str, float] = field(default_factory=dict)  # of an operation's runs that completed: the median
 
     @property
     def completed(self) -> int:
-        return self.ends.get("completed", 0)
+        return self.ends.get(End.COMPLETED.value, 0)
 
     @property
     def failed(self) -> int:
@@ -156,14 +159,19 @@ class State:
 
     @property
     def terminated(self) -> int:
-        return self.ends.get("terminated", 0)
+        return self.ends.get(End.TERMINATED.value, 0)
 
 
-def left_in(state: State) -> dict[str, str]:
+def left_in(state: State) -> dict[str, AnyReason | None]:
     """Returns the runs that a scheduler leaves staged, as far as it names them, each with why it has not started."""
-    waiting = {run.run: run.why.text if run.why else "" for run in state.first}
-    held = {run: why.text for run, why in state.aside.items()}
-    return {**waiting, **held, **dict.fromkeys(state.resting, "was to be tried again")}
+    waiting = {run.run: run.why for run in state.first}
+    return {**waiting, **state.aside, **dict.fromkeys(state.resting, ToBeTriedAgain())}
+
+
+def left_for_data(data: Any) -> dict[str, AnyReason | None]:
+    """Returns what as_data() made of left_in(); older schedulers wrote texts, and an empty one for no reason."""
+    left = data if isinstance(data, Mapping) else {}
+    return {str(run): reason_for_data(why) if why else None for run, why in left.items()}
 
 
 # Fields that hold amounts of resources; they are written as typed ("8GB"), so that they can be shown so.
@@ -172,19 +180,31 @@ _AMOUNTS = frozenset(("asks", "total", "used"))
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
-def as_data(value: Any, name: str = "", *, typed: bool = True) -> Any:
-    """Returns a value of this module, or the like of it, as what JSON can hold; amounts as typed, or as numbers."""
+def as_data(value: Any, name: str = "", *, for_people: bool = False) -> Any:
+    """Returns a value of this module, or the like of it, as what JSON can hold.
+
+    Amounts are as typed, which the state is read back from; for people, they are numbers, and texts are added.
+    """
     if name in _AMOUNTS:
-        return {key: format_amount(amount) if typed else float(amount) for key, amount in value.items()}
+        return {key: float(amount) if for_people else format_amount(amount) for key, amount in value.items()}
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, tuple):
-        return [as_data(each, typed=typed) for each in value]
+        return [as_data(each, for_people=for_people) for each in value]
     if isinstance(value, Mapping):
-        return {key: as_data(each, typed=typed) for key, each in value.items()}
+        return {key: as_data(each, for_people=for_people) for key, each in value.items()}
+    return _record_data(value, for_people)
+
+
+def _record_data(value: Any, for_people: bool) -> dict[str, Any]:
+    if isinstance(value, AnyReason):
+        return data_for_reason(value) | ({records.TEXT: str(value)} if for_people else {})
+    if isinstance(value, Trouble):
+        return data_for_trouble(value) | ({records.TEXT: text_for(value)} if for_people else {})
     # The state has a few hundred of these, and is written every second: what is plain is not asked about again.
     fields = vars(value).items()
-    return {key: each if type(each) in _PLAIN else as_data(each, key, typed=typed) for key, each in fields}
+    data = {key: each if type(each) in _PLAIN else as_data(each, key, for_people=for_people) for key, each in fields}
+    return data | {"why": value.why} if for_people and isinstance(value, EndedRun) else data
 
 
 def state_for_data(data: Any) -> State | None:
@@ -201,16 +221,16 @@ def state_for_data(data: Any) -> State | None:
             filter=None if data.get("filter") is None else str(data["filter"]),
             dashboard=None if data["dashboard"] is None else str(data["dashboard"]),
             page=None if data.get("page") is None else str(data["page"]),
-            workers=_each(data["workers"], worker_for_data),
-            running=_each(data["running"], _running),
+            workers=_each(data["workers"], functools.partial(records.value_for, WorkerState)),
+            running=_each(data["running"], functools.partial(records.value_for, RunningRun)),
             waiting=int(data["waiting"]),
             first=_each(data["first"], _waiting),
             kinds=_each(data["kinds"], _kind),
-            aside={str(run): _why(why) or Why("", "") for run, why in data["aside"].items()},
+            aside={str(run): reason_for_data(why) for run, why in data["aside"].items()},
             held=int(data.get("held", 0)),
             resting={str(run): float(at) for run, at in data.get("resting", {}).items()},
             blocked_by=tuple(map(str, data["blocked_by"])),
-            troubles=tuple(map(str, data.get("troubles", ()))),
+            troubles=_each(data.get("troubles", ()), trouble_for_data),
             ends={str(end): int(count) for end, count in data["ends"].items()},
             ended=_each(data["ended"], ended_for_data),
             durations={str(name): float(seconds) for name, seconds in data["durations"].items()},
@@ -229,32 +249,6 @@ def amounts_for_data(data: Mapping[str, Any]) -> dict[str, float]:
     return {name: amount for name, amount in read.items() if amount is not None}
 
 
-def worker_for_data(data: Any) -> WorkerState:
-    """Returns a worker that as_data() wrote; raises KeyError, TypeError or ValueError for anything else."""
-    return WorkerState(
-        str(data["name"]),
-        str(data["host"]),
-        int(data["slots"]),
-        int(data["used_slots"]),
-        amounts_for_data(data["total"]),
-        amounts_for_data(data["used"]),
-    )
-
-
-def _running(data: Any) -> RunningRun:
-    return RunningRun(
-        run=str(data["run"]),
-        operation=str(data["operation"]),
-        worker=str(data["worker"]),
-        host=str(data["host"]),
-        since=float(data["since"]),
-        waited=float(data["waited"]),
-        attempt=int(data["attempt"]),
-        asks=amounts_for_data(data["asks"]),
-        devices=tuple(map(str, data.get("devices", ()))),
-    )
-
-
 def _waiting(data: Any) -> WaitingRun:
     asks = amounts_for_data(data["asks"])
     return WaitingRun(str(data["run"]), str(data["operation"]), float(data["since"]), asks, _why(data["why"]))
@@ -264,24 +258,11 @@ def _kind(data: Any) -> WaitingKind:
     return WaitingKind(int(data["count"]), amounts_for_data(data["asks"]), _why(data["why"]))
 
 
-def _why(data: Any) -> Why | None:
-    return None if data is None else Why(str(data["kind"]), str(data["text"]), bool(data["is_final"]))
+def _why(data: Any) -> AnyReason | None:
+    return None if data is None else reason_for_data(data)
 
 
 def ended_for_data(data: Any) -> EndedRun:
-    """Returns an ended run that as_data() wrote; raises KeyError, TypeError or ValueError for anything else."""
-    return EndedRun(
-        run=str(data["run"]),
-        operation=str(data["operation"]),
-        end=str(data["end"]),
-        exit_code=None if data["exit_code"] is None else int(data["exit_code"]),
-        worker=str(data["worker"]),
-        host=str(data["host"]),
-        at=float(data["at"]),
-        ran=float(data["ran"]),
-        waited=float(data["waited"]),
-        attempt=int(data["attempt"]),
-        asks=amounts_for_data(data["asks"]),
-        used=amounts_for_data(data["used"]),
-        why=str(data.get("why", "")),
-    )
+    """Returns an ended run that as_data() wrote; raises ValueError or TypeError for anything else."""
+    cause = data.get("cause") or data.get("why", "")  # older schedulers wrote a text
+    return records.value_for(EndedRun, {**data, "cause": str(cause)})

@@ -16,11 +16,10 @@ from guild_dask.devices import asks_with_pins
 from guild_dask.ledger import Ledger
 from guild_dask.listing import Listing
 from guild_dask.plan import Kind, StagedRun, Worker, is_impossible, kind_of, place_for
-from guild_dask.reasons import AfterRuns, Hold, IsScheduler, NotDefined, Reason, Reserved
+from guild_dask.reasons import AfterRuns, AnyReason, Broken, Hold, IsScheduler, NotDefined, Obstacle, Reason, Reserved
 from guild_dask.resources import MEMORY
 from guild_dask.rooms import TIME
 from guild_dask.rundir import Staged
-from guild_dask.state import Why
 
 log = logging.getLogger("guild")
 
@@ -60,7 +59,7 @@ class WaitingRuns:
         self._doubts: set[str] = set()  # what was said of tags that mean something else, perhaps
         self._set_aside: dict[str, Staged] = {}  # cannot be started as they are
         self._to_set_aside: set[str] = set()
-        self._problems: dict[str, str] = {}  # of those that are set aside, or to be
+        self._obstacles: dict[str, Obstacle] = {}  # of those that are set aside, or to be
         self._broken: dict[str, str] = {}
         self.has_more_to_say = False  # of runs that wait
         self.has_hope = False  # a run waits for one that goes on, here or elsewhere
@@ -136,21 +135,20 @@ class WaitingRuns:
         """Returns how many wait of each kind."""
         return {kind: len(line) for kind, line in self._lines.items()}
 
-    def problems(self) -> dict[str, Why]:
+    def problems(self) -> dict[str, AnyReason]:
         """Returns the first of the staged runs that cannot be started as they are, with why."""
-        found = {run_id: Why("SetAside", self._problems.get(run_id, "")) for run_id in self._set_aside}
-        for run_id, hold in itertools.islice(self._holds.items(), _MOST_SHOWN):
-            found[run_id] = Why(type(hold).__name__, str(hold))
-        return found | {run_id: Why("Broken", problem) for run_id, problem in self._broken.items()}
+        found: dict[str, AnyReason] = {run_id: self._obstacles[run_id] for run_id in self._set_aside}
+        found.update(itertools.islice(self._holds.items(), _MOST_SHOWN))
+        return found | {run_id: Broken(problem) for run_id, problem in self._broken.items()}
 
     @property
     def held(self) -> int:
         """Returns how many of those there are."""
         return len(self._set_aside) + len(self._holds) + len(self._broken)
 
-    def set_aside(self, run_id: str, problem: str) -> None:
+    def set_aside(self, run_id: str, obstacle: Obstacle) -> None:
         """Takes out a run that cannot be started as it is; it comes back when it is staged or tagged anew."""
-        self._problems[run_id] = problem
+        self._obstacles[run_id] = obstacle
         if run_id in self._runs:
             self._set_aside[run_id] = self._runs[run_id][0]
             self.take(run_id)
@@ -180,7 +178,7 @@ class WaitingRuns:
                 self._take_in(run)
         self._hold_back()
         kept = self._set_aside.keys() | self._to_set_aside
-        self._problems = {run_id: problem for run_id, problem in self._problems.items() if run_id in kept}
+        self._obstacles = {run_id: each for run_id, each in self._obstacles.items() if run_id in kept}
         for run_id, problem in listing.broken.items():
             if self._ledger.is_news(run_id, problem):
                 log.warning("Ignoring staged run %s: %s", run_id, problem)
@@ -188,9 +186,9 @@ class WaitingRuns:
     def _leave_to_user(self, run: Staged) -> None:
         """Sets a scheduler aside: started here, it would hold a slot until it is stopped."""
         self._set_aside[run.id] = run
-        self._problems[run.id] = problem = str(IsScheduler(run.id))
-        if self._ledger.is_news(run.id, problem):
-            log.warning("Leaving run %s staged (%s)", run.id, problem)
+        self._obstacles[run.id] = obstacle = IsScheduler(run.id)
+        if self._ledger.is_news(run.id, obstacle):
+            log.warning("Leaving run %s staged (%s)", run.id, obstacle)
 
     def _let_go(self, listing: Listing) -> None:
         for run_id in listing.gone:

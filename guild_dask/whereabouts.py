@@ -13,7 +13,10 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
+
+from guild_dask.outcomes import Cause, Excess
 
 NAME = "dask"
 
@@ -21,9 +24,13 @@ NAME = "dask"
 CPU = "cpu_seconds"
 MEMORY = "max_memory"
 
-# And why it was cut short, if it was; or why what it had left behind when it ended was.
+# And the name of the cause that cut it short, if one did, or of what ended the processes that it had left behind; a
+# limit has numbers beside it. A run that a signal killed, which we did not send, has the signal's number.
 ENDED = "ended"
 LEFT = "left_behind_ended"
+_LIMIT = "_limit"
+_REACHED = "_reached"
+KILLED_BY = "killed_by_signal"
 
 
 def text_for(facts: Mapping[str, Any]) -> str:
@@ -40,23 +47,34 @@ def write(run_dir: str, text: str) -> None:
         )
 
 
-def add_end(run_dir: str, memory_seen: int = 0, why: str = "", fact: str = ENDED) -> None:
-    """Adds what the ended children of this process have used, and why the run, or what it left, was cut short.
+def add_end(run_dir: str, memory_seen: int = 0, end: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Adds what the ended children of this process have used, and facts about the run's end.
 
     `memory_seen` is what all of them together were seen to have; the largest one alone may have had more since.
     """
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     # Linux counts in units of 1024 bytes, macOS in bytes.
     memory = max(memory_seen, used.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
-    facts: dict[str, Any] = {CPU: round(used.ru_utime + used.ru_stime, 2), MEMORY: memory}
-    if why:
-        facts[fact] = why
+    facts = {CPU: round(used.ru_utime + used.ru_stime, 2), MEMORY: memory, **end}
     with contextlib.suppress(OSError):
         fd = os.open(_path(run_dir), os.O_WRONLY | os.O_APPEND)
         try:
             os.write(fd, text_for(facts).encode())
         finally:
             os.close(fd)
+
+
+def facts_for_cause(fact: str, cause: Cause, excess: Excess) -> dict[str, Any]:
+    """Returns a cause as facts for the attribute: `ended: time-limit`, with the limit's numbers beside it."""
+    numbers = {_LIMIT: excess.limit, _REACHED: excess.reached}
+    return {fact: cause.value, **{f"{fact}{name}": number for name, number in numbers.items() if number}}
+
+
+def cause_in(facts: Mapping[str, Any], fact: str = ENDED) -> tuple[str, Excess]:
+    """Returns the name of the cause that facts_for_cause() wrote, empty where there is none, and its numbers."""
+    numbers = (facts.get(f"{fact}{name}") for name in (_LIMIT, _REACHED))
+    name = facts.get(fact)
+    return str(name) if name else "", Excess(*(float(n) if isinstance(n, (int, float)) else 0.0 for n in numbers))
 
 
 def used(run_dir: str) -> dict[str, float]:

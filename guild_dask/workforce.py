@@ -10,6 +10,7 @@ from guild_dask.demands import Demands
 from guild_dask.events import ClusterTrouble, WorkerRefused, WorkersChanged
 from guild_dask.ledger import Ledger
 from guild_dask.plan import StagedRun, Worker
+from guild_dask.troubles import NoWorkerComes, Refusal, Trouble, WorkerWithoutRuns
 
 log = logging.getLogger("guild")
 
@@ -26,8 +27,8 @@ class Workforce:
         self._cluster = cluster
         self._ledger = ledger
         self._time_limit = time_limit  # of runs that do not ask for another
-        self._trouble: str | None = None
-        self._refused: dict[str, str] = {}
+        self._trouble: NoWorkerComes | None = None
+        self._refused: dict[str, Refusal] = {}
         self.has_changed = False
 
     def present(self) -> list[Worker]:
@@ -72,13 +73,13 @@ class Workforce:
         self._cluster.adjust(waiting, {flight.worker for flight in flights})
 
     @property
-    def troubles(self) -> tuple[str, ...]:
+    def troubles(self) -> tuple[Trouble, ...]:
         """Returns what is wrong with workers at the moment."""
         here = {worker.label: worker for worker in self._cluster.workers()}
-        refused = {name: problem for name, problem in self._refused.items() if name not in here}
+        refused = {name: refusal for name, refusal in self._refused.items() if name not in here}
         halted = {name: worker.halt for name, worker in here.items() if worker.halt}
-        without_runs = (f"worker {name} gets no run: it {problem}" for name, problem in {**refused, **halted}.items())
-        return (*without_runs, *([f"no worker comes: {self._trouble}"] if self._trouble else ()))
+        without_runs = (WorkerWithoutRuns(name, refusal) for name, refusal in {**refused, **halted}.items())
+        return (*without_runs, *([self._trouble] if self._trouble else ()))
 
     def take_in(self, event: WorkerEvent) -> None:
         """Says what happened to workers."""
@@ -88,8 +89,8 @@ class Workforce:
             if event.news and not self._ledger.is_stopping:
                 log.info("%s", event.news)
         elif isinstance(event, WorkerRefused):
-            self._refused = dict([*self._refused.items(), (event.worker, event.problem)][-_MOST_REFUSED:])
-            log.warning("Worker %s gets no run: it %s", event.worker, event.problem)
-        elif event.problem != self._trouble:
-            self._trouble = event.problem
-            log.warning("No worker comes: %s; the next try is in %g seconds", event.problem, event.pause)
+            self._refused = dict([*self._refused.items(), (event.worker, event.refusal)][-_MOST_REFUSED:])
+            log.warning("Worker %s gets no run: it %s", event.worker, event.refusal)
+        elif event.trouble != self._trouble:
+            self._trouble = event.trouble
+            log.warning("No worker comes: %s; the next try is in %g seconds", event.trouble.error_text, event.pause)

@@ -44,6 +44,10 @@ LIGHT = frozenset(
 PURE = frozenset(
     (
         "estimate",
+        "outcomes",
+        "records",
+        "signals",
+        "troubles",
         "explanation",
         "demands",
         "dependencies",
@@ -73,6 +77,7 @@ PURE_LIBRARY = frozenset(
         "operator",
         "re",
         "shlex",
+        "signal",  # the numbers and names of signals
         "statistics",
         "string",
         "types",

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from guild_dask import claims, last_word, processes, snapshot
 from guild_dask.claims import Claim
-from guild_dask.last_word import Cause
+from guild_dask.outcomes import Cause
 from guild_dask.resources import request_for_spec
 
 

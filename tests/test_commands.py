@@ -19,6 +19,7 @@ from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, status
 from support import Finished, Guild, Sandbox, run_command, wait_until
 
 from guild_dask.publisher import state_path
+from guild_dask.troubles import OtherVersion, WorkerWithoutRuns, data_for_trouble
 
 OPERATIONS = """
 nap: {exec: 'sleep ${seconds}', flags: {seconds: 1}}
@@ -352,13 +353,17 @@ def test_trouble_with_workers_is_shown(user: Sandbox, guild: Guild) -> None:
     with guild.started(SCHEDULER):
         path = state_path(str(user.guild_home), "sss")
         wait_until(path.exists)
-        trouble = "worker w1 gets no run: it has guild-dask 0.0, and this is 1.0: install guild-dask 1.0"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "troubles": [trouble]}))
-        assert trouble in " ".join(typed("status").output.split())
-        (found,) = [
+        trouble = WorkerWithoutRuns("w1", OtherVersion("0.0", "1.0"))
+        told_by_others = [data_for_trouble(trouble), "said by another version", {"kind": "New", "worker": "w2"}]
+        path.write_text(json.dumps({**json.loads(path.read_text()), "troubles": told_by_others}))
+        words = " ".join(typed("status").output.split())
+        assert "worker w1 gets no run: it has guild-dask 0.0, and this is 1.0: install guild-dask 1.0 in" in words
+        assert "said by another version" in words
+        assert "New (worker=w2)" in words
+        found, *_ = [
             each for each in json.loads(typed("doctor --json", exit_code=1).output) if each["what"] == "workers"
         ]
-        assert found["remedy"] == "install guild-dask 1.0"
+        assert found["remedy"] == trouble.remedy
 
 
 def test_damaged_state_is_as_good_as_none(user: Sandbox, guild: Guild) -> None:

@@ -42,7 +42,7 @@ def one(fate: Fate, run_id: str = "xxx") -> dict[str, Found]:
         (Fate.COMPLETED, None, None, None),
         (Fate.FAILED, AfterFailed("xxx", "failed"), None, AfterFailed("xxx", "failed")),
         # Guild takes files of a run that was terminated.
-        (Fate.TERMINATED, AfterFailed("xxx", "was terminated"), None, None),
+        (Fate.TERMINATED, AfterFailed("xxx", "terminated"), None, None),
         (Fate.UNKNOWN, AfterUnknown("x"), AfterUnknown("x"), None),
         (Fate.AMBIGUOUS, AfterAmbiguous("x", ("xxx",)), AfterAmbiguous("x", ("xxx",)), None),
     ],

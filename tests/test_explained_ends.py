@@ -9,7 +9,7 @@ from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, status
 from support import Guild, Sandbox, run_command, wait_until
 
 from guild_dask import last_word
-from guild_dask.last_word import Cause
+from guild_dask.outcomes import Cause
 
 OPERATIONS = """
 nap: {exec: 'sh -c "echo napping; exec sleep 3600"'}

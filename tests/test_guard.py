@@ -13,9 +13,8 @@ from scheduling import a_project, stage
 from support import Guild, Sandbox, wait_until
 
 from guild_dask import attempts, claims, job, last_word, processes
-from guild_dask.ends import End
-from guild_dask.last_word import Cause
 from guild_dask.operation import NOT_STARTED
+from guild_dask.outcomes import Cause, End
 from guild_dask.presence import Presence
 from guild_dask.recovery import recover
 from guild_dask.runs import GuildHome
@@ -105,7 +104,7 @@ def test_run_ends_with_its_worker_and_is_tried_again(world: _World) -> None:
     assert (result.end, result.cause) == (End.TRIED_AGAIN, Cause.WORKER_DIED)
     assert "staged" in world.guild("runs").output
     (past,) = attempts.past(world.run_dir)
-    assert (past.number, past.is_loss, past.cause) == (1, True, "its worker died")
+    assert (past.number, past.is_loss, past.cause) == (1, True, Cause.WORKER_DIED)
     assert not list(world.home.claims_folder.iterdir())
 
 

@@ -9,8 +9,9 @@ from scheduling import a_project, stage, statuses
 from support import Guild, Sandbox
 
 from guild_dask import claims, job, processes
-from guild_dask.ends import End, Result
+from guild_dask.ends import Result
 from guild_dask.operation import NOT_STARTED
+from guild_dask.outcomes import End
 from guild_dask.presence import Presence
 from guild_dask.runs import GuildHome
 from guild_dask.terms import Terms

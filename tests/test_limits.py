@@ -14,8 +14,8 @@ from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, status
 from support import Guild, Sandbox, wait_until
 
 from guild_dask import usage
-from guild_dask.last_word import Cause
 from guild_dask.limits import Limits
+from guild_dask.outcomes import Cause, Excess
 from guild_dask.terms import Terms
 from guild_dask.usage import Meter
 
@@ -130,30 +130,29 @@ def test_process_that_is_gone_uses_nothing() -> None:
 
 
 def test_time_limit_ends_the_run_once(over: threading.Event) -> None:
-    ended: list[tuple[Cause, str]] = []
-    Limits(Terms(time_limit=0.3), lambda cause, detail: ended.append((cause, detail)), over).begin()
+    ended: list[tuple[Cause, Excess]] = []
+    Limits(Terms(time_limit=0.3), lambda cause, excess: ended.append((cause, excess)), over).begin()
     wait_until(lambda: ended)
-    assert ended == [(Cause.TIME_LIMIT, "it ran for 0.3s, its time limit")]
+    assert ended == [(Cause.TIME_LIMIT, Excess(0.3))]
 
 
 def test_more_memory_than_asked_for_ends_the_run(over: threading.Event) -> None:
-    ended: list[tuple[Cause, str]] = []
+    ended: list[tuple[Cause, Excess]] = []
     process = taker(200)
-    limits = Limits(Terms(memory=100e6), lambda cause, detail: ended.append((cause, detail)), over)
+    limits = Limits(Terms(memory=100e6), lambda cause, excess: ended.append((cause, excess)), over)
     limits.begin()
     wait_until(lambda: ended)
     end(process)
-    cause, detail = ended[0]
-    assert cause is Cause.OUT_OF_MEMORY
-    assert detail.startswith("out of memory: it used 2")
-    assert detail.endswith("MB and asked for 100MB")
+    cause, excess = ended[0]
+    assert (cause, excess.limit) == (Cause.OUT_OF_MEMORY, 100e6)
+    assert 200e6 <= excess.reached < 300e6
     assert limits.peak_memory > 190 * MB
 
 
 def test_shared_memory_ends_no_run(over: threading.Event) -> None:
-    ended: list[tuple[Cause, str]] = []
+    ended: list[tuple[Cause, Excess]] = []
     process = taker(200, children=4)
-    Limits(Terms(memory=400e6), lambda cause, detail: ended.append((cause, detail)), over).begin()
+    Limits(Terms(memory=400e6), lambda cause, excess: ended.append((cause, excess)), over).begin()
     # Several measurements long.
     deadline = time.monotonic() + 2
     wait_until(lambda: time.monotonic() > deadline)
@@ -162,8 +161,8 @@ def test_shared_memory_ends_no_run(over: threading.Event) -> None:
 
 
 def test_run_that_ends_in_time_is_left_alone(over: threading.Event) -> None:
-    ended: list[tuple[Cause, str]] = []
-    Limits(Terms(time_limit=0.5), lambda cause, detail: ended.append((cause, detail)), over).begin()
+    ended: list[tuple[Cause, Excess]] = []
+    Limits(Terms(time_limit=0.5), lambda cause, excess: ended.append((cause, excess)), over).begin()
     over.set()
     deadline = time.monotonic() + 1
     wait_until(lambda: time.monotonic() > deadline)

@@ -8,7 +8,8 @@ from scheduling import NO_DASHBOARD, a_project, stage, statuses
 from support import Guild, Sandbox, wait_until
 
 from guild_dask.notify import Notifier, command_for, facts_of_run, is_empty
-from guild_dask.state import EndedRun, RunningRun, State, WaitingKind, Why
+from guild_dask.reasons import TooLarge
+from guild_dask.state import EndedRun, RunningRun, State, WaitingKind
 
 OPERATIONS = """
 good: {exec: 'true'}
@@ -96,12 +97,14 @@ def test_facts_are_never_a_command(tmp_path: pathlib.Path, script: pathlib.Path)
 
 def test_stopped_run_is_no_failure() -> None:
     assert not dataclasses.replace(FAILED, end="terminated").is_failure
-    assert dataclasses.replace(FAILED, end="terminated", why="out of memory").is_failure
-    assert not dataclasses.replace(FAILED, end="tried again", why="its worker died").is_failure
+    assert not dataclasses.replace(FAILED, end="terminated", cause="stopped").is_failure
+    assert dataclasses.replace(FAILED, end="terminated", cause="of another version").is_failure
+    assert dataclasses.replace(FAILED, end="terminated", cause="out-of-memory").is_failure
+    assert not dataclasses.replace(FAILED, end="tried again", cause="worker-died").is_failure
 
 
 def test_queue_is_empty_when_nothing_can_start_any_more() -> None:
-    never = WaitingKind(2, {}, Why("TooLarge", "asks too much", is_final=True))
+    never = WaitingKind(2, {}, TooLarge("gpu", 7.0, 1.0))
     running = RunningRun("a", "o", "w", "h", 0.0, 0.0, 1)
     assert is_empty(State("s", "h", 1, 0.0))
     assert is_empty(State("s", "h", 1, 0.0, waiting=2, kinds=(never,)))

@@ -21,10 +21,11 @@ from guild_dask.page.book import MOST_ENDED, Book, InLine
 from guild_dask.page.handlers import routes_for
 from guild_dask.page.server import PageServer
 from guild_dask.publisher import state_path
-from guild_dask.state import EndedRun, RunningRun, State, WaitingKind, Why, WorkerState
+from guild_dask.reasons import NoFreeSlot
+from guild_dask.state import EndedRun, RunningRun, State, WaitingKind, WorkerState
 
 EVIL = '<script>document.title="taken"</script><img src=x onerror=document.title="taken">'
-KIND = WaitingKind(1, {}, Why("NoFreeSlot", "waits for one of 2 worker slot(s)"))
+KIND = WaitingKind(1, {}, NoFreeSlot(2))
 
 
 def state(*running: str, waiting: int = 0) -> State:
@@ -50,7 +51,7 @@ def ended(run: str, at: float = 9.0) -> EndedRun:
 
 
 def tried_again(run: str, attempt: int, at: float) -> EndedRun:
-    return replace(ended(run, at), end="tried again", exit_code=None, attempt=attempt, why="lost")
+    return replace(ended(run, at), end="tried again", exit_code=None, attempt=attempt, cause="worker-died")
 
 
 def a_run(runs_dir: pathlib.Path, run: str, output: str = "", tags: str = "[]", flags: str = "{}") -> None:
@@ -148,7 +149,10 @@ def test_attempts_before_the_present_one_are_told(tmp_path: pathlib.Path) -> Non
     book.ended(ended("aaa"))
     (row,) = book.data(0)["rows"]
     assert row["state"] == "completed"
-    assert [(each["attempt"], each["at"], each["why"]) for each in row["past"]] == [(1, 6.0, "lost"), (2, 8.0, "lost")]
+    assert [(each["attempt"], each["at"], each["why"]) for each in row["past"]] == [
+        (1, 6.0, "its worker died"),
+        (2, 8.0, "its worker died"),
+    ]
 
 
 def test_ended_runs_do_not_fill_the_memory(tmp_path: pathlib.Path) -> None:
@@ -319,10 +323,10 @@ def test_browser_shows_all_attempts_in_the_timeline(tmp_path: pathlib.Path) -> N
         opened.get(url)
         script = "return drawn.map((bar) => [bar.row.run, bar.stop, bar.kind, bar.hint])"
         expected = [
-            ["aaa", now - 6, "past", "attempt 1: 1 s (lost)"],
-            ["aaa", now - 3, "past", "attempt 2: 1 s (lost)"],
+            ["aaa", now - 6, "past", "attempt 1: 1 s (its worker died)"],
+            ["aaa", now - 3, "past", "attempt 2: 1 s (its worker died)"],
             ["aaa", now, "completed", "completed 1 s"],
-            ["bbb", now, "past", "attempt 1: 1 s (lost)"],
+            ["bbb", now, "past", "attempt 1: 1 s (its worker died)"],
         ]
         wait_until(
             lambda: sorted(opened.execute_script(script)) == expected, describe=lambda: opened.execute_script(script)

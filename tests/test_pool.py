@@ -55,8 +55,8 @@ def test_jobs_that_are_gone_together_are_one_failure(queue: FakeQueue, complaint
             queue.write("squeue-fails", complaint)
         queue.adjust(pool, 3)
         (trouble,) = wait_for_trouble(queue)
-        assert "ended before its worker came" in trouble.problem
-        assert "(and 2 more)" in trouble.problem
+        assert "ended before its worker came" in trouble.trouble.problem
+        assert "(and 2 more)" in trouble.trouble.problem
         assert pool._failures == 1
         assert not pool._jobs
 
@@ -86,7 +86,7 @@ def test_worker_that_is_refused_is_a_failure_of_its_job(queue: FakeQueue) -> Non
             queue.adjust(pool, 1)
             assert len(troubles(queue)) == failures
         first, second = troubles(queue)
-        assert "does not see the Guild home" in second.problem
+        assert "does not see the Guild home" in second.trouble.problem
         assert second.pause > first.pause
         assert len(queue.lines("submitted")) == 2
         queue.wait_for("cancelled", 2)
@@ -96,7 +96,7 @@ def test_worker_that_comes_ends_the_failures(queue: FakeQueue) -> None:
     queue.write("sbatch-fails", "Batch job submission failed")
     with queue.pool(most=1) as pool:
         queue.adjust(pool, 1)
-        assert "Batch job submission failed" in wait_for_trouble(queue)[0].problem
+        assert "Batch job submission failed" in wait_for_trouble(queue)[0].trouble.problem
         (queue.folder / "sbatch-fails").unlink()
         queue.write("jobs-start")
         pool._pause_until = 0.0

@@ -19,7 +19,8 @@ from support import DEADLINE, Guild, Sandbox, wait_until
 from guild_dask import progress
 from guild_dask.log import OutputStream
 from guild_dask.progress import line_for, text_for
-from guild_dask.state import RunningRun, State, WaitingKind, Why, WorkerState
+from guild_dask.reasons import TooLarge
+from guild_dask.state import RunningRun, State, WaitingKind, WorkerState
 
 OPERATIONS = """
 nap: {exec: 'sleep ${seconds}', flags: {seconds: 1}}
@@ -164,7 +165,7 @@ def test_interrupt_ends_it_and_takes_the_line_away(user: Sandbox, guild: Guild) 
 def test_all_runs_are_counted() -> None:
     state = State("s", "h", 1, 0.0, waiting=1, held=2, resting={"a": 9.0}, ends={"completed": 4})
     assert text_for(state, 1.0) == "4 of 8 done, 0 running, 1 waiting, 2 held, 1 to be tried again, 0 failed"
-    never = WaitingKind(1, {"gpu": 7.0}, Why("TooLarge", "asks gpu=7, largest worker has gpu=1", is_final=True))
+    never = WaitingKind(1, {"gpu": 7.0}, TooLarge("gpu", 7.0, 1.0))
     state = replace(state, waiting=3, kinds=(never,))
     assert text_for(state, 1.0).startswith("4 of 10 done, 0 running, 2 waiting, 1 never to start, 2 held")
 

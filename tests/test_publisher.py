@@ -11,13 +11,14 @@ from support import Guild, Sandbox, wait_until
 from guild_dask import journal
 from guild_dask.ledger import Ledger
 from guild_dask.listing import Listing
+from guild_dask.outcomes import Excess
 from guild_dask.plan import Worker
 from guild_dask.processes import ProcessIdentity
 from guild_dask.publisher import Publisher, View, scheduler_state, state_path
-from guild_dask.reasons import InUse, NoFreeSlot, NotDefined
+from guild_dask.reasons import Broken, InUse, NoFreeSlot, NotDefined
 from guild_dask.resources import Amount
 from guild_dask.rundir import Staged
-from guild_dask.state import MOST_WAITING, EndedRun, RunningRun, State, Why, WorkerState, as_data, state_for_data
+from guild_dask.state import MOST_WAITING, EndedRun, RunningRun, State, WorkerState, as_data, state_for_data
 from guild_dask.waiting import WaitingRuns
 
 SCHEDULER = scheduler_state("sss", ProcessIdentity(1, 1.0, "boot", "here"))
@@ -54,13 +55,28 @@ def test_state_comes_back_from_data() -> None:
         1.5,
         workers=(WorkerState("local", "here", 2, 1, {"mem": Amount(8e9, "8GB")}, {"mem": 4e9}),),
         running=(RunningRun("aaa", "train", "local", "here", 2.5, 1.0, 1, {"gpu": 1.0}),),
-        ended=(EndedRun("bbb", "train", "failed", 1, "local", "here", 3.5, 1.0, 1.0, 2, why="out of memory"),),
+        ended=(
+            EndedRun(
+                "bbb",
+                "train",
+                "failed",
+                1,
+                "local",
+                "here",
+                3.5,
+                1.0,
+                1.0,
+                2,
+                cause="out-of-memory",
+                excess=Excess(1e9, 2e9),
+            ),
+        ),
         resting={"ccc": 9.5},
         ends={"failed": 1},
     )
     again = state_for_data(json.loads(json.dumps(as_data(state))))
     assert again == state
-    assert as_data(state, typed=False)["workers"][0]["total"] == {"mem": 8e9}
+    assert as_data(state, for_people=True)["workers"][0]["total"] == {"mem": 8e9}
     assert again
     assert as_data(again)["workers"][0]["total"] == {"mem": "8GB"}, "an amount is shown as it was typed"
 
@@ -81,8 +97,8 @@ def test_state_does_not_grow_with_the_queue(tmp_path: pathlib.Path) -> None:
     assert state.waiting == 10_000
     assert [run.run for run in state.first] == [f"run-{number:05}" for number in range(MOST_WAITING)]
     assert [(kind.count, dict(kind.asks)) for kind in state.kinds] == [(5000, {"mem": 8e9}), (5000, {"gpu": 1.0})]
-    assert {run.why for run in state.first} == {Why("InUse", "waits for gpu=1, 0 free")}
-    assert state.aside == {"bbb": Why("Broken", "it is broken")}
+    assert {run.why for run in state.first} == {InUse("gpu", 1.0, 0.0)}
+    assert state.aside == {"bbb": Broken("it is broken")}
     assert state.held == 1
     assert state_path(str(tmp_path), "sss").stat().st_size < 50_000
 
@@ -175,7 +191,7 @@ def test_scheduler_tells_what_runs_and_why_the_rest_waits(user: Sandbox, guild: 
         (running,) = state.running
         assert (running.run, running.operation, running.worker, running.attempt) == ("aaa", "nap", "local", 1)
         assert dict(running.asks) == {"gpu": 1.0}
-        assert [(run.run, run.why and run.why.text) for run in state.first] == [
+        assert [(run.run, str(run.why)) for run in state.first] == [
             ("bbb", "waits for gpu=1, 0 free"),
             ("ccc", "asks gpu=7, largest worker has gpu=1"),
         ]

@@ -11,7 +11,7 @@ from distributed import Worker
 from support import Sandbox, free_port, wait_until
 from systems.dask_processes import DaskProcesses, dask_processes
 
-from guild_dask import claims, job, processes
+from guild_dask import __version__, claims, job, processes
 from guild_dask.choices import cluster_for_text
 from guild_dask.cluster import Common, address, open_existing, remote, tasks
 from guild_dask.cluster.background import Background, answers, in_loop_of, told
@@ -20,6 +20,7 @@ from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.events import Event, JobAdrift, JobEnded, WorkerRefused, WorkersChanged
 from guild_dask.ledger import Ledger
 from guild_dask.operation import NOT_STARTED
+from guild_dask.troubles import NoAnswer, NotInstalled, Paused, WorkerWithoutRuns
 from guild_dask.workforce import Workforce
 
 
@@ -87,7 +88,7 @@ def test_worker_that_answers_late_is_welcome_then(
 
     wait_until(comes, describe=lambda: events)
     refusals = [event for event in events if isinstance(event, WorkerRefused)]
-    assert refusals == [WorkerRefused("late", "does not answer; it is asked again")]  # once, however often it was asked
+    assert refusals == [WorkerRefused("late", NoAnswer())]  # once, however often it was asked
     closes(cluster)
 
 
@@ -154,7 +155,7 @@ def test_worker_that_dask_has_paused_gets_no_runs(user: Sandbox, dask: DaskProce
     workforce = Workforce(cluster, Ledger())
     cluster._client.run(set_status, "paused")
     wait_until(lambda: is_seen(0), describe=lambda: events)
-    assert workforce.troubles == ("worker one gets no run: it is paused by Dask",)
+    assert workforce.troubles == (WorkerWithoutRuns("one", Paused()),)
     cluster._client.run(set_status, "init")  # as one that has just come, and will be running in an instant
     wait_until(lambda: is_seen(1), describe=lambda: events)
     assert not workforce.troubles
@@ -213,7 +214,7 @@ def test_clear_refusal_is_no_silence() -> None:
     assert not is_silence(ModuleNotFoundError("No module named 'guild_dask'"))
     assert not is_silence(OSError("ModuleNotFoundError(\"No module named 'guild_dask'\")"))
     assert not is_silence(AttributeError("no such attribute"))
-    assert "does not have guild-dask" in problem_of_stranger(ModuleNotFoundError("No module named 'guild_dask'"))
+    assert problem_of_stranger(ModuleNotFoundError("No module named 'guild_dask'")) == NotInstalled(__version__)
 
 
 def test_thread_that_hangs_keeps_nobody_from_closing() -> None:

@@ -10,6 +10,7 @@ from guild_dask.job import Job
 from guild_dask.plan import StagedRun
 from guild_dask.resources import format_amounts
 from guild_dask.terms import Terms
+from guild_dask.troubles import Refusal
 
 # Seconds before a worker's end in which nothing new is started on it, and by which a run must have ended; and seconds
 # between the beginning of a worker's life and the first run on it. Each is a tenth of its life if that is less.
@@ -39,7 +40,7 @@ class WorkerCapacity:
     ends: float | None = None  # when that will be, by time.monotonic()
 
     is_whole_host: bool = False  # no other worker of its kind is on its host, now or earlier
-    halt: str = ""  # why it takes nothing new at the moment: what was sent to it would wait there, not in the queue
+    halt: Refusal | None = None  # why it takes nothing new: what was sent to it would wait there, not in the queue
 
     @property
     def margin(self) -> float:

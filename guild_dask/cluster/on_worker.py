@@ -19,6 +19,7 @@ from guild_dask.cluster.kinds import WorkerCapacity
 from guild_dask.devices import GPU
 from guild_dask.freshness import look_anew
 from guild_dask.resources import AUTO
+from guild_dask.troubles import CannotStartRuns, HomeNotSeen, NoAnswer, NotInstalled, OtherVersion, Refusal
 
 PLUGIN = "guild-dask"
 
@@ -40,16 +41,11 @@ class Card:
     are_gpus_of_host: bool = False  # nobody has said that they are this worker's; others on its host see them, too
 
 
-def problem_with(card: Card, home: str) -> str | None:
-    """Returns why a worker cannot start runs of this Guild home, and what to do; None if it can."""
+def problem_with(card: Card, home: str) -> Refusal | None:
+    """Returns why a worker cannot start runs of this Guild home; None if it can."""
     if card.version != __version__:
-        return (
-            f"has guild-dask {card.version}, and this is {__version__}: "
-            f"install guild-dask {__version__} in the environment of the worker"
-        )
-    if not card.sees_home:
-        return f"does not see the Guild home {home}: set GUILD_HOME to a folder that all hosts share"
-    return None
+        return OtherVersion(card.version, __version__)
+    return None if card.sees_home else HomeNotSeen(home)
 
 
 def is_silence(error: Exception) -> bool:
@@ -62,13 +58,13 @@ def _lacks_us(error: Exception) -> bool:
     return "ModuleNotFoundError" in repr(error) and "'guild_dask" in str(error)
 
 
-def problem_of_stranger(error: Exception) -> str:
-    """Returns why a worker has no card, and what to do."""
+def problem_of_stranger(error: Exception) -> Refusal:
+    """Returns why a worker has no card."""
     if _lacks_us(error):
-        return f"does not have guild-dask: install guild-dask {__version__} in the environment of the worker"
+        return NotInstalled(__version__)
     if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
-        return "does not answer; it is asked again"
-    return f"cannot start runs ({type(error).__name__}: {error}): see the log of the worker"
+        return NoAnswer()
+    return CannotStartRuns(f"{type(error).__name__}: {error}")
 
 
 async def welcome(home: str, token: str, given: Sequence[str] | None, dask_worker: Worker) -> Card:

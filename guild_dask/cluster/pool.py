@@ -9,7 +9,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distributed import Client, SpecCluster
@@ -22,6 +22,7 @@ from guild_dask.cluster.scaling import Need, Requested, need, pause_after, to_gi
 from guild_dask.cluster.security import remove_certificates
 from guild_dask.events import ClusterTrouble, WorkersChanged
 from guild_dask.plan import StagedRun
+from guild_dask.troubles import NoWorkerComes, Refusal
 
 # Seconds for commands of a job queue, and for all else, when we close. A worker that could not be cancelled ends by
 # itself when it finds no scheduler.
@@ -60,7 +61,7 @@ class WorkerPool(RemoteCluster):
         self._pause_until = 0.0
         self._checking = threading.Lock()
         self._past: dict[str, str] = {}  # address -> name of a worker that is gone and may have runs
-        self._refused: dict[str, str] = {}  # job -> why its worker cannot start runs
+        self._refused: dict[str, NoWorkerComes] = {}  # job -> why its worker cannot start runs
         self._commands = Background("jobs")  # of its own: a command of the job queue may hang
         super().__init__(_client_of(cluster), common)
 
@@ -114,12 +115,12 @@ class WorkerPool(RemoteCluster):
         self._past.update({address: str(about.get("name")) for address, about in gone.items()})
         super()._lose_all(gone)
 
-    def _refuse(self, address: str, name: str, problem: str) -> None:
+    def _refuse(self, address: str, name: str, problem: Refusal) -> None:
         """Notes that a job has brought a worker that cannot start runs. One that is silent may still answer."""
         if address in self._silent:
             super()._refuse(address, name, problem)
         else:
-            self._refused[self._job_of(name)] = f"worker {name} {problem}"
+            self._refused[self._job_of(name)] = NoWorkerComes(worker=name, refusal=problem)
 
     def _give_up_refused(self) -> None:
         """Gives back jobs with workers that cannot start runs. Several at a time are one failure."""
@@ -177,11 +178,11 @@ class WorkerPool(RemoteCluster):
             plural = "s" if len(taken) > 1 else ""
             self._report(WorkersChanged(f"Asked for {len(taken)} worker job{plural}: {', '.join(taken)}"))
 
-    def _fail(self, problem: str) -> None:
+    def _fail(self, trouble: NoWorkerComes) -> None:
         self._failures += 1
         pause = pause_after(self._failures)
         self._pause_until = time.monotonic() + pause
-        self._report(ClusterTrouble(problem, pause))
+        self._report(ClusterTrouble(trouble, pause))
 
     def _drop(self, name: str) -> None:
         """Gives a job back. It is no more planned with from this moment on."""
@@ -213,7 +214,7 @@ class WorkerPool(RemoteCluster):
                 self._forget(name)
             if lost:
                 self._cluster.sync(self._cluster._correct_state)
-                self._fail(_several([failures[job_id] for job_id in lost]))
+                self._fail(_several([NoWorkerComes(failures[job_id]) for job_id in lost]))
         except Exception as e:  # noqa: BLE001  # as in _correct
             self._fail(_cause(e))
         finally:
@@ -255,15 +256,14 @@ def _client_of(cluster: SpecCluster) -> Client:
         raise ClusterError(f"cannot connect to the Dask scheduler in this process: {e or type(e).__name__}") from e
 
 
-def _several(problems: Sequence[str]) -> str:
+def _several(problems: Sequence[NoWorkerComes]) -> NoWorkerComes:
     """Returns the first of several problems, and how many others there are."""
-    others = len(problems) - 1
-    return f"{problems[0]} (and {others} more)" if others else problems[0]
+    return replace(problems[0], others=len(problems) - 1)
 
 
-def _cause(error: Exception) -> str:
+def _cause(error: Exception) -> NoWorkerComes:
     """Returns the line that says what went wrong, of what a command of a job queue printed."""
     text = str(error)
     _, _, printed = text.partition("stderr:\n")
     lines = [line.strip() for line in (printed or text).splitlines() if line.strip()]
-    return " / ".join(lines[-2:]) if lines else type(error).__name__
+    return NoWorkerComes(" / ".join(lines[-2:]) if lines else type(error).__name__)

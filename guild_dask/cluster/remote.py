@@ -29,6 +29,7 @@ from guild_dask.cluster.on_worker import (
 from guild_dask.cluster.tasks import Tasks
 from guild_dask.events import JobAdrift, JobLost, WorkerRefused, WorkersChanged
 from guild_dask.terms import Terms
+from guild_dask.troubles import Closing, Paused, Refusal
 
 # Two look for workers at a time at most: one that waits for a scheduler, and one that is told of a worker meanwhile.
 _THREADS = 2
@@ -44,7 +45,7 @@ _LOOK = 0.1
 
 # What Dask says of a worker that takes nothing new, and what that means. One that has just come is in none of these
 # states, although it is not yet `running`.
-_HALTS = {"paused": "is paused by Dask", "closing_gracefully": "is about to close"}
+_HALTS: Mapping[Any, Refusal] = {"paused": Paused(), "closing_gracefully": Closing()}
 
 # Names in Dask's log of events for workers that come and go.
 _MEMBERSHIP = ("add-worker", "remove-worker")
@@ -68,8 +69,8 @@ class RemoteCluster(AsManyAsThereAre):
         self._report = common.report
         self._members: dict[str, _Member] = {}
         self._known: dict[str, Mapping[str, Any]] = {}  # address -> what Dask says of the worker, welcome or not
-        self._problems: dict[str, str] = {}  # address -> what was said of a worker that gets no run
-        self._halts: dict[str, str] = {}  # addresses of workers that take nothing at the moment, with why
+        self._problems: dict[str, Refusal] = {}  # address -> what was said of a worker that gets no run
+        self._halts: dict[str, Refusal] = {}  # addresses of workers that take nothing at the moment, with why
         self._silent: set[str] = set()  # addresses of workers that are to be asked again whether they can start runs
         self._tasks = Tasks(common.report)
         self._lock = threading.RLock()
@@ -104,18 +105,19 @@ class RemoteCluster(AsManyAsThereAre):
             self._silent.difference_update([*new, *gone])
             self._known = found
             self._lose_all(gone)
-            self._note_halts({address: _HALTS.get(about.get("status"), "") for address, about in found.items()})
+            halts = {address: _HALTS.get(about.get("status")) for address, about in found.items()}
+            self._note_halts({address: halt for address, halt in halts.items() if halt})
         for address in new:
             welcoming = in_loop_of(self._client, self._welcome(address, found[address]))
             if welcoming:
                 self._welcomes.add(welcoming)
                 welcoming.add_done_callback(self._welcomes.discard)
 
-    def _note_halts(self, halts: dict[str, str]) -> None:
+    def _note_halts(self, halts: dict[str, Refusal]) -> None:
         """Notes which workers take nothing at the moment, as one whose memory is nearly full."""
         before, self._halts = self._halts, halts
         for address, member in list(self._members.items()):
-            if (halt := halts.get(address, "")) != before.get(address, ""):
+            if (halt := halts.get(address)) != before.get(address):
                 what = f"{halt}, and gets no run" if halt else "takes runs again"
                 self._report(WorkersChanged(f"Worker {member.capacity.label} on {member.node} {what}"))
 
@@ -167,7 +169,7 @@ class RemoteCluster(AsManyAsThereAre):
             self._members[address] = _Member(capacity, card.node)
         self._report(WorkersChanged(f"Worker {capacity.described(card.node)} has joined"))
 
-    def _refuse(self, address: str, name: str, problem: str) -> None:
+    def _refuse(self, address: str, name: str, problem: Refusal) -> None:
         """Says, once, why a worker gets no run."""
         if address in self._known and self._problems.get(address) != problem:
             self._problems[address] = problem
@@ -199,7 +201,7 @@ class RemoteCluster(AsManyAsThereAre):
             return []  # what was sent now would be sent later, to nobody knows whom
         with self._lock:
             members = list(self._members.items())
-        return [replace(member.capacity, halt=self._halts.get(address, "")) for address, member in members]
+        return [replace(member.capacity, halt=self._halts.get(address)) for address, member in members]
 
     def terms(self, worker: str) -> Terms:
         """Returns the terms of runs on a worker."""

@@ -41,8 +41,7 @@ def _findings(home: str, is_home_named: bool) -> Iterator[Finding]:
     names = ", ".join(f"{shown.short(each.id)} on {each.process.host}" for each in alive)
     for each in alive:
         for trouble in each.state.troubles if each.state else ():
-            text, _, remedy = trouble.rpartition(": ")
-            yield bad("workers", f"scheduler {shown.short(each.id)}: {text}", remedy)
+            yield bad("workers", f"scheduler {shown.short(each.id)}: {trouble.problem}", trouble.remedy)
     yield good("schedulers", f"at work: {names}") if alive else note("schedulers", "none is at work")
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
-from guild_dask import control, explanation, rundir, schedulers, shown, signals, whereabouts
+from guild_dask import control, explanation, rundir, schedulers, shown, whereabouts
 from guild_dask.commands import common, predecessors
 from guild_dask.demands import Demands, demands_for_tags, few_bytes, may_be_ours
 from guild_dask.explanation import Explanation
-from guild_dask.last_word import Cause
 from guild_dask.listing import RunsDirectory
+from guild_dask.outcomes import Cause, cause_for_name, text_for_name, text_for_signal
 from guild_dask.plan import place_for
 from guild_dask.problems import HomeUnavailable
 from guild_dask.resources import MEMORY
@@ -122,23 +122,25 @@ def _end(run: RunView, facts: dict[str, Any]) -> list[str]:
     """Returns how a run ended that did not complete, or what it left behind when it did."""
     if run.status == "running":
         return ["That scheduler has died; the run goes on, and the next scheduler counts what it uses."]
-    left, ended = facts.get(whereabouts.LEFT), facts.get(whereabouts.ENDED)
-    if ended:
-        return [_cut_short(run, facts, str(ended))]
-    texts = [f"What it had left behind was ended: {left}."] if left else []
+    cause, excess = whereabouts.cause_in(facts)
+    if cause:
+        return [_cut_short(run, cause, text_for_name(cause, excess))]
+    signal_number = facts.get(whereabouts.KILLED_BY)
+    if isinstance(signal_number, int):
+        return [f"It failed{_attempt(facts)}: {text_for_signal(-signal_number)} ({_output(run)})."]
+    left, excess = whereabouts.cause_in(facts, whereabouts.LEFT)
+    texts = [f"What it had left behind was ended: {text_for_name(left, excess)}."] if left else []
     if run.status == "error":
         code = _attribute(run, "exit_status")
         texts.insert(0, f"It failed with exit code {code}{_attempt(facts)}; {_output(run)}.")
     return texts
 
 
-def _cut_short(run: RunView, facts: dict[str, Any], why: str) -> str:
+def _cut_short(run: RunView, cause: str, why: str) -> str:
     """Returns why a run did not come to its own end."""
     if run.status == "completed":
         return f"It was asked to end ({why}), and exited with 0."
-    if why.startswith(f"it was {signals.KILLED}"):
-        return f"It failed{_attempt(facts)}: {why} ({_output(run)})."
-    if why == Cause.SCHEDULER_STOPPED.value:
+    if cause_for_name(cause) is Cause.SCHEDULER_STOPPED:
         return f"It was ended: {why}. 'guild run --restart {shown.short(run.id)} --stage' stages it again."
     return f"It was ended: {why}."
 

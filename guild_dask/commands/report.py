@@ -78,6 +78,6 @@ def _data(run_dir: str, story: Story) -> dict[str, object]:
         "killed": story.is_killed,
         "ends": dict(story.ends),
         "mean_use": {use.name: round(use.mean_share, 4) for use in story.uses},
-        "left_staged": dict(story.left),
-        "runs": [as_data(span.run, typed=False) for span in story.spans],
+        "left_staged": {run: str(why or "") for run, why in story.left.items()},
+        "runs": [as_data(span.run, for_people=True) for span in story.spans],
     }

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from guild_dask import estimate, runviews, shown
 from guild_dask.commands import common
+from guild_dask.outcomes import End
 from guild_dask.resources import format_amounts
 from guild_dask.schedulers import Survivor
 from guild_dask.state import EndedRun, RunningRun, State, WaitingRun
@@ -74,18 +75,18 @@ def waiting(state: State, runs_dir: str, now: float, most: int | None) -> list[s
 def _why(state: State, run: WaitingRun) -> str:
     """Returns why a run waits; what keeps all of them from starting, before what keeps this one, if it ever could."""
     if run.why and run.why.is_final:
-        return run.why.text
+        return str(run.why)
     if state.phase != "working":
         return f"nothing starts while the scheduler is {state.phase}"
     if state.blocked_by:
         return f"waits for {len(state.blocked_by)} other run(s) to end"
-    return run.why.text if run.why else "its turn comes next"
+    return str(run.why or "its turn comes next")
 
 
 def held(state: State, runs_dir: str, most: int | None) -> list[str]:
     """Returns the runs that cannot be started as they are."""
     rows = [
-        (shown.short(run), runviews.view(os.path.join(runs_dir, run)).operation or "-", why.text)
+        (shown.short(run), runviews.view(os.path.join(runs_dir, run)).operation or "-", str(why))
         for run, why in list(state.aside.items())[:most]
     ]
     return common.table(["HELD", "OPERATION", "WHY"], rows, wide=(1, 2)) + _more(state.held, most) if rows else []
@@ -121,7 +122,7 @@ def ended(title: str, runs: Iterable[EndedRun], runs_dir: str, now: float, most:
 def _how(run: EndedRun) -> str:
     if run.why:
         return run.why
-    if run.end == "terminated":
+    if run.end == End.TERMINATED.value:
         return "stopped"
     return run.end if run.exit_code is None else f"{run.end} (exit {run.exit_code})"
 

@@ -11,8 +11,10 @@ import click
 
 from guild_dask import control, estimate, runviews, schedulers, shown
 from guild_dask.commands import common, sections
+from guild_dask.outcomes import FAILURES, End
 from guild_dask.schedulers import Scheduler
-from guild_dask.state import FAILURES, State, as_data
+from guild_dask.state import State, as_data
+from guild_dask.troubles import text_for
 
 # How many runs a section shows unless all are asked for.
 _SHOWN = 10
@@ -78,7 +80,7 @@ def status_data(home: str, now: float) -> dict[str, Any]:
     """Returns the status for scripts."""
     alive = schedulers.alive(home)
     data: dict[str, Any] = {"guild_home": home, "schedulers": [_scheduler_data(each, now) for each in alive]}
-    data["without_scheduler"] = [as_data(each, typed=False) for each in schedulers.survivors(home, alive)]
+    data["without_scheduler"] = [as_data(each, for_people=True) for each in schedulers.survivors(home, alive)]
     if not alive:
         data["staged"] = runviews.count_staged(os.path.join(home, "runs"))
     return data
@@ -88,7 +90,7 @@ def _scheduler_data(scheduler: Scheduler, now: float) -> dict[str, Any]:
     state = scheduler.state
     data: dict[str, Any] = {"scheduler": scheduler.id, "host": scheduler.process.host, "pid": scheduler.process.pid}
     if state:
-        data |= as_data(state, typed=False)
+        data |= as_data(state, for_people=True)
         data["seconds_left"] = estimate.seconds_left(state, now)
         starts = estimate.seconds_until_starts(state, now)
         for run, place, seconds in zip(data["first"], state.places, starts, strict=True):
@@ -132,20 +134,21 @@ def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | No
     if state.phase != "working":
         lines.append(click.style(f"It is {state.phase}.", fg="yellow"))
     for trouble in state.troubles:
-        lines += [click.style(line, fg="yellow") for line in common.wrapped(trouble)]
+        lines += [click.style(line, fg="yellow") for line in common.wrapped(text_for(trouble))]
     if state.dashboard:
         lines.append(f"Dashboard: {state.dashboard}")
     if state.page:
         lines.append(f"Runs:      {state.page}")
     lines += ["", *sections.workers(state, most)]
     runs_dir = os.path.join(home, "runs")
+    terminated = [run for run in state.ended if run.end == End.TERMINATED.value]
     for lines_of in (
         sections.running(state, runs_dir, now, most),
         sections.waiting(state, runs_dir, now, most),
         sections.held(state, runs_dir, most),
         sections.to_be_tried_again(state, runs_dir, now, most),
         sections.ended("FAILED", [run for run in state.ended if run.end in FAILURES], runs_dir, now, most),
-        sections.ended("TERMINATED", [run for run in state.ended if run.end == "terminated"], runs_dir, now, most),
+        sections.ended("TERMINATED", terminated, runs_dir, now, most),
     ):
         lines += ["", *lines_of] if lines_of else []
     return lines

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from guild_dask import estimate, runviews
-from guild_dask.ends import End
+from guild_dask.outcomes import End
 from guild_dask.resources import format_amounts
 from guild_dask.state import EndedRun, State, as_data
+from guild_dask.troubles import text_for
 
 # How many ended runs are kept, and how many directories are read for one answer: the page must not slow down runs.
 MOST_ENDED = 5000
@@ -81,6 +82,7 @@ class Book:
     def ended(self, run: EndedRun) -> None:
         """Notes the end of a run, or of an attempt at it."""
         row = as_data(run) | {"state": run.end, "asks": format_amounts(run.asks), "used": dict(run.used)}
+        row["why"] = run.why
         with self._lock:
             if run.end == _TRIED_AGAIN:
                 past = {name: row[name] for name in ("attempt", "worker", "at", "ran")}
@@ -117,7 +119,7 @@ class Book:
                     waiting.run, row | {"state": "waiting", "kind": waiting.kind, "asks": format_amounts(waiting.asks)}
                 )
             for run_id, why in state.aside.items():
-                self._put(run_id, {"run": run_id, "state": "held", "why": why.text, "asks": ""})
+                self._put(run_id, {"run": run_id, "state": "held", "why": str(why), "asks": ""})
             for run_id, at in state.resting.items():
                 again = time.strftime("%H:%M:%S", time.localtime(at))
                 row = {"run": run_id, "state": "held", "why": f"is tried again at {again}", "asks": "", "again": at}
@@ -208,12 +210,13 @@ def _state_data(state: State | None) -> dict[str, Any] | None:
     data: dict[str, Any] = as_data(state)
     starts = estimate.seconds_until_starts(state, time.time())
     data["first"] = [
-        {"run": run.run, "why": run.why.text if run.why else "", "starts": seconds}
+        {"run": run.run, "why": str(run.why or ""), "starts": seconds}
         for run, seconds in zip(state.first, starts, strict=True)
     ]
     data["kinds"] = [
-        {"why": kind.why.text, "is_final": kind.why.is_final} if kind.why else {"why": ""} for kind in state.kinds
+        {"why": str(kind.why), "is_final": kind.why.is_final} if kind.why else {"why": ""} for kind in state.kinds
     ]
+    data["troubles"] = [text_for(trouble) for trouble in state.troubles]
     data["hopeless"] = state.hopeless
     data["left"] = estimate.seconds_left(state, time.time())
     for name in ("running", "ended", "aside", "resting"):

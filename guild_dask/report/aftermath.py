@@ -4,12 +4,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from guild_dask import attempts, rundir, runviews, schedulers, whereabouts
-from guild_dask.report.story import Aftermath, goes_on
+from guild_dask import attempts, records, rundir, runviews, schedulers, whereabouts
+from guild_dask.outcomes import End
+from guild_dask.report.story import RUNNING, Aftermath, goes_on
 from guild_dask.rundir import BrokenRun
 
 # How we call what Guild calls otherwise.
-_ENDS = {"error": "failed", "staged": "staged again"}
+_ENDS = {"error": End.FAILED.value, "staged": End.STAGED_AGAIN.value}
 
 
 def aftermath_of(run_dir: str, events: Sequence[Mapping[str, Any]]) -> Aftermath:
@@ -30,23 +31,28 @@ def _end(runs_dir: str, scheduler: str, started: Mapping[str, Any], last: float)
     """Returns how an attempt at a run ended, by the run's own records; None if it goes on."""
     run_dir = os.path.join(runs_dir, str(started.get("run")))
     if not os.path.isdir(run_dir):
-        return {"end": "gone", "at": last}
+        return {"end": End.GONE.value, "at": last}
     past = _past(run_dir, started.get("attempt"))
     if past:
-        return {"end": "tried again", "at": past.ended, "exit_code": past.exit_status, "why": past.cause}
+        cause = past.cause.value if past.cause else ""
+        return {"end": End.TRIED_AGAIN.value, "at": past.ended, "exit_code": past.exit_status, "cause": cause}
     status, facts = runviews.status(run_dir), _facts(run_dir)
     if status in ("staged", "pending"):
         return {"end": _ENDS.get(status, status), "at": last}
     if facts.get("scheduler", scheduler) != scheduler:
-        return {"end": "staged again", "at": last}  # and started by another since
-    if status == "running":
+        return {"end": End.STAGED_AGAIN.value, "at": last}  # and started by another since
+    if status == RUNNING:
         return None
+    cause, excess = whereabouts.cause_in(facts)
+    # Guild takes each signal for a request to end.
+    end = End.FAILED.value if whereabouts.KILLED_BY in facts else _ENDS.get(status, status)
     return {
-        "end": _ENDS.get(status, status),
+        "end": end,
         "at": _stopped(run_dir) or last,
         "exit_code": _number(run_dir, "exit_status"),
         "used": whereabouts.used(run_dir),
-        "why": facts.get(whereabouts.ENDED, ""),
+        "cause": cause,
+        "excess": records.data_for(excess),
     }
 
 

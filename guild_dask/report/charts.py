@@ -8,19 +8,20 @@ from bokeh.models import ColumnDataSource, DatetimeTickFormatter, FactorRange, H
 from bokeh.plotting import figure
 
 from guild_dask import resources, shown
-from guild_dask.report.story import Span, Story, Use
+from guild_dask.outcomes import End
+from guild_dask.report.story import RUNNING, Span, Story, Use
 from guild_dask.resources import format_amounts
 from guild_dask.whereabouts import CPU, MEMORY
 
 # Each end has a colour that tells it apart for the colour-blind, too.
 COLOURS = {
-    "completed": "#4477aa",
-    "running": "#66ccee",
-    "failed": "#ee6677",
-    "could not start": "#aa3377",
-    "gone": "#aa3377",
-    "terminated": "#bbbbbb",
-    "staged again": "#ccbb44",
+    End.COMPLETED.value: "#4477aa",
+    RUNNING: "#66ccee",
+    End.FAILED.value: "#ee6677",
+    End.COULD_NOT_START.value: "#aa3377",
+    End.GONE.value: "#aa3377",
+    End.TERMINATED.value: "#bbbbbb",
+    End.STAGED_AGAIN.value: "#ccbb44",
 }
 _OTHER = "#ccbb44"
 

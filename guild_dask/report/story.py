@@ -6,10 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from guild_dask.state import EndedRun, WorkerState, amounts_for_data, ended_for_data, worker_for_data
+from guild_dask import records
+from guild_dask.outcomes import End
+from guild_dask.reasons import AnyReason
+from guild_dask.state import EndedRun, WorkerState, amounts_for_data, ended_for_data, left_for_data
 
 # The name under which the runs themselves are counted beside the resources that they use.
 RUNS = "runs"
+
+# The end of an attempt that goes on.
+RUNNING = "running"
 
 
 @dataclass(frozen=True)
@@ -55,12 +61,12 @@ class Story:
     spans: tuple[Span, ...]
     uses: tuple[Use, ...]
     ends: Mapping[str, int] = field(default_factory=dict)
-    left: Mapping[str, str] = field(default_factory=dict)  # runs that were left staged, and why
+    left: Mapping[str, AnyReason | None] = field(default_factory=dict)  # runs that were left staged, and why
 
     @property
     def unfinished(self) -> list[Span]:
         """Returns the attempts that did not complete, the latest first."""
-        return [span for span in reversed(self.spans) if span.run.end not in ("completed", "running")]
+        return [span for span in reversed(self.spans) if span.run.end not in (End.COMPLETED.value, RUNNING)]
 
     @property
     def waits(self) -> list[float]:
@@ -103,13 +109,9 @@ def story_for(events: Sequence[Mapping[str, Any]], now: float, after: Aftermath 
         ends[span.run.end] = ends.get(span.run.end, 0) + 1
     start = float(events[0]["at"])
     uses = _uses(spans, changes, start, stop)
+    left = left_for_data(events[-1].get("left"))
     is_over, is_killed = is_stopped or after is not None, not is_stopped and after is not None
-    return Story(start, stop, is_over, is_killed, tuple(workers.values()), tuple(spans), uses, ends, _left(events[-1]))
-
-
-def _left(last: Mapping[str, Any]) -> dict[str, str]:
-    left = last.get("left")
-    return {str(run): str(why) for run, why in left.items()} if isinstance(left, dict) else {}
+    return Story(start, stop, is_over, is_killed, tuple(workers.values()), tuple(spans), uses, ends, left)
 
 
 def goes_on(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -126,7 +128,7 @@ def goes_on(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def _spans(events: Sequence[Mapping[str, Any]], stop: float, now: float) -> list[Span]:
     """Returns the attempts, none beyond the end of the story, however long the run itself went on."""
     spans: list[Span] = []
-    going: dict[str, Any] = {"end": "running", "exit_code": None, "used": {}}
+    going: dict[str, Any] = {"end": RUNNING, "exit_code": None, "used": {}}
     for event in (
         *(event for event in events if event["event"] == "ended"),
         *({**event, "at": now, "ran": now - float(event["at"]), **going} for event in goes_on(events)),
@@ -164,7 +166,7 @@ def _worker_changes(events: Iterable[Mapping[str, Any]]) -> Iterable[tuple[float
     for event in events:
         if event["event"] == "workers":
             try:
-                yield float(event["at"]), tuple(worker_for_data(each) for each in event["workers"])
+                yield float(event["at"]), tuple(records.value_for(WorkerState, each) for each in event["workers"])
             except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
                 continue
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from guild_dask import shown
-from guild_dask.report.story import RUNS, Span, Story, median
+from guild_dask.report.story import RUNNING, RUNS, Span, Story, median
 from guild_dask.resources import format_amounts
 from guild_dask.state import EndedRun
 from guild_dask.whereabouts import CPU, MEMORY
@@ -59,7 +59,7 @@ def unfinished(story: Story, names: Mapping[str, str], most: int) -> list[tuple[
 
 def left(story: Story, most: int) -> list[tuple[str, ...]]:
     """Returns a row for each of the first runs that were left staged."""
-    return [(shown.short(run), why or "its turn had not come") for run, why in list(story.left.items())[:most]]
+    return [(shown.short(run), str(why or "its turn had not come")) for run, why in list(story.left.items())[:most]]
 
 
 def how(run: EndedRun) -> str:
@@ -70,7 +70,7 @@ def how(run: EndedRun) -> str:
 
 
 def _row(spans: list[Span]) -> tuple[str, ...]:
-    over = [span for span in spans if span.run.end != "running"]
+    over = [span for span in spans if span.run.end != RUNNING]
     cpus = [span.run.used[CPU] / span.run.ran for span in over if CPU in span.run.used and span.run.ran > 0]
     memory = [span.run.used[MEMORY] for span in over if MEMORY in span.run.used]
     asked = sorted({format_amounts(span.run.asks) for span in spans})
