@@ -129,12 +129,12 @@ def _plain(kind: Any, data: Any) -> Any:
     if kind is float and isinstance(data, str):
         amount = amount_for_text(data)
         return float(data) if amount is None else amount
-    if kind in (int, float) and not isinstance(data, bool):
-        try:
-            return kind(_checked(data, int, float))
-        except OverflowError as e:
-            raise ValueError(str(e)) from e
-    return _checked(data, kind)
+    if isinstance(data, bool) and kind is not bool:
+        raise ValueError(f"{data!r} is of another type")
+    try:
+        return kind(_checked(data, int, float)) if kind in (int, float) else _checked(data, kind)
+    except OverflowError as e:  # infinity is no whole number
+        raise ValueError(str(e)) from e
 
 
 def _checked(data: Any, *kinds: type) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from guild_dask import records
 from guild_dask.outcomes import FAILURES, NO_EXCESS, End, Ending, Excess
 from guild_dask.reasons import AnyReason, ToBeTriedAgain, data_for_reason, reason_for_data
-from guild_dask.resources import amount_for_text, format_amount
+from guild_dask.resources import Amount, amount_for_text, format_amount
 from guild_dask.troubles import Trouble, data_for_trouble, text_for, trouble_for_data
 
 T = TypeVar("T")
@@ -196,11 +196,12 @@ def as_data(value: Any, name: str = "", *, for_people: bool = False) -> Any:
     return _record_data(value, for_people)
 
 
-def _record_data(value: Any, for_people: bool) -> dict[str, Any]:
+def _record_data(value: Any, for_people: bool) -> Any:
     if isinstance(value, AnyReason):
-        return data_for_reason(value) | ({records.TEXT: str(value)} if for_people else {})
+        numbers = {key: float(each) for key, each in vars(value).items() if isinstance(each, Amount)}
+        return data_for_reason(value) | ({**numbers, records.TEXT: str(value)} if for_people else {})
     if isinstance(value, Trouble):
-        return data_for_trouble(value) | ({records.TEXT: text_for(value)} if for_people else {})
+        return text_for(value) if for_people else data_for_trouble(value)
     # The state has a few hundred of these, and is written every second: what is plain is not asked about again.
     fields = vars(value).items()
     data = {key: each if type(each) in _PLAIN else as_data(each, key, for_people=for_people) for key, each in fields}

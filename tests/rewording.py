@@ -26,6 +26,8 @@ _MATCHING = frozenset(
     ("compile", "endswith", "findall", "fullmatch", "match", "partition", "removeprefix", "removesuffix", "rpartition")
 ) | frozenset(("search", "split", "startswith", "sub"))
 
+_LITERALS = (ast.Constant, ast.List, ast.Set, ast.Tuple)
+
 # What every message has in it when it is reworded.
 MARK = "~"
 
@@ -71,7 +73,7 @@ class Rewording(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         sides = (node.left, *node.comparators)
-        node.left, *node.comparators = (each if isinstance(each, ast.Constant) else self.visit(each) for each in sides)
+        node.left, *node.comparators = (each if isinstance(each, _LITERALS) else self.visit(each) for each in sides)
         return node
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
