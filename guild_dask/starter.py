@@ -1,6 +1,6 @@
 """The process of one run's start: Guild's own `guild run --start RUN_DIR`, with a guard around it.
 
-Run as a file, by guild_dask.job: `python starter.py GATE CLAIM RUN_DIR TERMS`. It
+Run as a file, by guild_dask.runner: `python starter.py GATE CLAIM RUN_DIR TERMS`. It
 
 - waits at the gate until its own identity is in the claim, so that nobody can take it for dead while it lives;
 - marks the claim as started in the instant before Guild starts the operation's process, and not earlier;

@@ -70,7 +70,8 @@ class WarmStarter:
 class Template:
     """The template process of this process, started when it is first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_failures: int = _MOST_FAILURES) -> None:
+        self._most_failures = most_failures
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -90,7 +91,7 @@ class Template:
 
     def start(self, request: Request, gate: int, output: int) -> WarmStarter | None:
         """Forks a starter, or returns None if there is no template to fork it from."""
-        if sys.platform != "linux" or self._failures >= _MOST_FAILURES:
+        if sys.platform != "linux" or self._failures >= self._most_failures:
             return None
         result, told = os.pipe()
         try:

@@ -86,13 +86,14 @@ IMPURE_FUNCTIONS = frozenset(("__import__", "breakpoint", "eval", "exec", "input
 NEVER: Mapping[str, frozenset[str]] = {
     "cluster": frozenset(("guild_dask.rundir", "guild_dask.runs")),
     "claims": frozenset(("guild_dask.cluster", "guild_dask.rundir", "guild_dask.runs")),
-    "job": frozenset(("guild_dask.cluster", "guild_dask.rundir", "guild_dask.runs")),
+    "job": frozenset(("guild_dask.cluster", "guild_dask.rundir", "guild_dask.runner", "guild_dask.runs")),
     "processes": frozenset(("guild_dask.claims", "guild_dask.rundir", "guild_dask.runs")),
-    "rundir": frozenset(("guild_dask.cluster", "guild_dask.job", "guild_dask.runs")),
-    "runs": frozenset(("guild_dask.cluster", "guild_dask.job", "guild_dask.plan")),
+    "rundir": frozenset(("guild_dask.cluster", "guild_dask.job", "guild_dask.runner", "guild_dask.runs")),
+    "runner": frozenset(("guild_dask.cluster", "guild_dask.rundir", "guild_dask.runs")),
+    "runs": frozenset(("guild_dask.cluster", "guild_dask.job", "guild_dask.plan", "guild_dask.runner")),
     "settings": frozenset(("asyncio", "multiprocessing", "os", "signal", "socket", "subprocess", "threading")),
-    "operation": frozenset(("guild_dask.cluster", "guild_dask.job")),
-    "starter": frozenset(("guild_dask.cluster", "guild_dask.job")),
+    "operation": frozenset(("guild_dask.cluster", "guild_dask.runner")),
+    "starter": frozenset(("guild_dask.cluster", "guild_dask.runner")),
 }
 
 NAMED = KNOWS_DASK | KNOWS_GUILD | KNOWS_GUILD_IN_FUNCTIONS | IMPORTS_BY_NAME | LIGHT | PURE | frozenset(NEVER)
@@ -316,7 +317,7 @@ RULES: tuple[Rule, ...] = (
 # A line that breaks the rule, and the module that it is added to.
 BREAKS: tuple[tuple[Rule, str, str], ...] = (
     (only_the_cluster_knows_dask, "loop", "import distributed"),
-    (only_the_cluster_knows_dask, "job", "def f():\n    from dask.system import CPU_COUNT"),
+    (only_the_cluster_knows_dask, "runner", "def f():\n    from dask.system import CPU_COUNT"),
     (only_the_cluster_knows_dask, "nobody_knows_it_yet", "import tornado.ioloop"),
     (only_the_cluster_knows_dask, "report.page", "import distributed"),
     (only_the_cluster_knows_dask, "report.story", "import bokeh"),
@@ -326,7 +327,7 @@ BREAKS: tuple[tuple[Rule, str, str], ...] = (
     (only_the_cluster_knows_dask, "plugin", "if TYPE_CHECKING:\n    import distributed"),
     (only_the_runs_know_guild, "loop", "from guild import run"),
     (only_the_runs_know_guild, "scheduler", "def f():\n    import guild.var"),
-    (only_the_runs_know_guild, "job", "import guild"),
+    (only_the_runs_know_guild, "runner", "import guild"),
     (only_the_runs_know_guild, "starter", "try:\n    from guild import main_bootstrap\nexcept ImportError:\n    pass"),
     (only_the_runs_know_guild, "cluster.local", "import guild"),
     (pure_modules_have_no_effects, "plan", "import logging"),
@@ -388,3 +389,9 @@ def test_light_module_loads_no_dask(name: str) -> None:
     assert PACKAGE in loaded
     heavy = sorted(DASK & set(loaded))
     assert not heavy
+
+
+def test_job_brings_nothing_that_starts_a_run() -> None:
+    # The scheduler and every kind of cluster import it for its values.
+    now = modules()
+    assert not {"operation", "runner", "starter", "template", "warm"} & set(_brought(now["job"], now))

@@ -1,4 +1,4 @@
-"""What a worker does for one run, with a starter from a template and with one of its own."""
+"""One job on a worker, with a starter that is forked from the template and with one that is spawned."""
 
 import os
 import pathlib
@@ -8,12 +8,15 @@ import pytest
 from scheduling import a_project, stage, statuses
 from support import Guild, Sandbox
 
-from guild_dask import claims, job, processes
+from guild_dask import claims, processes
 from guild_dask.ends import End, Result
+from guild_dask.job import Job
 from guild_dask.operation import NOT_STARTED
 from guild_dask.presence import Presence
+from guild_dask.runner import Runner
 from guild_dask.runs import GuildHome
 from guild_dask.terms import Terms
+from guild_dask.warm import Template
 
 QUICK = """
 quick:
@@ -21,13 +24,12 @@ quick:
 """
 
 
-@pytest.fixture(params=["warm", "cold"])
-def starting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Which kind of starter is used."""
-    if request.param == "cold":
-        monkeypatch.setattr(job._template, "_failures", 100)
-    yield request.param
-    job.close()
+@pytest.fixture(params=["forked", "spawned"])
+def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
+    """A runner of each kind: one that forks starters, and one whose template is given up from the start."""
+    made = Runner(Template() if request.param == "forked" else Template(most_failures=0))
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -44,29 +46,29 @@ def _me() -> processes.ProcessIdentity:
     return me
 
 
-def _claimed(home: GuildHome, folder: pathlib.Path) -> job.Job:
+def _claimed(home: GuildHome, folder: pathlib.Path) -> Job:
     claim = claims.Claim("aaa", "me", _me(), _me())
     (run,) = home.staged().staged
     assert home.claim([(run, claim)]).runs == (run,)
     environ = dict(os.environ)
     output = str(folder / "output")
-    return job.Job(run.dir, claim, str(home.claims_folder), str(folder), environ, output, Terms(grace=5.0))
+    return Job(run.dir, claim, str(home.claims_folder), str(folder), environ, output, Terms(grace=5.0))
 
 
-def test_run_is_started_and_its_exit_code_told(home: GuildHome, user: Sandbox, starting: str) -> None:
+def test_run_is_started_and_its_exit_code_told(home: GuildHome, user: Sandbox, runner: Runner) -> None:
     work = _claimed(home, user.folder)
-    ended = job.run(work)
+    ended = runner.run(work)
     assert ended.exit_code == 4
     assert home.settle("aaa", ended.exit_code, may_stage_again=False) == Result(End.FAILED, 4)
     assert pathlib.Path(work.output).read_text() == "quick\n"
     assert not list(home.claims_folder.iterdir())
 
 
-def test_run_that_is_stopped_before_it_starts_is_staged_again(home: GuildHome, user: Sandbox, starting: str) -> None:
+def test_run_that_is_stopped_before_it_starts_is_staged_again(home: GuildHome, user: Sandbox, runner: Runner) -> None:
     work = _claimed(home, user.folder)
     assert statuses(user) == {"aaa": "pending"}
-    job.stop("aaa")
-    ended = job.run(work)
+    runner.stop("aaa")
+    ended = runner.run(work)
     assert ended.exit_code == NOT_STARTED
     assert home.settle("aaa", ended.exit_code, may_stage_again=True) == Result(End.STAGED_AGAIN)
     assert statuses(user) == {"aaa": "staged"}
@@ -74,11 +76,11 @@ def test_run_that_is_stopped_before_it_starts_is_staged_again(home: GuildHome, u
     assert not list(home.claims_folder.iterdir())
 
 
-def test_starter_does_not_start_a_run_whose_claim_was_taken_away(home: GuildHome, user: Sandbox, starting: str) -> None:
-    # Another scheduler took us for dead.
+def test_run_whose_claim_was_taken_away_is_not_started(home: GuildHome, user: Sandbox, runner: Runner) -> None:
+    # Another scheduler takes ours for dead.
     work = _claimed(home, user.folder)
     claims.write(home.claims_folder, claims.Claim("aaa", "another", _me(), _me()))
-    assert job.run(work).exit_code == NOT_STARTED
+    assert runner.run(work).exit_code == NOT_STARTED
     assert pathlib.Path(work.output).read_text() == ""
     (found,) = claims.all_claims(home.claims_folder)
     assert found.claim
@@ -86,19 +88,21 @@ def test_starter_does_not_start_a_run_whose_claim_was_taken_away(home: GuildHome
     assert not found.is_started
 
 
-def test_run_that_was_staged_again_under_our_eyes_is_not_started(home: GuildHome, user: Sandbox, starting: str) -> None:
-    # Another scheduler took ours for dead while the worker had read the claim, and had not yet written to it.
+def test_run_that_another_scheduler_stages_again_is_not_started(home: GuildHome, user: Sandbox, runner: Runner) -> None:
+    # It takes ours for dead after the worker has read the claim and before the worker has written to it.
     work = _claimed(home, user.folder)
     pathlib.Path(work.run_dir, ".guild", "STAGED").touch()
-    assert job.run(work).exit_code == NOT_STARTED
+    assert runner.run(work).exit_code == NOT_STARTED
     assert pathlib.Path(work.output).read_text() == ""
 
 
 def test_template_that_died_is_replaced(home: GuildHome, user: Sandbox) -> None:
     work = _claimed(home, user.folder)
+    template = Template()
+    runner = Runner(template)
     try:
-        job._template._connection(dict(os.environ))
-        os.kill(job._template.pid, 9)
-        assert job.run(work).exit_code == 4
+        runner.prepare(dict(os.environ))
+        os.kill(template.pid, 9)
+        assert runner.run(work).exit_code == 4
     finally:
-        job.close()
+        runner.close()
