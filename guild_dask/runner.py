@@ -32,7 +32,7 @@ class Starter(Protocol):
 
 @dataclass(frozen=True)
 class _Started:
-    """A starter that owns its claim, and our end of its lifeline (None if its job has none)."""
+    """A starter whose gate is open, and our end of its lifeline (None if its job has none)."""
 
     starter: processes.ProcessIdentity
     lifeline: int | None
@@ -48,11 +48,11 @@ class Runner:
         # The environment of jobs that bring none. Set by prepare(), before the first such job arrives.
         self._environ: Mapping[str, str] = os.environ
 
-        # True from lose_all() on, and never False again: no gate is opened any more.
+        # True from lose_all() on, and never False again: no gate is opened any more. Guarded by _lock.
         self._is_closing = False
 
-        # The starters that own their claims, by run; at most one for each run. An entry is added before the gate is
-        # opened and removed when its own job is over, which closes the lifeline. Guarded by _lock.
+        # The starters whose gates are open, by run; at most one for each run, since only one can own its claim. An
+        # entry is removed when its own job is over, which closes the lifeline. Guarded by _lock.
         self._started: dict[str, _Started] = {}
 
         # All living starters, including those that wait at their gates. reap() leaves them to their jobs. A pid is
@@ -159,12 +159,17 @@ class Runner:
         return not os.path.exists(f"{job.run_dir}/.guild/STAGED")
 
     def _open_gate(self, job: Job, owner: processes.ProcessIdentity, opener: int) -> None:
-        """Lets the starter begin. A lifeline is a copy of our end of the gate, which the kernel closes if we die."""
-        lifeline = os.dup(opener) if job.terms.has_lifeline else None
+        """Lets the starter begin, unless the run was asked to stop meanwhile.
+
+        A lifeline is a copy of our end of the gate, which the kernel closes if we die. It is made only for a gate that
+        is opened: a starter at a closed gate would wait until the lifeline is closed, too.
+        """
         with self._lock:
+            if job.run_id in self._refused or self._is_closing:
+                return
+            lifeline = os.dup(opener) if job.terms.has_lifeline else None
             self._started[job.run_id] = _Started(owner, lifeline)
-            if job.run_id not in self._refused and not self._is_closing:
-                os.write(opener, b"!")
+            os.write(opener, b"!")
 
     def _fork(self, job: Job, gate: int, output: int) -> Starter | None:
         request = warm.Request(job.run_dir, _claim_path(job), _directory(job), self._environ_of(job), job.terms)
@@ -214,8 +219,10 @@ class Runner:
 
     def lose_all(self) -> None:
         """Ends all runs because the worker is told to close: they are lost, not stopped. No other run starts."""
-        self._is_closing = True
-        for run_id in list(self._started):
+        with self._lock:
+            self._is_closing = True
+            started = list(self._started)
+        for run_id in started:
             self._send(run_id, LOST_BYTE)
 
     def _send(self, run_id: str, request: bytes) -> bool:
@@ -239,7 +246,7 @@ class Runner:
         return list(self._jobs)
 
     def starter_of(self, run_id: str) -> processes.ProcessIdentity | None:
-        """Returns the process that owns the run's claim; None before it does, and after its end."""
+        """Returns the starter that may start the run; None before its gate is opened, and after its end."""
         with self._lock:
             started = self._started.get(run_id)
         return started.starter if started else None

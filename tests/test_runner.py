@@ -2,15 +2,17 @@
 
 import os
 import pathlib
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from scheduling import a_project, stage, statuses
-from support import Guild, Sandbox
+from support import DEADLINE, Guild, Sandbox
 
 from guild_dask import claims, processes
 from guild_dask.ends import End, Result
-from guild_dask.job import Job
+from guild_dask.job import Ended, Job
 from guild_dask.operation import NOT_STARTED
 from guild_dask.presence import Presence
 from guild_dask.runner import Runner
@@ -93,6 +95,28 @@ def test_run_that_another_scheduler_stages_again_is_not_started(home: GuildHome,
     work = _claimed(home, user.folder)
     pathlib.Path(work.run_dir, ".guild", "STAGED").touch()
     assert runner.run(work).exit_code == NOT_STARTED
+    assert pathlib.Path(work.output).read_text() == ""
+
+
+def test_stop_request_during_the_hand_over_of_the_claim_keeps_the_gate_closed(
+    home: GuildHome, user: Sandbox, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A lifeline is a second end of the gate. A starter would wait for as long as that is open.
+    work = _claimed(home, user.folder)
+    work = replace(work, terms=replace(work.terms, has_lifeline=True))
+    hand_over = claims.hand_over
+
+    def stop_and_hand_over(folder: pathlib.Path, claim: claims.Claim, owner: processes.ProcessIdentity) -> bool:
+        runner.stop("aaa")
+        return hand_over(folder, claim, owner)
+
+    monkeypatch.setattr(claims, "hand_over", stop_and_hand_over)
+    ended: list[Ended] = []
+    job = threading.Thread(target=lambda: ended.append(runner.run(work)), daemon=True)
+    job.start()
+    job.join(DEADLINE)
+    runner.destroy("aaa")
+    assert ended == [Ended(NOT_STARTED)]
     assert pathlib.Path(work.output).read_text() == ""
 
 
