@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from guild_dask.claimdata import Claim
 from guild_dask.terms import Terms
 
+# A starter's exit code if it did not start the run. An operation may exit with the same code, so it counts only while
+# the claim is not marked as started.
+NOT_STARTED = 75
+
 
 @dataclass(frozen=True)
 class Job:

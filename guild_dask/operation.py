@@ -14,12 +14,9 @@ from typing import Any
 from guild_dask import last_word, signals, whereabouts
 from guild_dask.cgroups import Cgroup, cgroup_for_run
 from guild_dask.guard import Guard, send_term
+from guild_dask.job import NOT_STARTED
 from guild_dask.last_word import Cause
 from guild_dask.terms import Terms
-
-# The exit code for "nothing was started". It means so only while the claim still says it, since an operation may exit
-# with the same code.
-NOT_STARTED = 75
 
 # Guild, too, asks an operation's own process first and its children five seconds later.
 CHILDREN_AFTER = 5.0

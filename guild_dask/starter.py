@@ -26,7 +26,8 @@ import threading
 from typing import Any
 
 from guild_dask import environment, relay
-from guild_dask.operation import NOT_STARTED, Operation
+from guild_dask.job import NOT_STARTED
+from guild_dask.operation import Operation
 from guild_dask.terms import Terms, terms_for_text
 
 

@@ -17,9 +17,8 @@ from support import Guild, Sandbox, wait_until
 
 from guild_dask import attempts, claims, last_word, processes
 from guild_dask.ends import End
-from guild_dask.job import Ended, Job
+from guild_dask.job import NOT_STARTED, Ended, Job
 from guild_dask.last_word import Cause
-from guild_dask.operation import NOT_STARTED
 from guild_dask.presence import Presence
 from guild_dask.recovery import recover
 from guild_dask.runner import Runner

@@ -15,8 +15,7 @@ from guild_dask import claims, processes
 from guild_dask.cluster import LocalCluster
 from guild_dask.cluster import local as local_cluster
 from guild_dask.events import Event, JobEnded, JobLost
-from guild_dask.job import Job
-from guild_dask.operation import NOT_STARTED
+from guild_dask.job import NOT_STARTED, Job
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from support import Guild, Sandbox
 
 from guild_dask import attempts, claims, last_word, processes, rundir
 from guild_dask.ends import End
+from guild_dask.job import NOT_STARTED
 from guild_dask.last_word import Cause
-from guild_dask.operation import NOT_STARTED
 from guild_dask.presence import Presence
 from guild_dask.problems import HomeUnavailable
 from guild_dask.recovery import recover

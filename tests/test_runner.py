@@ -12,8 +12,7 @@ from support import DEADLINE, Guild, Sandbox
 
 from guild_dask import claims, processes
 from guild_dask.ends import End, Result
-from guild_dask.job import Ended, Job
-from guild_dask.operation import NOT_STARTED
+from guild_dask.job import NOT_STARTED, Ended, Job
 from guild_dask.presence import Presence
 from guild_dask.runner import Runner
 from guild_dask.runs import GuildHome

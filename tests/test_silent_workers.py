@@ -18,9 +18,8 @@ from guild_dask.cluster.background import Background, answers, in_loop_of, told
 from guild_dask.cluster.on_worker import PLUGIN, is_silence, problem_of_stranger
 from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.events import Event, JobAdrift, JobEnded, WorkerRefused, WorkersChanged
-from guild_dask.job import Job
+from guild_dask.job import NOT_STARTED, Job
 from guild_dask.ledger import Ledger
-from guild_dask.operation import NOT_STARTED
 from guild_dask.workforce import Workforce
 
 
