@@ -25,7 +25,7 @@ import subprocess
 import threading
 from typing import Any
 
-from guild_dask import environment, relay
+from guild_dask import environment, signals
 from guild_dask.job import NOT_STARTED
 from guild_dask.operation import Operation
 from guild_dask.terms import Terms, terms_for_text
@@ -80,7 +80,7 @@ def start_guild(run_dir: str) -> int:
 def run(gate: int, claim: pathlib.Path, run_dir: str, terms: Terms) -> int:
     """Waits at the gate, starts the run, waits for its end, and returns Guild's exit code or NOT_STARTED."""
     operation = Operation(run_dir, claim, terms)
-    relay.hear((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), operation.on_signal)
+    signals.set_handler((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), operation.on_signal)
     if not os.read(gate, 1):
         return NOT_STARTED
     from guild_dask import claims, processes, snapshot
