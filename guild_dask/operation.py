@@ -1,4 +1,4 @@
-"""What the process that starts a run knows of its operation, and how it ends it, with all that came from it."""
+"""The operation that a starter starts: its state, and how it is ended with all of its descendants."""
 
 import contextlib
 import os
@@ -18,27 +18,29 @@ from guild_dask.job import NOT_STARTED
 from guild_dask.last_word import Cause
 from guild_dask.terms import Terms
 
-# Guild, too, asks an operation's own process first and its children five seconds later.
+# Seconds between TERM to the operation's own process and TERM to its descendants, as with `guild stop`.
 CHILDREN_AFTER = 5.0
 
-# For what a run has left behind to end by itself: Python's own helper processes do, once they see that they are alone.
+# Seconds for processes that a run leaves behind to exit by themselves, as helper processes of Python do when the
+# process that they serve is gone.
 _TIME_TO_FOLLOW = 2.0
 
-_ROUND = 0.1
+# Seconds between checks for processes that are left.
+_INTERVAL = 0.1
 
 # Guild's commands that stop runs.
 _STOPPING = frozenset(("stop", "delete", "rm"))
 
 
 def is_guild_stop(words: Sequence[str]) -> bool:
-    """Tells whether that is a command line of `guild stop`, or of one that stops runs to delete them."""
+    """Tells whether this is the command line of `guild stop`, or of a Guild command that stops runs to delete them."""
     names = [os.path.basename(word) for word in words]
-    ours = next((place for place, name in enumerate(names) if name in ("guild", "guild.main_bootstrap")), None)
-    return ours is not None and not _STOPPING.isdisjoint(names[ours + 1 :])
+    guild = next((index for index, name in enumerate(names) if name in ("guild", "guild.main_bootstrap")), None)
+    return guild is not None and not _STOPPING.isdisjoint(names[guild + 1 :])
 
 
 class Operation:
-    """What this process knows of the operation that it starts."""
+    """The operation that this process starts, and why it is to end."""
 
     def __init__(self, run_dir: str, claim: pathlib.Path, terms: Terms) -> None:
         self.run_dir = run_dir
@@ -62,7 +64,7 @@ class Operation:
 
     @contextlib.contextmanager
     def spawning(self, process: "subprocess.Popen[Any]", is_operation: bool) -> Iterator[None]:
-        """Surrounds the start of a process by Guild: of the operation, or of another one."""
+        """Surrounds the start of a process by Guild: the operation's own, or another."""
         self._spawning += 1
         try:
             with self._cgroup.entered() if self._cgroup and is_operation else contextlib.nullcontext():
@@ -72,27 +74,27 @@ class Operation:
             self._spawning -= 1
 
     def on_child(self, _number: int, _frame: object) -> None:
-        """Lets go of adopted processes that have died."""
+        """Reaps adopted processes that have died. The handler of SIGCHLD."""
         from guild_dask import processes
 
         if not self._spawning:
             processes.reap_adopted(self._own)
 
     def begin(self) -> None:
-        """Is called in the instant before the operation's process is started."""
+        """Marks the run as started, immediately before its process is; raises SystemExit if it must not start."""
         if self.is_stopping:
             raise SystemExit(NOT_STARTED)
         from guild_dask import claims
 
-        # The kernel takes some milliseconds to move us there, which is worth it only if somebody counts on the figure.
+        # The kernel takes some milliseconds to move us there, which is worth it only for a run with a memory limit.
         self._cgroup = cgroup_for_run() if self.terms.memory else None
-        # A signal from here on finds a process to end, and does not break into the middle of starting it.
+        # From here on a signal does not interrupt the start, but ends the process once it is there.
         self.is_starting = True
         if not claims.mark_started(self.claim, self.identity):
             self.is_starting = False
             raise SystemExit(NOT_STARTED)
         if self.terms.node:
-            # Other hosts cannot see the process; for Guild there, this is a run on a remote.
+            # Guild on other hosts cannot see the process, and takes a run with this file for one on a remote.
             with contextlib.suppress(OSError):
                 self._remote_lock.write_text(self.terms.node)
         whereabouts.write(self.run_dir, self.terms.whereabouts)
@@ -101,21 +103,21 @@ class Operation:
             self.leave()
 
     def end(self, exit_status: int) -> None:
-        """Is called when the operation's process has ended; those that it left may go on."""
+        """Notes that the operation's process has ended. Processes that it started may go on."""
         if self.exit_status is None:
             self.exit_status = exit_status
             if self.cause is None and signals.is_failure(exit_status) and self._is_guild_stopping():
-                self.is_stopping = True  # it was asked to end, and did not do it well
+                self.is_stopping = True  # the user stopped it, and it crashed on the request
                 self._note(Cause.STOPPED)
             self.ended.set()
             if exit_status < 0 or self._was_asked_by_guild():
-                # Somebody stopped it. Guild still waits for those that hold its output open.
+                # It was stopped. Guild still waits for processes that hold its output open.
                 self.stop_soon()
 
     def _was_asked_by_guild(self) -> bool:
-        """Tells whether an operation that has exited by itself, and has left something, may have been asked to.
+        """Tells whether an operation that exited by itself and left processes behind may have been stopped by the user.
 
-        `guild stop` signals the operation's own process, and is still there in this moment to see it end.
+        `guild stop` signals the operation's own process, and is still running at this moment, to wait for its end.
         """
         from guild_dask import processes
 
@@ -127,9 +129,9 @@ class Operation:
         return any(map(is_guild_stop, processes.command_lines()))
 
     def cut_short(self, cause: Cause, detail: str = "") -> None:
-        """Ends the run for a cause; the signal's handler knows whether there is anything to end yet."""
+        """Ends the run for a cause, through SIGTERM: its handler knows whether the operation has started."""
         if self.cause is None:
-            # Who reads the lifeline or the lease cannot know what else somebody has asked for.
+            # A stop request in the home is the better reason than what the lifeline or a limit reports.
             wanted = None if cause is Cause.CUT_OFF else last_word.wish(self.claim)
             self._note(*((wanted, "") if wanted else (cause, detail)))
         send_term()
@@ -138,7 +140,7 @@ class Operation:
         self.cause, self.detail, self.was_over = cause, detail, self.ended.is_set()
 
     def _cause_of_signal(self) -> Cause:
-        """Returns what a signal from nobody knows where means: a job queue ends its jobs so, and a person a process."""
+        """Returns the cause for a signal of unknown origin: a job queue ends its jobs so, and a user a process."""
         return Cause.SIGNAL if self.terms.node else Cause.KILLED
 
     def on_signal(self, _number: int, _frame: object) -> None:
@@ -159,11 +161,11 @@ class Operation:
 
     @property
     def is_cut_off(self) -> bool:
-        """Tells whether the run may be another host's by now, and Guild must not write to its directory any more."""
+        """Tells whether another host may own the run by now, so that Guild must not write to its directory any more."""
         return self.cause is Cause.CUT_OFF
 
     def leave(self) -> None:
-        """Ends this process as if it had been killed; whoever may will record the run's end. Does not return."""
+        """Kills this process. The run's end is recorded by the scheduler that recovers it. Does not return."""
         self.cause = self.cause or Cause.CUT_OFF
         self.is_stopping = True
         self.close()
@@ -194,7 +196,7 @@ class Operation:
             last_word.write(self.claim, cause, self.detail)
 
     def _is_ours(self) -> bool:
-        """Tells whether the run is still ours, so that we may write about it."""
+        """Tells whether this process still owns the claim, so that it may write to the run."""
         from guild_dask import claims
 
         try:
@@ -203,42 +205,41 @@ class Operation:
             return False
 
     def end_what_is_left(self) -> None:
-        """Ends what goes on without the operation, once Guild has seen that to its end.
+        """Ends the processes that are left when Guild is done with the operation.
 
-        Whether an operation that exits by itself was asked to, nobody can tell; and what it leaves would use what the
-        next run is given.
+        They would use the resources that the next run is given.
         """
         from guild_dask import processes
 
         was_cut_short = self.is_stopping or (self.exit_status or 0) < 0
         deadline = time.monotonic() + (0 if was_cut_short else _TIME_TO_FOLLOW)
         while processes.has_children() and time.monotonic() < deadline:
-            threading.Event().wait(_ROUND)
+            threading.Event().wait(_INTERVAL)
         if not processes.has_children():
             return
         left = processes.descendants(os.getpid())
         if left and not was_cut_short:
             names = ", ".join(f"{processes.name(each)} (pid {each.pid})" for each in left)
-            sys.stderr.write(f"Run {self.run_id} has ended and left processes behind, which are ended, too: {names}\n")
+            sys.stderr.write(f"Run {self.run_id} ended and left processes behind, which are ended, too: {names}\n")
         self.stop()
 
     def stop(self) -> None:
-        """Ends the operation and everything below this process: TERM first, KILL after the grace period."""
+        """Ends the operation and all descendants of this process: TERM first, KILL after the grace period."""
         from guild_dask import processes
 
         with self._sweep:
             started = time.monotonic()
-            told = set()
+            signalled = set()
             while left := processes.descendants(os.getpid()):
                 chosen, number = self._next_to_end(left, time.monotonic() - started)
                 if self._cgroup and number is signal.SIGKILL:
                     self._cgroup.kill()
                 for process in chosen:
-                    if (process, number) not in told:
-                        told.add((process, number))
+                    if (process, number) not in signalled:
+                        signalled.add((process, number))
                         processes.send(process, number)
                 # Waiting for a child here would take its exit status away from Guild.
-                threading.Event().wait(_ROUND)
+                threading.Event().wait(_INTERVAL)
 
     def _next_to_end(self, left: list[Any], waited: float) -> tuple[list[Any], signal.Signals]:
         from guild_dask import processes
@@ -246,6 +247,6 @@ class Operation:
         if waited > self.terms.grace:
             return left, signal.SIGKILL
         if self.ended.is_set() or waited > CHILDREN_AFTER:
-            # Children before parents, so that a Guild process among them can record how its run ended.
+            # Children before parents, so that a Guild process among them can record the end of its run.
             return processes.leaves(left), signal.SIGTERM
         return processes.children(left, os.getpid()), signal.SIGTERM
