@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from guild_dask import last_word, signals, whereabouts
+from guild_dask import final_record, last_word, signals, whereabouts
 from guild_dask.cgroups import Cgroup, cgroup_for_run
+from guild_dask.final_record import Evidence
 from guild_dask.guard import Guard, send_term
 from guild_dask.job import NOT_STARTED
 from guild_dask.last_word import Cause
@@ -52,15 +53,14 @@ class Operation:
         self.detail = ""
         self.was_over = False  # whether the operation had ended by itself before that
         self.identity: Any = None  # of this process, once it may start the run
-        self._remote_lock = pathlib.Path(run_dir, ".guild", "LOCK.remote")
-        self.is_starting = False
-        self.is_stopping = False
-        self.ended = threading.Event()
-        self.exit_status: int | None = None
+        self.is_starting = False  # True from begin() on, unless the claim could not be marked as started
+        self.is_stopping = False  # True once the run is to end; never False again
+        self.ended = threading.Event()  # set when the operation's process has ended, after exit_status
+        self.exit_status: int | None = None  # of the operation's process
         self._own: set[int] = set()  # processes that Guild started itself, and waits for
-        self._spawning = 0
-        self._sweep = threading.Lock()
-        self._cgroup: Cgroup | None = None
+        self._spawning = 0  # the number of processes being started, whose pids are not in _own yet
+        self._sweep = threading.Lock()  # held by the one thread that ends processes
+        self._cgroup: Cgroup | None = None  # set by begin() for a run that requests memory
 
     @contextlib.contextmanager
     def spawning(self, process: "subprocess.Popen[Any]", is_operation: bool) -> Iterator[None]:
@@ -94,9 +94,7 @@ class Operation:
             self.is_starting = False
             raise SystemExit(NOT_STARTED)
         if self.terms.node:
-            # Guild on other hosts cannot see the process, and takes a run with this file for one on a remote.
-            with contextlib.suppress(OSError):
-                self._remote_lock.write_text(self.terms.node)
+            whereabouts.set_node(self.run_dir, self.terms.node)
         whereabouts.write(self.run_dir, self.terms.whereabouts)
         self.guard.begin(self._cgroup)
         if self.guard.is_too_late:
@@ -172,28 +170,16 @@ class Operation:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def close(self) -> None:
-        """Leaves no sign of life, and the reason if the run was cut short."""
+        """Stops watching the run, and records its end if it has started and is still ours."""
         self.guard.close()
         if self._cgroup:
             self._cgroup.remove()
         if not self.is_starting or not self._is_ours():
             return
+        # A cause whose signal has not been handled has not cut anything short.
         cause = self.cause if self.is_stopping else None
-        why = (self.detail or cause.value) if cause else ""
-        if not cause and signals.is_failure(self.exit_status or 0):
-            why = f"it was {signals.killed_by(self.exit_status or 0)}"
-        fact = whereabouts.LEFT if cause and self.was_over else whereabouts.ENDED
-        whereabouts.add_end(self.run_dir, self.guard.limits.peak_memory, why, fact)
-        if cause and cause.is_limit:
-            if self.was_over:
-                cause = None  # its end is its own; only what it had left was ended
-            else:
-                whereabouts.make_terminated(self.run_dir)
-        if self.terms.node:
-            with contextlib.suppress(OSError):
-                self._remote_lock.unlink(missing_ok=True)
-        if cause or self.terms.node:
-            last_word.write(self.claim, cause, self.detail)
+        evidence = Evidence(cause, self.detail, self.was_over, self.exit_status, self.terms.node)
+        final_record.write(final_record.record_for(evidence), self.run_dir, self.claim, self.guard.limits.peak_memory)
 
     def _is_ours(self) -> bool:
         """Tells whether this process still owns the claim, so that it may write to the run."""
