@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from guild_dask import attempts, devices, job, messages, retries
+from guild_dask import attempts, devices, messages, retries
 from guild_dask.claims import Claim
 from guild_dask.cluster import Cluster
 from guild_dask.demands import demands_for_tags
 from guild_dask.ends import Result
+from guild_dask.job import NOT_STARTED, Job
 from guild_dask.ledger import Flight, Ledger
-from guild_dask.operation import NOT_STARTED
 from guild_dask.outcomes import End
 from guild_dask.output import OutputFollower
 from guild_dask.problems import HomeUnavailable, RunUnusable
@@ -99,7 +99,7 @@ class Flights:
         flight = Flight(run, worker, claim.asks, terms.node or self.identity.process.host, claim.devices)
         self.ledger.in_flight[run.id] = flight
         where = self.publisher.started(run, worker, flight.host, claim)
-        work = job.Job(
+        work = Job(
             run_dir=run.dir,
             claim=claim,
             claims_folder=str(self.home.claims_folder),

@@ -1,7 +1,7 @@
-"""What a starter watches while its run runs: the life of its worker, the Guild home, and a wish to stop.
+"""What a starter watches during its run: whether its worker lives, the Guild home is reachable, or a stop is requested.
 
-Each is a thread. Whatever one finds, it notes the cause and sends SIGTERM to its own process, whose handler knows
-whether there is something to end already.
+Each watch is a thread. It ends the run by passing the cause to a callback, which sends SIGTERM to the starter's own
+process; the signal's handler knows whether the operation has started.
 """
 
 import contextlib
@@ -20,17 +20,18 @@ from guild_dask.outcomes import NO_EXCESS, Cause, Excess
 from guild_dask.processes import ProcessIdentity
 from guild_dask.terms import Terms
 
-# What the worker writes into the lifeline to have the run stopped.
+# What the worker writes into the lifeline to end the run: because of a stop request, or because the worker closes.
 STOP_BYTE = b"s"
 LOST_BYTE = b"l"
 
-# Of the lease: how often the home is told that the run lives, and most seconds until a wish to stop is seen.
-_BEATS_IN_LEASE = 4
-_LOOK_FOR_STOP = 2.0
+_HEARTBEATS_IN_LEASE = 4
+
+# Seconds between checks for a stop request, at most.
+_STOP_INTERVAL = 2.0
 
 
 class Guard:
-    """Watches over one run, on the terms that the scheduler has given."""
+    """Watches one run, and ends it if its worker dies, its lease runs out, it exceeds a limit or is asked to stop."""
 
     def __init__(self, claim: pathlib.Path, terms: Terms, end: Callable[[Cause, Excess], None]) -> None:
         self._claim = claim
@@ -38,69 +39,69 @@ class Guard:
         self._end: Callable[[Cause], None] = lambda cause: end(cause, NO_EXCESS)
         self._is_over = threading.Event()
         self.limits = Limits(terms, end, self._is_over)
-        self._last_beat = _clock()
+        self._last_heartbeat = _clock()
 
     def hold(self, lifeline: int) -> None:
-        """Starts to watch the pipe whose other end the worker has open for as long as it lives."""
+        """Starts to watch the lifeline: a pipe whose other end is open for as long as the worker lives."""
         threading.Thread(target=self._hold, args=(lifeline,), daemon=True).start()
 
     def watch(self, owner: ProcessIdentity) -> None:
-        """Starts to tell other hosts that the run lives, and to see to it that nobody takes it for dead wrongly."""
+        """Starts the heartbeat for other hosts, and ends the run before one of them may take it for dead."""
         if self._terms.lease:
             self._owner = owner
-            self._last_beat = _clock()
-            for target in (self._beat, self._see_to_lease):
+            self._last_heartbeat = _clock()
+            for target in (self._send_heartbeats, self._watch_lease):
                 threading.Thread(target=target, daemon=True).start()
 
     def begin(self, cgroup: Cgroup | None) -> None:
-        """Starts to hold the run to its limits; it may get a cgroup of its own."""
+        """Starts to enforce the run's limits, in a cgroup of its own if one is given."""
         self.limits.begin(cgroup)
 
     @property
     def is_too_late(self) -> bool:
-        """Tells whether another host may take the run for dead by now."""
-        return bool(self._terms.lease) and _clock() - self._last_beat > self._terms.lease
+        """Tells whether the lease has run out, so that another host may take the run for dead."""
+        return bool(self._terms.lease) and _clock() - self._last_heartbeat > self._terms.lease
 
     def close(self) -> None:
         """Stops watching."""
         self._is_over.set()
 
     def _hold(self, lifeline: int) -> None:
-        said = b""
+        request = b""
         with contextlib.suppress(OSError):
-            said = os.read(lifeline, 1)
+            request = os.read(lifeline, 1)
         if not self._is_over.is_set():
             causes = {STOP_BYTE: Cause.STOPPED, LOST_BYTE: Cause.SIGNAL}
-            self._end(causes.get(said, Cause.WORKER_DIED))
+            self._end(causes.get(request, Cause.WORKER_DIED))
 
-    def _beat(self) -> None:
-        """Touches a file now and then. On a network file system that is gone, this hangs, or fails."""
-        interval = self._terms.lease / _BEATS_IN_LEASE
+    def _send_heartbeats(self) -> None:
+        """Touches the heartbeat file, and checks for a stop request. Hangs if a network file system is unreachable."""
+        interval = self._terms.lease / _HEARTBEATS_IN_LEASE
         due = 0.0
-        while not self._is_over.wait(min(_LOOK_FOR_STOP, interval)):
+        while not self._is_over.wait(min(_STOP_INTERVAL, interval)):
             now = _clock()
-            # A machine that slept must not renew what has run out: another host may have taken the run over.
+            # A machine that slept must not renew a lease that has run out: another host may have taken the run over.
             if self.is_too_late or (now >= due and not self._renew(now)):
                 self._end(Cause.CUT_OFF)
                 return
-            due = self._last_beat + interval
+            due = self._last_heartbeat + interval
             wanted = wish(self._claim)
             if wanted:
                 self._end(wanted)
                 return
 
     def _renew(self, now: float) -> bool:
-        """Shows that the run lives, if the home can be reached; False if the run is another's by now."""
+        """Renews the heartbeat if the home is reachable; False if the claim has another owner by now."""
         with contextlib.suppress(OSError):
             if not claims.is_owned_by(self._claim, self._owner):
                 return False
             self._claim.with_suffix(BEAT).touch()
-            self._last_beat = now
+            self._last_heartbeat = now
         return True
 
-    def _see_to_lease(self) -> None:
-        """Ends the run when the home was out of reach for so long that another host may take the run for dead."""
-        while not self._is_over.wait(self._terms.lease / _BEATS_IN_LEASE):
+    def _watch_lease(self) -> None:
+        """Ends the run when its lease has run out. Reads no file, so that it cannot hang."""
+        while not self._is_over.wait(self._terms.lease / _HEARTBEATS_IN_LEASE):
             if self.is_too_late:
                 self._end(Cause.CUT_OFF)
                 return
@@ -112,5 +113,5 @@ def send_term() -> None:
 
 
 def _clock() -> float:
-    """Returns seconds that go on while the machine sleeps: others go on, too."""
+    """Returns seconds, including those in which the machine was suspended: other hosts count them, too."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -1,4 +1,4 @@
-"""What a starter holds its run to: the time that it may take, and the memory that it asked for."""
+"""A run's limits, enforced by its starter: its time limit, and the memory that it requests."""
 
 import os
 import threading
@@ -10,10 +10,10 @@ from guild_dask.outcomes import Cause, Excess
 from guild_dask.terms import Terms
 from guild_dask.usage import Meter
 
-# A run may use so much more memory than it asked for. Who asks for 8GB has measured 8GB at some time, not at its peak.
+# A run may use this fraction more memory than it requests: users who request 8GB rarely measured the peak.
 MARGIN = 0.1
 
-# Seconds from one measurement of memory to the next: often while a run is young, and always often if there is a limit.
+# Seconds between measurements of memory: the first interval, its growth, and the longest one.
 _FIRST = 0.25
 _GROWTH = 1.5
 _LONGEST = 10.0
@@ -21,7 +21,7 @@ _LONGEST_WITH_LIMIT = 1.0
 
 
 class Limits:
-    """Measures a run, and ends it when it takes more than it may."""
+    """Measures a run, and ends it when it exceeds a limit."""
 
     def __init__(self, terms: Terms, end: Callable[[Cause, Excess], None], is_over: threading.Event) -> None:
         self._terms = terms
@@ -31,11 +31,11 @@ class Limits:
 
     @property
     def peak_memory(self) -> int:
-        """Returns the most memory, in bytes, that all of the run's processes were seen to have together."""
+        """Returns the largest measured sum, in bytes, of the memory of all of the run's processes."""
         return self._meter.peak
 
     def begin(self, cgroup: Cgroup | None = None) -> None:
-        """Starts to watch the run, which starts in this moment, in the given cgroup if it gets one of its own."""
+        """Starts to watch the run, which is starting now, in a cgroup of its own if one is given."""
         self._meter.cgroup = cgroup
         threading.Thread(target=self._watch, daemon=True).start()
 

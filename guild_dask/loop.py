@@ -28,9 +28,9 @@ from guild_dask.events import (
     WorkersChanged,
 )
 from guild_dask.flights import Flights, was_staged_again
+from guild_dask.job import NOT_STARTED
 from guild_dask.ledger import WAITING
 from guild_dask.listing import Listing
-from guild_dask.operation import NOT_STARTED
 from guild_dask.orders import Orders
 from guild_dask.plan import plan
 from guild_dask.presence import BEAT, Presence

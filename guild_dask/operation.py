@@ -1,4 +1,4 @@
-"""What the process that starts a run knows of its operation, and how it ends it, with all that came from it."""
+"""The operation that a starter starts: its state, and how it is ended with all of its descendants."""
 
 import contextlib
 import os
@@ -11,37 +11,37 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from guild_dask import last_word, signals, whereabouts
+from guild_dask import final_record, last_word, signals, whereabouts
 from guild_dask.cgroups import Cgroup, cgroup_for_run
+from guild_dask.final_record import Evidence
 from guild_dask.guard import Guard, send_term
+from guild_dask.job import NOT_STARTED
 from guild_dask.outcomes import NO_EXCESS, Cause, Excess
 from guild_dask.terms import Terms
 
-# The exit code for "nothing was started". It means so only while the claim still says it, since an operation may exit
-# with the same code.
-NOT_STARTED = 75
-
-# Guild, too, asks an operation's own process first and its children five seconds later.
+# Seconds between TERM to the operation's own process and TERM to its descendants, as with `guild stop`.
 CHILDREN_AFTER = 5.0
 
-# For what a run has left behind to end by itself: Python's own helper processes do, once they see that they are alone.
+# Seconds for processes that a run leaves behind to exit by themselves, as helper processes of Python do when the
+# process that they serve is gone.
 _TIME_TO_FOLLOW = 2.0
 
-_ROUND = 0.1
+# Seconds between checks for processes that are left.
+_INTERVAL = 0.1
 
 # Guild's commands that stop runs.
 _STOPPING = frozenset(("stop", "delete", "rm"))
 
 
 def is_guild_stop(words: Sequence[str]) -> bool:
-    """Tells whether that is a command line of `guild stop`, or of one that stops runs to delete them."""
+    """Tells whether this is the command line of `guild stop`, or of a Guild command that stops runs to delete them."""
     names = [os.path.basename(word) for word in words]
-    ours = next((place for place, name in enumerate(names) if name in ("guild", "guild.main_bootstrap")), None)
-    return ours is not None and not _STOPPING.isdisjoint(names[ours + 1 :])
+    guild = next((index for index, name in enumerate(names) if name in ("guild", "guild.main_bootstrap")), None)
+    return guild is not None and not _STOPPING.isdisjoint(names[guild + 1 :])
 
 
 class Operation:
-    """What this process knows of the operation that it starts."""
+    """The operation that this process starts, and why it is to end."""
 
     def __init__(self, run_dir: str, claim: pathlib.Path, terms: Terms) -> None:
         self.run_dir = run_dir
@@ -53,19 +53,18 @@ class Operation:
         self.excess = NO_EXCESS
         self.was_over = False  # whether the operation had ended by itself before that
         self.identity: Any = None  # of this process, once it may start the run
-        self._remote_lock = pathlib.Path(run_dir, ".guild", "LOCK.remote")
-        self.is_starting = False
-        self.is_stopping = False
-        self.ended = threading.Event()
-        self.exit_status: int | None = None
+        self.is_starting = False  # True from begin() on, unless the claim could not be marked as started
+        self.is_stopping = False  # True once the run is to end; never False again
+        self.ended = threading.Event()  # set when the operation's process has ended, after exit_status
+        self.exit_status: int | None = None  # of the operation's process
         self._own: set[int] = set()  # processes that Guild started itself, and waits for
-        self._spawning = 0
-        self._sweep = threading.Lock()
-        self._cgroup: Cgroup | None = None
+        self._spawning = 0  # the number of processes being started, whose pids are not in _own yet
+        self._sweep = threading.Lock()  # held by the one thread that ends processes
+        self._cgroup: Cgroup | None = None  # set by begin() for a run that requests memory
 
     @contextlib.contextmanager
     def spawning(self, process: "subprocess.Popen[Any]", is_operation: bool) -> Iterator[None]:
-        """Surrounds the start of a process by Guild: of the operation, or of another one."""
+        """Surrounds the start of a process by Guild: the operation's own, or another."""
         self._spawning += 1
         try:
             with self._cgroup.entered() if self._cgroup and is_operation else contextlib.nullcontext():
@@ -75,50 +74,48 @@ class Operation:
             self._spawning -= 1
 
     def on_child(self, _number: int, _frame: object) -> None:
-        """Lets go of adopted processes that have died."""
+        """Reaps adopted processes that have died. The handler of SIGCHLD."""
         from guild_dask import processes
 
         if not self._spawning:
             processes.reap_adopted(self._own)
 
     def begin(self) -> None:
-        """Is called in the instant before the operation's process is started."""
+        """Marks the run as started, immediately before its process is; raises SystemExit if it must not start."""
         if self.is_stopping:
             raise SystemExit(NOT_STARTED)
         from guild_dask import claims
 
-        # The kernel takes some milliseconds to move us there, which is worth it only if somebody counts on the figure.
+        # The kernel takes some milliseconds to move us there, which is worth it only for a run with a memory limit.
         self._cgroup = cgroup_for_run() if self.terms.memory else None
-        # A signal from here on finds a process to end, and does not break into the middle of starting it.
+        # From here on a signal does not interrupt the start, but ends the process once it is there.
         self.is_starting = True
         if not claims.mark_started(self.claim, self.identity):
             self.is_starting = False
             raise SystemExit(NOT_STARTED)
         if self.terms.node:
-            # Other hosts cannot see the process; for Guild there, this is a run on a remote.
-            with contextlib.suppress(OSError):
-                self._remote_lock.write_text(self.terms.node)
+            whereabouts.set_node(self.run_dir, self.terms.node)
         whereabouts.write(self.run_dir, self.terms.whereabouts)
         self.guard.begin(self._cgroup)
         if self.guard.is_too_late:
             self.leave()
 
     def end(self, exit_status: int) -> None:
-        """Is called when the operation's process has ended; those that it left may go on."""
+        """Notes that the operation's process has ended. Processes that it started may go on."""
         if self.exit_status is None:
             self.exit_status = exit_status
             if self.cause is None and signals.is_failure(exit_status) and self._is_guild_stopping():
-                self.is_stopping = True  # it was asked to end, and did not do it well
+                self.is_stopping = True  # the user stopped it, and it crashed on the request
                 self._note(Cause.STOPPED)
             self.ended.set()
             if exit_status < 0 or self._was_asked_by_guild():
-                # Somebody stopped it. Guild still waits for those that hold its output open.
+                # It was stopped. Guild still waits for processes that hold its output open.
                 self.stop_soon()
 
     def _was_asked_by_guild(self) -> bool:
-        """Tells whether an operation that has exited by itself, and has left something, may have been asked to.
+        """Tells whether an operation that exited by itself and left processes behind may have been stopped by the user.
 
-        `guild stop` signals the operation's own process, and is still there in this moment to see it end.
+        `guild stop` signals the operation's own process, and is still running at this moment, to wait for its end.
         """
         from guild_dask import processes
 
@@ -130,9 +127,9 @@ class Operation:
         return any(map(is_guild_stop, processes.command_lines()))
 
     def cut_short(self, cause: Cause, excess: Excess = NO_EXCESS) -> None:
-        """Ends the run for a cause; the signal's handler knows whether there is anything to end yet."""
+        """Ends the run for a cause, through SIGTERM: its handler knows whether the operation has started."""
         if self.cause is None:
-            # Who reads the lifeline or the lease cannot know what else somebody has asked for.
+            # A stop request in the home is the better reason than what the lifeline or a limit reports.
             wanted = None if cause is Cause.CUT_OFF else last_word.wish(self.claim)
             self._note(*((wanted, NO_EXCESS) if wanted else (cause, excess)))
         send_term()
@@ -141,7 +138,7 @@ class Operation:
         self.cause, self.excess, self.was_over = cause, excess, self.ended.is_set()
 
     def _cause_of_signal(self) -> Cause:
-        """Returns what a signal from nobody knows where means: a job queue ends its jobs so, and a person a process."""
+        """Returns the cause for a signal of unknown origin: a job queue ends its jobs so, and a user a process."""
         return Cause.SIGNAL if self.terms.node else Cause.KILLED
 
     def on_signal(self, _number: int, _frame: object) -> None:
@@ -162,46 +159,30 @@ class Operation:
 
     @property
     def is_cut_off(self) -> bool:
-        """Tells whether the run may be another host's by now, and Guild must not write to its directory any more."""
+        """Tells whether another host may own the run by now, so that Guild must not write to its directory any more."""
         return self.cause is Cause.CUT_OFF
 
     def leave(self) -> None:
-        """Ends this process as if it had been killed; whoever may will record the run's end. Does not return."""
+        """Kills this process. The run's end is recorded by the scheduler that recovers it. Does not return."""
         self.cause = self.cause or Cause.CUT_OFF
         self.is_stopping = True
         self.close()
         os.kill(os.getpid(), signal.SIGKILL)
 
     def close(self) -> None:
-        """Leaves no sign of life, and the reason if the run was cut short."""
+        """Stops watching the run, and records its end if it has started and is still ours."""
         self.guard.close()
         if self._cgroup:
             self._cgroup.remove()
         if not self.is_starting or not self._is_ours():
             return
+        # A cause whose signal has not been handled has not cut anything short.
         cause = self.cause if self.is_stopping else None
-        whereabouts.add_end(self.run_dir, self.guard.limits.peak_memory, self._facts(cause))
-        if cause and cause.is_limit:
-            if self.was_over:
-                cause = None  # its end is its own; only what it had left was ended
-            else:
-                whereabouts.make_terminated(self.run_dir)
-        if self.terms.node:
-            with contextlib.suppress(OSError):
-                self._remote_lock.unlink(missing_ok=True)
-        if cause or self.terms.node:
-            last_word.write(self.claim, cause, self.excess)
-
-    def _facts(self, cause: Cause | None) -> dict[str, Any]:
-        """Returns what the run's attribute says about what cut it short, if anything did."""
-        if cause:
-            fact = whereabouts.LEFT if self.was_over else whereabouts.ENDED
-            return whereabouts.facts_for_cause(fact, cause, self.excess)
-        status = self.exit_status or 0
-        return {whereabouts.KILLED_BY: -status} if signals.is_failure(status) else {}
+        evidence = Evidence(cause, self.excess, self.was_over, self.exit_status, self.terms.node)
+        final_record.write(final_record.record_for(evidence), self.run_dir, self.claim, self.guard.limits.peak_memory)
 
     def _is_ours(self) -> bool:
-        """Tells whether the run is still ours, so that we may write about it."""
+        """Tells whether this process still owns the claim, so that it may write to the run."""
         from guild_dask import claims
 
         try:
@@ -210,42 +191,41 @@ class Operation:
             return False
 
     def end_what_is_left(self) -> None:
-        """Ends what goes on without the operation, once Guild has seen that to its end.
+        """Ends the processes that are left when Guild is done with the operation.
 
-        Whether an operation that exits by itself was asked to, nobody can tell; and what it leaves would use what the
-        next run is given.
+        They would use the resources that the next run is given.
         """
         from guild_dask import processes
 
         was_cut_short = self.is_stopping or (self.exit_status or 0) < 0
         deadline = time.monotonic() + (0 if was_cut_short else _TIME_TO_FOLLOW)
         while processes.has_children() and time.monotonic() < deadline:
-            threading.Event().wait(_ROUND)
+            threading.Event().wait(_INTERVAL)
         if not processes.has_children():
             return
         left = processes.descendants(os.getpid())
         if left and not was_cut_short:
             names = ", ".join(f"{processes.name(each)} (pid {each.pid})" for each in left)
-            sys.stderr.write(f"Run {self.run_id} has ended and left processes behind, which are ended, too: {names}\n")
+            sys.stderr.write(f"Run {self.run_id} ended and left processes behind, which are ended, too: {names}\n")
         self.stop()
 
     def stop(self) -> None:
-        """Ends the operation and everything below this process: TERM first, KILL after the grace period."""
+        """Ends the operation and all descendants of this process: TERM first, KILL after the grace period."""
         from guild_dask import processes
 
         with self._sweep:
             started = time.monotonic()
-            told = set()
+            signalled = set()
             while left := processes.descendants(os.getpid()):
                 chosen, number = self._next_to_end(left, time.monotonic() - started)
                 if self._cgroup and number is signal.SIGKILL:
                     self._cgroup.kill()
                 for process in chosen:
-                    if (process, number) not in told:
-                        told.add((process, number))
+                    if (process, number) not in signalled:
+                        signalled.add((process, number))
                         processes.send(process, number)
                 # Waiting for a child here would take its exit status away from Guild.
-                threading.Event().wait(_ROUND)
+                threading.Event().wait(_INTERVAL)
 
     def _next_to_end(self, left: list[Any], waited: float) -> tuple[list[Any], signal.Signals]:
         from guild_dask import processes
@@ -253,6 +233,6 @@ class Operation:
         if waited > self.terms.grace:
             return left, signal.SIGKILL
         if self.ended.is_set() or waited > CHILDREN_AFTER:
-            # Children before parents, so that a Guild process among them can record how its run ended.
+            # Children before parents, so that a Guild process among them can record the end of its run.
             return processes.leaves(left), signal.SIGTERM
         return processes.children(left, os.getpid()), signal.SIGTERM

@@ -57,11 +57,12 @@ def main(**flags: str | None) -> None:
 
 def _begin_to_load_guild(kind_of_cluster: str | None) -> None:
     """Has a process of its own get ready for runs on this machine, while this one loads Dask."""
-    from guild_dask import environment, job
+    from guild_dask import environment
+    from guild_dask.runner import RUNNER
 
     # The configuration, which is Dask's, may ask for another kind; then that process ends with this one, unused.
     if kind_of_cluster in (None, "", "local"):
-        job.prepare(environment.user_environment(os.environ))
+        RUNNER.prepare(environment.user_environment(os.environ))
 
 
 def _show(settings: Settings) -> int:

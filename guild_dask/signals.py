@@ -1,15 +1,21 @@
-"""What it says about a run that a signal ended its process. Pure."""
+"""What a signal that ended a process means, and handlers that run even while the main thread waits."""
 
+import os
 import signal
+import threading
+from collections.abc import Callable, Iterable
 
-# With these, people and what acts for them ask a process to end: `guild stop`, kill, Ctrl-C, a closed terminal.
+# The signals that request a process to end: from `guild stop`, kill, Ctrl-C, a closed terminal.
 _REQUESTS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+
+# Seconds for the main thread to run a handler without being woken up.
+_PATIENCE = 0.1
 
 _HINTS: dict[int, str] = {signal.SIGKILL: "the kernel does that when memory runs out"}
 
 
 def is_failure(exit_status: int) -> bool:
-    """Tells whether a process with that exit status was killed by a signal that is no request to end."""
+    """Tells whether a process with that exit status was killed by a signal that does not request an end."""
     return exit_status < 0 and -exit_status not in _REQUESTS
 
 
@@ -19,6 +25,37 @@ def killed_by(exit_status: int) -> str:
     try:
         name = f", {signal.Signals(number).name}"
     except ValueError:
-        name = ""  # one of those that have no name, but a number only
+        name = ""  # most real-time signals have no name
     hint = _HINTS.get(number)
     return f"killed by signal {number}{name}" + (f"; {hint}" if hint else "")
+
+
+def set_handler(numbers: Iterable[signal.Signals], handler: Callable[[int, object], None]) -> None:
+    """Sets the handler for the signals, and guarantees that it runs for the first of them without delay.
+
+    Python runs a handler in the main thread, but wakes that thread up only if the kernel delivered the signal to it.
+    The kernel chooses another thread if the main one has a signal pending, as after SIGSTOP and SIGCONT. The handler
+    would then wait for as long as the main thread waits for a process, and the run could not be stopped.
+    """
+    has_run = threading.Event()
+
+    def note_and_handle(number: int, frame: object) -> None:
+        has_run.set()
+        handler(number, frame)
+
+    wanted = set(numbers)
+    receiving, sending = os.pipe()
+    os.set_blocking(sending, False)
+    signal.set_wakeup_fd(sending, warn_on_full_buffer=False)
+    for number in wanted:
+        signal.signal(number, note_and_handle)
+    threading.Thread(target=_relay, args=(receiving, wanted, has_run), daemon=True).start()
+
+
+def _relay(receiving: int, wanted: set[signal.Signals], has_run: threading.Event) -> None:
+    """Sends a signal to the main thread if its handler has not run. The pipe has one byte for each signal received."""
+    main = threading.main_thread().ident
+    while not has_run.is_set():
+        (number,) = os.read(receiving, 1)
+        if number in wanted and not has_run.wait(_PATIENCE) and main:
+            signal.pthread_kill(main, number)

@@ -1,20 +1,20 @@
-"""The process of one run's start: Guild's own `guild run --start RUN_DIR`, with a guard around it.
+"""The process that starts one run: Guild's own `guild run --start RUN_DIR`, under a guard.
 
-Run as a file, by guild_dask.job: `python starter.py GATE CLAIM RUN_DIR TERMS`. It
+Run as a file, by guild_dask.runner: `python starter.py GATE CLAIM RUN_DIR TERMS`. It
 
-- waits at the gate until its own identity is in the claim, so that nobody can take it for dead while it lives;
-- marks the claim as started in the instant before Guild starts the operation's process, and not earlier;
-- on SIGTERM gives up if that instant has not come, and otherwise ends the operation and all that came from it;
-- ends what is left of a run, in whatever session or process group it went;
-- says why, beside the claim, if the run was cut short.
+- waits at the gate until its identity is in the claim, so that no scheduler can take it for dead while it lives;
+- marks the claim as started immediately before Guild starts the operation's process, and not earlier;
+- on SIGTERM gives up if the claim is not marked yet, and otherwise ends the operation and all of its descendants;
+- ends processes that the run leaves behind, whatever session or process group they are in;
+- writes the cause beside the claim if the run was cut short.
 
-The operation's process itself is Guild's child, started as Guild starts it.
+The operation's process is Guild's child, started as Guild starts it.
 """
 
 import sys
 
 if __name__ == "__main__":
-    # A file that is run has its own folder first on the path, where our module names would hide the user's.
+    # Python puts the folder of this file first on the path, where our modules would shadow the user's.
     if sys.path[0] == __file__.rpartition("/")[0]:
         sys.path.pop(0)
 
@@ -25,13 +25,14 @@ import subprocess
 import threading
 from typing import Any
 
-from guild_dask import environment, relay
-from guild_dask.operation import NOT_STARTED, Operation
+from guild_dask import environment, signals
+from guild_dask.job import NOT_STARTED
+from guild_dask.operation import Operation
 from guild_dask.terms import Terms, terms_for_text
 
 
 def popen_for(operation: Operation) -> type:
-    """Returns a Popen that tells the operation's own process from the others that Guild starts."""
+    """Returns a Popen class that recognizes the operation's process among those that Guild starts."""
 
     class Popen(subprocess.Popen):  # type: ignore[type-arg]
         is_operation = False
@@ -44,7 +45,7 @@ def popen_for(operation: Operation) -> type:
             with operation.spawning(self, self.is_operation):
                 super().__init__(*args, **kwargs)
             if self.is_operation and operation.is_stopping:
-                operation.stop_soon()  # the signal came when there was nothing to end yet
+                operation.stop_soon()  # the signal came before there was a process to end
 
         def wait(self, timeout: float | None = None) -> int:
             return self._noted(super().wait(timeout))
@@ -57,7 +58,7 @@ def popen_for(operation: Operation) -> type:
             if self.is_operation:
                 operation.end(exit_status)
                 if operation.is_cut_off:
-                    threading.Event().wait()  # the process is about to end; Guild must not record anything
+                    threading.Event().wait()  # this process is about to be killed; Guild must not record an end
             return exit_status
 
     return Popen
@@ -71,7 +72,7 @@ def start_guild(run_dir: str) -> int:
     try:
         main_bootstrap.main()
     except SystemExit as e:
-        # Guild exits with minus the signal that killed the operation. As a process's own, that would be another code.
+        # Guild exits with minus the signal that killed the operation. A process's exit code has eight bits.
         return e.code & 0xFF if isinstance(e.code, int) else int(e.code is not None)
     return 0
 
@@ -79,7 +80,7 @@ def start_guild(run_dir: str) -> int:
 def run(gate: int, claim: pathlib.Path, run_dir: str, terms: Terms) -> int:
     """Waits at the gate, starts the run, waits for its end, and returns Guild's exit code or NOT_STARTED."""
     operation = Operation(run_dir, claim, terms)
-    relay.hear((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), operation.on_signal)
+    signals.set_handler((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), operation.on_signal)
     if not os.read(gate, 1):
         return NOT_STARTED
     from guild_dask import claims, processes, snapshot
@@ -97,7 +98,7 @@ def run(gate: int, claim: pathlib.Path, run_dir: str, terms: Terms) -> int:
     try:
         snapshot.save(run_dir, claim.with_suffix(claims.SAVED))
     except OSError as e:
-        sys.stderr.write(f"cannot keep what is on record for the run: {e}\n")
+        sys.stderr.write(f"cannot save the run's records: {e}\n")
         return NOT_STARTED
     processes.adopt_orphans()
     signal.signal(signal.SIGCHLD, operation.on_child)
@@ -105,9 +106,9 @@ def run(gate: int, claim: pathlib.Path, run_dir: str, terms: Terms) -> int:
     try:
         code = start_guild(run_dir)
     except OSError as e:
-        sys.stderr.write(f"Guild could not write or read something: {e}\n")
+        sys.stderr.write(f"Guild could not read or write a file: {e}\n")
         code = 1 if operation.is_starting else NOT_STARTED
-    except Exception as e:  # noqa: BLE001  # whatever it is, it is one line, and the run's end
+    except Exception as e:  # noqa: BLE001  # any error ends the run, and is reported in one line
         sys.stderr.write(f"Guild failed: {type(e).__name__}: {e}\n")
         code = 1
     operation.end_what_is_left()

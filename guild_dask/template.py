@@ -1,15 +1,14 @@
-"""A process that has Guild loaded and forks a starter for each run, so that a start does not import Guild again.
+"""A process that has imported Guild and forks a starter for each run, so that a start need not import Guild.
 
-Run as a file, by guild_dask.warm: `python template.py SOCKET`. It has one thread and holds no state but loaded
-modules. Each request comes with three descriptors: the starter's gate, its output, and a pipe for its exit code. The
-answer is the starter's process id. When the other end closes the socket, or dies, the template ends; its starters go
-on.
+Run as a file, by guild_dask.warm: `python template.py SOCKET`. It has one thread, and no state but imported modules.
+Each request comes with three descriptors: the starter's gate, its output, and a pipe for its exit code. The reply is
+the starter's process id. The template ends when the worker closes the socket or dies; its starters go on.
 """
 
 import sys
 
 if __name__ == "__main__":
-    # A file that is run has its own folder first on the path, where our module names would hide the user's.
+    # Python puts the folder of this file first on the path, where our modules would shadow the user's.
     if sys.path[0] == __file__.rpartition("/")[0]:
         sys.path.pop(0)
 
@@ -26,8 +25,8 @@ from typing import Any
 from guild_dask import processes, starter
 from guild_dask.terms import terms_for_text
 
-# What a start imports one after the other, at the latest when the first line of output comes.
-_LOADED_BEFOREHAND = (
+# What a start imports, at the latest when the operation prints its first line.
+_PRELOADED = (
     "guild.main_bootstrap",
     "guild.main",
     "guild.commands.main",
@@ -48,23 +47,23 @@ _DESCRIPTORS = 3
 
 
 def load() -> None:
-    """Imports what starts need. A module that cannot be imported here will say so when a run needs it."""
+    """Imports what starts need. A module that cannot be imported here fails again, visibly, in the start itself."""
     gc.disable()
-    for name in _LOADED_BEFOREHAND:
+    for name in _PRELOADED:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
     with contextlib.suppress(ImportError):
-        let_yaml_be_quick()
-    # What is loaded stays. Who looks for garbage in it writes to all of it, and has it no more in common with others.
+        use_libyaml()
+    # The garbage collector would touch every page of the imported modules and undo copy-on-write.
     gc.freeze()
     gc.enable()
 
 
-def let_yaml_be_quick() -> None:
-    """Has Guild read and write its records with the compiled half of PyYAML, where there is one.
+def use_libyaml() -> None:
+    """Makes Guild read and write its records with libyaml, if PyYAML was built with it.
 
-    Most of what a start does is to read and write them. The values are the same. What the compiled half does not take,
-    be it half a letter in a variable or no YAML at all, is left to the other half, and so are all complaints.
+    A start spends most of its time on these records. The values are the same. What libyaml rejects, such as a lone
+    surrogate in a variable or text that is not YAML, falls back to PyYAML's own code, so errors are the same, too.
     """
     import yaml
 
@@ -89,11 +88,11 @@ def let_yaml_be_quick() -> None:
 
 
 def serve(requests: socket.socket) -> None:
-    """Forks a starter for each request until the socket closes."""
-    # The starters' exit codes come through their pipes. Here it is only noted that they are dead, and what they left.
+    """Forks a starter for each request until the socket is closed."""
+    # The starters report their exit codes through pipes. Here they, and the orphans that they leave, are only reaped.
     processes.adopt_orphans()
     signal.signal(signal.SIGCHLD, lambda _number, _frame: processes.reap_adopted(()))
-    with contextlib.suppress(ConnectionError, BrokenPipeError):  # the other end died
+    with contextlib.suppress(ConnectionError, BrokenPipeError):  # the worker died
         while received := _receive(requests):
             request, descriptors = received
             pid = os.fork()
@@ -121,7 +120,7 @@ def _receive(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None
 
 
 def _become_starter(request: dict[str, Any], descriptors: list[int]) -> None:
-    """Turns the forked process into what a new one would be, runs the starter, and ends. Does not return."""
+    """Makes the forked process like a new one, runs the starter, and exits. Does not return."""
     gate, output, result = descriptors
     code = 1
     try:
@@ -139,7 +138,7 @@ def _become_starter(request: dict[str, Any], descriptors: list[int]) -> None:
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else 1
     finally:
-        # Whoever waits for the code may be dead.
+        # The worker, which reads the pipe, may be dead.
         with contextlib.suppress(OSError):
             sys.stdout.flush()
             sys.stderr.flush()
@@ -150,4 +149,4 @@ def _become_starter(request: dict[str, Any], descriptors: list[int]) -> None:
 if __name__ == "__main__":
     load()
     serve(socket.socket(fileno=int(sys.argv[1])))
-    os._exit(0)  # somebody waits for that, and to take all that was loaded apart is of no use to anybody
+    os._exit(0)  # the worker waits for this exit, and finalizing the imported modules takes long

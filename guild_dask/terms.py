@@ -1,4 +1,4 @@
-"""On which terms a starter runs its run, as the scheduler tells it."""
+"""The options of one run's starter, as the scheduler sets them."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -6,18 +6,18 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Terms:
-    """What a starter is told beside the run: a text on its command line, or a part of the template's request."""
+    """What a starter gets beside the run: as text on its command line, or in the request to the template."""
 
     grace: float = 10.0  # seconds between TERM and KILL
     attempt: int = 1
-    time_limit: float = 0.0  # seconds that the run may take; 0: as many as it likes
-    threads: int = 0  # CPU threads that it asked for; 0: it did not ask
-    devices: str | None = None  # the devices that it gets, as CUDA_VISIBLE_DEVICES; None: nobody gives them
-    memory: float = 0.0  # bytes that it asked for; 0: it did not ask
-    whereabouts: str = ""  # what whereabouts.py writes into the run as it starts
-    # The rest is for a worker in another process than the scheduler.
-    node: str | None = None  # the host, as `guild runs` is to show it
-    lease: float = 0.0  # the run is ended when the Guild home could not be reached for so many seconds; 0: never
+    time_limit: float = 0.0  # seconds that the run may take; 0: no limit
+    threads: int = 0  # CPU threads that the run requests; 0: it does not request any
+    devices: str | None = None  # the run's devices, as CUDA_VISIBLE_DEVICES; None: the scheduler assigns none
+    memory: float = 0.0  # bytes that the run requests; 0: it does not request any
+    whereabouts: str = ""  # what whereabouts.py writes into the run when it starts
+    # The rest is for workers that are not in the scheduler's process.
+    node: str | None = None  # the host's name, for `guild runs` to show
+    lease: float = 0.0  # the run is ended when the Guild home was unreachable for so many seconds; 0: never
     has_lifeline: bool = False  # the run is ended when the worker dies
 
     def as_text(self) -> str:

@@ -1,7 +1,7 @@
-"""Starters from a template process that has Guild loaded; one template for each worker process.
+"""The worker's end of its template: asks it to fork starters. A worker process has one template.
 
-Where there is none (macOS, where a fork of a loaded process is not safe) or it died, start() returns None, and the
-caller starts a starter of its own.
+start() returns None if there is no template (macOS, where forking a process that has imported so much is not safe) or
+it died; the caller then spawns the starter itself.
 """
 
 import contextlib
@@ -20,21 +20,23 @@ from typing import BinaryIO
 from guild_dask import template
 from guild_dask.terms import Terms
 
-# Guild loads NumPy, which starts a thread for each CPU unless told otherwise, and a process that forks should have one.
-# These are the template's own: a starter has the environment of its run and nothing else.
+# Guild imports NumPy, which starts a thread for each CPU by default; a process that forks should have one thread only.
+# These variables are the template's own: a starter gets the environment of its run.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
+# Seconds for the template to import Guild and reply.
+_REPLY_TIMEOUT = 60.0
 
-# Seconds for the template to load Guild and answer, and to end when its socket is closed. After so many failures in a
-# row, starters are started without it.
-_PATIENCE = 60.0
-_LAST_MOMENT = 2.0
+# Seconds for the template to exit when its socket is closed.
+_EXIT_TIMEOUT = 2.0
+
+# After so many failures in a row, the template is not used any more.
 _MOST_FAILURES = 3
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a starter needs to know."""
+    """What the template passes on to a starter."""
 
     run_dir: str
     claim: pathlib.Path
@@ -54,23 +56,24 @@ class Request:
 
 
 class WarmStarter:
-    """A starter that was forked from a template. It is not our child: its exit code comes through a pipe."""
+    """A starter that was forked by the template. It is not our child: its exit code comes through a pipe."""
 
     def __init__(self, pid: int, result: BinaryIO) -> None:
         self.pid = pid
         self._result = result
 
     def wait(self) -> int:
-        """Returns the exit code, or minus nine if it was killed before it could tell one."""
+        """Returns the exit code, or minus SIGKILL if the starter was killed before it could report one."""
         with self._result:
             text = self._result.read()
         return int(text) if text else -signal.SIGKILL
 
 
 class Template:
-    """The template process of this process, started when it is first needed."""
+    """The template of this process, started when it is first needed, or needed with another environment."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_failures: int = _MOST_FAILURES) -> None:
+        self._most_failures = most_failures
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -79,23 +82,23 @@ class Template:
 
     @property
     def pid(self) -> int:
-        """Returns its process id, or 0 if there is none."""
+        """Returns its process id, or 0 if it is not running."""
         return self._process.pid if self._process else 0
 
     def prepare(self, environ: Mapping[str, str]) -> None:
-        """Has the template load Guild now, so that the first run need not wait for it."""
+        """Starts the template now, so that the first run need not wait until it has imported Guild."""
         if sys.platform == "linux":
             with self._lock, contextlib.suppress(OSError):
                 self._connection(environ)
 
     def start(self, request: Request, gate: int, output: int) -> WarmStarter | None:
-        """Forks a starter, or returns None if there is no template to fork it from."""
-        if sys.platform != "linux" or self._failures >= _MOST_FAILURES:
+        """Forks a starter and returns it; None if there is no template to fork it from."""
+        if sys.platform != "linux" or self._failures >= self._most_failures:
             return None
-        result, told = os.pipe()
+        result, reported = os.pipe()
         try:
             with self._lock:
-                pid = self._ask(request, [gate, output, told])
+                pid = self._ask(request, [gate, output, reported])
         except OSError:
             self._failures += 1
             self.close()
@@ -103,7 +106,7 @@ class Template:
         else:
             self._failures = 0
         finally:
-            os.close(told)
+            os.close(reported)
         if not pid:
             os.close(result)
             return None
@@ -114,10 +117,10 @@ class Template:
         body = request.encoded()
         socket.send_fds(connection, [len(body).to_bytes(8, "big")], descriptors)
         connection.sendall(body)
-        answer = connection.recv(8)
-        if len(answer) < 8:
+        reply = connection.recv(8)
+        if len(reply) < 8:
             raise ConnectionResetError("the template died")
-        return int.from_bytes(answer, "big")
+        return int.from_bytes(reply, "big")
 
     def _connection(self, environ: Mapping[str, str]) -> socket.socket:
         if self._socket is None or self._environ != environ:
@@ -126,7 +129,7 @@ class Template:
         return self._socket
 
     def _open(self, environ: Mapping[str, str]) -> None:
-        """Starts a template with the environment of the runs, since Guild reads some of it when it is loaded."""
+        """Starts a template with the environment of the runs, since Guild reads some of it on import."""
         self._close()
         ours, its = socket.socketpair()
         with its:
@@ -139,14 +142,14 @@ class Template:
                 pass_fds=(its.fileno(),),
                 start_new_session=True,
             )
-        ours.settimeout(_PATIENCE)
+        ours.settimeout(_REPLY_TIMEOUT)
         self._socket, self._environ = ours, environ
 
     def close(self) -> None:
         """Ends the template; starters that it forked go on."""
         process = self._process
-        if not self._lock.acquire(timeout=_LAST_MOMENT):
-            # Somebody waits for an answer that does not come.
+        if not self._lock.acquire(timeout=_EXIT_TIMEOUT):
+            # Another thread waits for a reply that does not come.
             if process:
                 process.kill()
             self._lock.acquire()
@@ -160,7 +163,7 @@ class Template:
             self._socket.close()
         if self._process:
             try:
-                self._process.wait(_LAST_MOMENT)
+                self._process.wait(_EXIT_TIMEOUT)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

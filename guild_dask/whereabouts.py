@@ -99,5 +99,24 @@ def make_terminated(run_dir: str) -> None:
             status.write_text(f"{-signal.SIGTERM}\n")
 
 
+def set_node(run_dir: str, node: str) -> None:
+    """Makes Guild on any host show the run as running on this one.
+
+    Guild on other hosts cannot see the run's process. It takes a run with this file for one on a remote.
+    """
+    with contextlib.suppress(OSError):
+        _remote_lock(run_dir).write_text(node)
+
+
+def clear_node(run_dir: str) -> None:
+    """Makes Guild show the run's own status again."""
+    with contextlib.suppress(OSError):
+        _remote_lock(run_dir).unlink(missing_ok=True)
+
+
+def _remote_lock(run_dir: str) -> pathlib.Path:
+    return pathlib.Path(run_dir, ".guild", "LOCK.remote")
+
+
 def _path(run_dir: str) -> pathlib.Path:
     return pathlib.Path(run_dir, ".guild", "attrs", NAME)

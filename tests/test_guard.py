@@ -2,7 +2,10 @@
 
 import os
 import pathlib
+import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,22 +15,32 @@ import pytest
 from scheduling import a_project, stage
 from support import Guild, Sandbox, wait_until
 
-from guild_dask import attempts, claims, job, last_word, processes
-from guild_dask.operation import NOT_STARTED
+from guild_dask import attempts, claims, last_word, processes
+from guild_dask.job import NOT_STARTED, Ended, Job
 from guild_dask.outcomes import Cause, End
 from guild_dask.presence import Presence
 from guild_dask.recovery import recover
+from guild_dask.runner import Runner
 from guild_dask.runs import GuildHome
 from guild_dask.terms import Terms
+from guild_dask.warm import Template
 
 LONG = """
 long:
   exec: sh -c 'echo begun; sleep 600 & wait'
 """
 
+# A worker that can be killed. Its job comes through standard input.
+WORKER = """
+import pickle, sys
+from guild_dask import runner
+
+runner.run(pickle.load(sys.stdin.buffer))
+"""
+
 
 class _World:
-    """One run on a worker of its own, which is a thread here."""
+    """One claimed run, and a runner for it."""
 
     def __init__(self, user: Sandbox, guild: Guild, lease: float) -> None:
         a_project(user, LONG)
@@ -43,11 +56,25 @@ class _World:
         self.output = user.folder / "output"
         terms = Terms(grace=5.0, node="node12", lease=lease, has_lifeline=True)
         folder = str(self.home.claims_folder)
-        self.job = job.Job(run.dir, self.claim, folder, str(user.folder), dict(os.environ), str(self.output), terms)
-        self.ended: list[job.Ended] = []
-        self.thread = threading.Thread(target=lambda: self.ended.append(job.run(self.job)), daemon=True)
+        self.job = Job(run.dir, self.claim, folder, str(user.folder), dict(os.environ), str(self.output), terms)
+        self.runner = Runner(Template())
+        self.ended: list[Ended] = []
+        self.thread = threading.Thread(target=lambda: self.ended.append(self.runner.run(self.job)), daemon=True)
+
+    def begin(self) -> "_World":
+        """Starts the run on a worker that is a thread here."""
         self.thread.start()
+        self.wait_for_operation()
+        return self
+
+    def wait_for_operation(self) -> None:
         wait_until(lambda: self.output.exists() and "begun" in self.output.read_text())
+
+    @property
+    def starter(self) -> int:
+        found = self.runner.starter_of("aaa")
+        assert found
+        return found.pid
 
     @property
     def claimed(self) -> pathlib.Path:
@@ -61,23 +88,23 @@ class _World:
 
 @pytest.fixture
 def world(user: Sandbox, guild: Guild) -> Iterator[_World]:
-    made = _World(user, guild, lease=30.0)
+    made = _World(user, guild, lease=30.0).begin()
     yield made
     if made.thread.is_alive():
-        job.destroy("aaa")
+        made.runner.destroy("aaa")
     made.wait()
-    job.close()
+    made.runner.close()
 
 
 def test_other_hosts_see_where_the_run_is(world: _World) -> None:
     assert "running (node12)" in world.guild("runs").output
-    job.stop("aaa")
+    world.runner.stop("aaa")
     world.home.settle("aaa", world.wait(), may_stage_again=False)
     assert "terminated" in world.guild("runs").output
 
 
 def test_run_that_its_scheduler_stops_was_stopped(world: _World) -> None:
-    job.stop("aaa")
+    world.runner.stop("aaa")
     code = world.wait()
     assert last_word.read(world.claimed) is Cause.STOPPED
     result = world.home.settle("aaa", code, may_stage_again=False, again=lambda *_: True)
@@ -91,16 +118,19 @@ def test_run_can_be_stopped_through_the_home(world: _World) -> None:
     assert last_word.read(world.claimed) is Cause.STOPPED
 
 
-def test_run_ends_with_its_worker_and_is_tried_again(world: _World) -> None:
-    (child,) = [each for each in processes.descendants(os.getpid()) if "sleep" in each.name()]
-    under = job._starters["aaa"]
-    assert under.lifeline
-    os.close(under.lifeline)  # what the kernel does when the worker dies
-    job._starters["aaa"] = replace(under, lifeline=None)
-    code = world.wait()
+def test_run_ends_with_its_worker_and_is_tried_again(user: Sandbox, guild: Guild) -> None:
+    world = _World(user, guild, lease=30.0)
+    with subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE) as worker:
+        assert worker.stdin
+        worker.stdin.write(pickle.dumps(world.job))
+        worker.stdin.close()
+        world.wait_for_operation()
+        (child,) = [each for each in processes.descendants(worker.pid) if "sleep" in each.name()]
+        worker.kill()
+    wait_until(lambda: last_word.is_over(world.claimed), describe="the end of the run")
     assert not child.is_running()
     assert last_word.read(world.claimed) is Cause.WORKER_DIED
-    result = world.home.settle("aaa", code, may_stage_again=False, again=lambda _dir, is_loss: is_loss)
+    result = world.home.settle("aaa", -signal.SIGKILL, may_stage_again=False, again=lambda _dir, is_loss: is_loss)
     assert (result.end, result.cause) == (End.TRIED_AGAIN, Cause.WORKER_DIED)
     assert "staged" in world.guild("runs").output
     (past,) = attempts.past(world.run_dir)
@@ -109,7 +139,7 @@ def test_run_ends_with_its_worker_and_is_tried_again(world: _World) -> None:
 
 
 def test_signal_from_the_job_queue_is_a_loss(world: _World) -> None:
-    os.kill(job._starters["aaa"].starter.pid, 15)
+    os.kill(world.starter, signal.SIGTERM)
     world.wait()
     word = last_word.read(world.claimed)
     assert word is Cause.SIGNAL
@@ -119,7 +149,7 @@ def test_signal_from_the_job_queue_is_a_loss(world: _World) -> None:
 def test_run_that_cannot_reach_the_home_is_ended_before_its_lease_is_over_elsewhere(
     user: Sandbox, guild: Guild
 ) -> None:
-    world = _World(user, guild, lease=3.0)
+    world = _World(user, guild, lease=3.0).begin()
     folder = world.home.claims_folder
     wait_until(world.claimed.with_suffix(".beat").exists)
     away = folder.with_name("away")
@@ -128,7 +158,7 @@ def test_run_that_cannot_reach_the_home_is_ended_before_its_lease_is_over_elsewh
         world.wait()
     finally:
         os.rename(away, folder)
-        job.close()
+        world.runner.close()
     home = _seen_from_elsewhere(world)
     assert not recover(home, again=lambda *_: True).ended, "not before it must have ended, wherever it is"
     long_ago = home.presence.now() - 60
@@ -149,7 +179,7 @@ def test_run_on_another_host_is_left_alone_while_it_beats(world: _World) -> None
 def test_run_on_another_host_is_tried_again_when_it_has_been_silent_for_long(world: _World) -> None:
     wait_until(lambda: world.claimed.with_suffix(".beat").exists())
     home = _seen_from_elsewhere(world)
-    job.destroy("aaa")
+    world.runner.destroy("aaa")
     world.wait()
     long_ago = home.presence.now() - 4 * world.claim.lease
     os.utime(world.claimed.with_suffix(".beat"), (long_ago, long_ago))
@@ -159,16 +189,16 @@ def test_run_on_another_host_is_tried_again_when_it_has_been_silent_for_long(wor
 
 def test_starter_that_slept_for_longer_than_its_lease_does_not_go_on(user: Sandbox, guild: Guild) -> None:
     # A machine that was suspended: another host may have started the run in the meantime.
-    world = _World(user, guild, lease=3.0)
+    world = _World(user, guild, lease=3.0).begin()
     beat = world.claimed.with_suffix(".beat")
     wait_until(beat.exists)
-    starter = job._starters["aaa"].starter.pid
+    starter = world.starter
     os.kill(starter, signal.SIGSTOP)
     last = beat.stat().st_mtime
     wait_until(lambda: time.time() - last > 8)
     os.kill(starter, signal.SIGCONT)
     assert world.wait() == -signal.SIGKILL
-    job.close()
+    world.runner.close()
     assert beat.stat().st_mtime == last
     assert last_word.read(world.claimed) is Cause.CUT_OFF
     result = world.home.settle("aaa", -9, may_stage_again=True, again=lambda _dir, is_loss: is_loss)
@@ -176,7 +206,7 @@ def test_starter_that_slept_for_longer_than_its_lease_does_not_go_on(user: Sandb
 
 
 def test_starter_whose_run_is_anothers_by_now_ends_it_and_writes_nothing(user: Sandbox, guild: Guild) -> None:
-    world = _World(user, guild, lease=3.0)
+    world = _World(user, guild, lease=3.0).begin()
     started = world.claimed.with_suffix(".started")
     other = replace(world.claim, owner=replace(world.claim.owner, host="elsewhere"), serial=99)
     claims.write(world.home.claims_folder, other)
@@ -184,7 +214,7 @@ def test_starter_whose_run_is_anothers_by_now_ends_it_and_writes_nothing(user: S
     lock = pathlib.Path(world.run_dir, ".guild", "LOCK.remote")
     lock.write_text("elsewhere")
     assert world.wait() == -signal.SIGKILL
-    job.close()
+    world.runner.close()
     assert claims._read(started) == other
     assert lock.read_text() == "elsewhere"
     assert not last_word.is_over(world.claimed)
@@ -192,17 +222,16 @@ def test_starter_whose_run_is_anothers_by_now_ends_it_and_writes_nothing(user: S
 
 
 def test_second_job_for_a_run_does_not_cut_the_lifeline_of_the_first(world: _World) -> None:
-    assert job.run(world.job).exit_code == NOT_STARTED
+    assert world.runner.run(world.job).exit_code == NOT_STARTED
     assert world.thread.is_alive()
     assert not last_word.is_over(world.claimed)
 
 
-def test_worker_that_closes_starts_nothing_any_more(world: _World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job._own, "is_closing", False)
-    job.lose_all()
+def test_worker_that_closes_starts_nothing_any_more(world: _World) -> None:
+    world.runner.lose_all()
     world.wait()
     assert last_word.read(world.claimed) is Cause.SIGNAL
-    assert job.run(world.job).exit_code == NOT_STARTED
+    assert world.runner.run(world.job).exit_code == NOT_STARTED
 
 
 def _seen_from_elsewhere(world: _World) -> GuildHome:

@@ -11,11 +11,11 @@ import distributed
 import pytest
 from support import DEADLINE, Sandbox, wait_until
 
-from guild_dask import claims, job, processes
+from guild_dask import claims, processes
 from guild_dask.cluster import LocalCluster
 from guild_dask.cluster import local as local_cluster
 from guild_dask.events import Event, JobEnded, JobLost
-from guild_dask.operation import NOT_STARTED
+from guild_dask.job import NOT_STARTED, Job
 
 
 @pytest.fixture
@@ -30,14 +30,14 @@ def cluster(events: "queue.SimpleQueue[Event]", user: Sandbox) -> Iterator[Local
     opened.close()
 
 
-def _job(folder: pathlib.Path, run_id: str, output: str) -> job.Job:
+def _job(folder: pathlib.Path, run_id: str, output: str) -> Job:
     """Returns a job without a claim, whose starter therefore starts nothing."""
     me = processes.identity(os.getpid())
     assert me
     run_dir = folder / "runs" / run_id
     run_dir.mkdir(parents=True)
     claim = claims.Claim(run_id, "sss", me, me)
-    return job.Job(str(run_dir), claim, str(folder / "claims"), str(folder), dict(os.environ), output)
+    return Job(str(run_dir), claim, str(folder / "claims"), str(folder), dict(os.environ), output)
 
 
 def test_end_of_each_job_is_told_and_nothing_is_kept_of_it(

@@ -85,18 +85,18 @@ def test_records_are_the_same_as_after_a_start_by_hand(
 
 
 @contextlib.contextmanager
-def quick_yaml() -> Iterator[None]:
-    """Lets YAML be as it is in the template."""
+def libyaml() -> Iterator[None]:
+    """Reads and writes YAML as the template does."""
     before = yaml.safe_load, yaml.safe_dump
-    template.let_yaml_be_quick()
+    template.use_libyaml()
     try:
         yield
     finally:
         yaml.safe_load, yaml.safe_dump = before
 
 
-@pytest.mark.skipif(not yaml.__with_libyaml__, reason="this PyYAML has no compiled half")
-def test_compiled_half_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(not yaml.__with_libyaml__, reason="this PyYAML was built without libyaml")
+def test_libyaml_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
 
     class Loader(yaml.CSafeLoader):  # type: ignore[misc]
@@ -111,7 +111,7 @@ def test_compiled_half_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(yaml, "CSafeLoader", Loader)
     monkeypatch.setattr(yaml, "CSafeDumper", Dumper)
-    with quick_yaml():
+    with libyaml():
         assert yaml_util.decode_yaml(yaml_util.encode_yaml({"a": 1})) == {"a": 1}
     assert used == ["dump", "load"]
 
@@ -123,20 +123,20 @@ def test_compiled_half_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 @example({"a\udcffb": "\ud800"})
 def test_values_are_written_and_read_alike(value: object) -> None:
     written = yaml_util.encode_yaml(value, strict=True)
-    with quick_yaml():
-        quickly_written = yaml_util.encode_yaml(value, strict=True)
-        read = [yaml_util.decode_yaml(text) for text in (written, quickly_written)]
-    read += [yaml_util.decode_yaml(text) for text in (written, quickly_written)]
+    with libyaml():
+        written_by_libyaml = yaml_util.encode_yaml(value, strict=True)
+        read = [yaml_util.decode_yaml(text) for text in (written, written_by_libyaml)]
+    read += [yaml_util.decode_yaml(text) for text in (written, written_by_libyaml)]
     assert len({repr(each) for each in read}) == 1
 
 
 @pytest.mark.parametrize("text", ["[1, 2", "a: b: c", "\0", "'"])
 def test_complaints_are_the_same(text: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / "record").write_text(text)
-    with quick_yaml():
-        quick = _complaint(tmp_path / "record")
-    assert quick == _complaint(tmp_path / "record")
-    assert str(tmp_path) in quick
+    with libyaml():
+        complaint = _complaint(tmp_path / "record")
+    assert complaint == _complaint(tmp_path / "record")
+    assert str(tmp_path) in complaint
 
 
 def _complaint(path: pathlib.Path) -> str:

@@ -11,15 +11,15 @@ from distributed import Worker
 from support import Sandbox, free_port, wait_until
 from systems.dask_processes import DaskProcesses, dask_processes
 
-from guild_dask import __version__, claims, job, processes
+from guild_dask import __version__, claims, processes, runner
 from guild_dask.choices import cluster_for_text
 from guild_dask.cluster import Common, address, open_existing, remote, tasks
 from guild_dask.cluster.background import Background, answers, in_loop_of, told
 from guild_dask.cluster.on_worker import PLUGIN, is_silence, problem_of_stranger
 from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.events import Event, JobAdrift, JobEnded, WorkerRefused, WorkersChanged
+from guild_dask.job import NOT_STARTED, Job
 from guild_dask.ledger import Ledger
-from guild_dask.operation import NOT_STARTED
 from guild_dask.troubles import NoAnswer, NotInstalled, Paused, WorkerWithoutRuns
 from guild_dask.workforce import Workforce
 
@@ -52,11 +52,11 @@ def test_silent_workers_hold_up_neither_words_to_others_nor_the_end(user: Sandbo
     silent.signal(signal.SIGSTOP)
     try:
         for _ in range(50):
-            in_loop_of(cluster._client, told(cluster._client, 60.0, [places["silent"]], job.stop, "no such run"))
+            in_loop_of(cluster._client, told(cluster._client, 60.0, [places["silent"]], runner.stop, "no such run"))
         answered: list[object] = []
 
         async def ask() -> None:
-            answered.append(await answers(cluster._client, 60.0, [places["lively"]], job.stop, "no such run"))
+            answered.append(await answers(cluster._client, 60.0, [places["lively"]], runner.stop, "no such run"))
 
         in_loop_of(cluster._client, ask())
         wait_until(lambda: answered, describe=lambda: events)
@@ -92,14 +92,14 @@ def test_worker_that_answers_late_is_welcome_then(
     closes(cluster)
 
 
-def a_job(user: Sandbox, run_id: str) -> job.Job:
+def a_job(user: Sandbox, run_id: str) -> Job:
     """Returns a job without a claim, whose starter therefore starts nothing."""
     me = processes.identity(os.getpid())
     assert me
     run_dir = user.guild_home / "runs" / run_id
     run_dir.mkdir(parents=True)
     claim = claims.Claim(run_id, "sss", me, me)
-    return job.Job(
+    return Job(
         str(run_dir), claim, str(user.guild_home / "dask" / "claims"), str(user.folder), None, str(user.root / "output")
     )
 

@@ -188,8 +188,8 @@ def test_run_that_has_ended_uses_nothing_that_the_next_one_is_given(user: Sandbo
     stage(guild, "loose", "aaa", "bbb")
     output = guild(f"run dask:scheduler workers=1 run-once=yes {NO_DASHBOARD} -y").output
     assert "2 run(s) completed" in output
-    assert "Run aaa has ended and left processes behind, which are ended, too: sleep (pid " in output
-    assert output.index("Run aaa has ended and left") < output.rindex("\nloose\n")
+    assert "Run aaa ended and left processes behind, which are ended, too: sleep (pid " in output
+    assert output.index("Run aaa ended and left") < output.rindex("\nloose\n")
     assert not user.processes()
 
 

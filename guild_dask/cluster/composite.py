@@ -4,9 +4,9 @@ import contextlib
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
-from guild_dask import job
 from guild_dask.cluster.kinds import Cluster, WorkerCapacity
 from guild_dask.events import Event, JobAdrift, JobEnded, JobLost
+from guild_dask.job import Job
 from guild_dask.plan import StagedRun
 from guild_dask.terms import Terms
 
@@ -76,7 +76,7 @@ class CompositeCluster:
         """Returns the terms of runs on a worker."""
         return self._pool(worker).terms(worker)
 
-    def submit(self, work: job.Job, worker: str, asks: Mapping[str, float]) -> None:
+    def submit(self, work: Job, worker: str, asks: Mapping[str, float]) -> None:
         """Runs a job on a worker of one of the pools."""
         pool = self._pool(worker)
         self._runs.note(work.run_id, pool)

@@ -16,10 +16,11 @@ from distributed import Client, Future, Scheduler, SpecCluster, Worker
 from distributed.utils import format_dashboard_link
 from tornado.httpserver import HTTPServer
 
-from guild_dask import job
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 from guild_dask.cluster.kinds import AsManyAsThereAre, ClusterError, WorkerCapacity
 from guild_dask.events import Event, JobEnded, JobLost
+from guild_dask.job import Job
+from guild_dask.runner import RUNNER
 from guild_dask.settings import DashboardAddress
 from guild_dask.terms import Terms
 
@@ -84,14 +85,14 @@ class _QuietWorker(_Quiet, Worker):  # type: ignore[misc]
 # The jobs of this process's clusters that have not been reported yet, by the keys of their Dask tasks. The worker is in
 # this process, so a task needs to be told no more than its key, and reports its end itself: to send the job to Dask and
 # the result back would take as long as the rest of what Dask does for it.
-_jobs: dict[str, tuple[job.Job, Callable[[Event], object]]] = {}
+_jobs: dict[str, tuple[Job, Callable[[Event], object]]] = {}
 
 
 def _do(key: str) -> None:
     """Does a job and reports its end, in a thread of the worker."""
     work, report = _jobs[key]
     try:
-        ended = job.run(work)
+        ended = RUNNER.run(work)
     except Exception as e:  # noqa: BLE001  # as Dask does it: whatever it is, it is the job's and not the worker's
         _report_lost(key, f"its worker says: {e}")
         return
@@ -163,7 +164,7 @@ class LocalCluster(AsManyAsThereAre):
         """Returns the terms of runs on a worker: those that get no device see none, if devices are given out."""
         return Terms(devices="" if self._capacity.devices else None)
 
-    def submit(self, work: job.Job, worker: str, asks: Mapping[str, float]) -> None:
+    def submit(self, work: Job, worker: str, asks: Mapping[str, float]) -> None:
         """Runs a job on a worker, which the plan has found to have room. An event tells its end."""
         key = f"guild-run-{work.run_id}-{work.claim.attempt}-{next(self._count)}"
         _jobs[key] = work, self._report
@@ -197,29 +198,29 @@ class LocalCluster(AsManyAsThereAre):
 
     def prepare(self, environ: Mapping[str, str]) -> None:
         """Lets the worker get ready to start runs with this environment."""
-        job.prepare(environ)
+        RUNNER.prepare(environ)
 
     def tidy(self) -> None:
         """Lets go of dead processes that runs left to this one, and of what Dask keeps of runs that have ended."""
-        job.reap()
+        RUNNER.reap()
         self._release_done()
         key_split.cache_clear()  # Dask remembers 100,000 keys, and none of ours comes again
 
     def stop(self, run_id: str) -> None:
         """Asks a running job to end."""
-        job.stop(run_id)
+        RUNNER.stop(run_id)
 
     def kill(self, run_id: str) -> None:
         """Ends the processes of a running job at once."""
-        job.kill(run_id)
+        RUNNER.kill(run_id)
 
     def destroy(self, run_id: str) -> None:
         """Ends a job that kill() has not ended."""
-        job.destroy(run_id)
+        RUNNER.destroy(run_id)
 
     def close(self) -> None:
         """Closes the cluster. Jobs should have ended by now."""
-        job.close()
+        RUNNER.close()
         self._opened.close()
 
 

@@ -1,6 +1,6 @@
 """What we do in the process of a Dask worker that is not the scheduler's own, here or on another machine.
 
-The scheduler has these functions run there, by Dask. All else that a worker does for a run is in guild_dask.job.
+The scheduler has these functions run there, by Dask. All else that a worker does for a run is in guild_dask.runner.
 """
 
 import asyncio
@@ -14,11 +14,12 @@ from typing import Any
 
 from distributed import Worker, WorkerPlugin
 
-from guild_dask import __version__, environment, gpus, job, processes
+from guild_dask import __version__, environment, gpus, processes
 from guild_dask.cluster.kinds import WorkerCapacity
 from guild_dask.devices import GPU
 from guild_dask.freshness import look_anew
 from guild_dask.resources import AUTO
+from guild_dask.runner import RUNNER
 from guild_dask.troubles import CannotStartRuns, HomeNotSeen, NoAnswer, NotInstalled, OtherVersion, Refusal
 
 PLUGIN = "guild-dask"
@@ -76,7 +77,7 @@ async def welcome(home: str, token: str, given: Sequence[str] | None, dask_worke
     if sees_home:
         processes.adopt_orphans()
         environ = environment.job_environment(os.environ, has_nanny=bool(dask_worker.nanny))
-        job.prepare({**environ, "GUILD_HOME": home})
+        RUNNER.prepare({**environ, "GUILD_HOME": home})
         if PLUGIN not in dask_worker.plugins:
             await dask_worker.plugin_add(RunsKeeper(), name=PLUGIN)
         dask_worker.plugins[PLUGIN].schedulers.add(token)
@@ -111,9 +112,9 @@ def farewell(token: str, dask_worker: Worker) -> None:
     if keeper:
         # Those that were killed have said nothing; their tokens are gone, or will be soon.
         keeper.schedulers = {each for each in keeper.schedulers if each != token and _sees(each)}
-    if not job.running() and not (keeper and keeper.schedulers):
+    if not RUNNER.running() and not (keeper and keeper.schedulers):
         dask_worker.plugins.pop(PLUGIN, None)
-        job.close()
+        RUNNER.close()
 
 
 def _sees(token: str) -> bool:
@@ -145,9 +146,9 @@ class RunsKeeper(WorkerPlugin):  # type: ignore[misc]  # Dask is not typed
     async def teardown(self, worker: Any) -> None:
         """Returns when no run is left. Dask waits for that, and the process ends after it."""
         if not _has_lost_scheduler(worker):
-            job.lose_all()
-        await asyncio.get_running_loop().run_in_executor(None, job.wait_until_idle)
-        job.close()
+            RUNNER.lose_all()
+        await asyncio.get_running_loop().run_in_executor(None, RUNNER.wait_until_idle)
+        RUNNER.close()
 
 
 class _EndRuns:
@@ -164,8 +165,8 @@ class _EndRuns:
 
 
 def _end_runs() -> None:
-    job.lose_all()
-    job.wait_until_idle()
+    RUNNER.lose_all()
+    RUNNER.wait_until_idle()
 
 
 def _has_lost_scheduler(worker: Any) -> bool:

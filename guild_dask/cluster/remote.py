@@ -13,7 +13,7 @@ from typing import Any
 
 from distributed import Client
 
-from guild_dask import job
+from guild_dask import runner
 from guild_dask.cluster.background import Background, answers, in_loop_of, is_connected, told
 from guild_dask.cluster.kinds import AsManyAsThereAre, Common, WorkerCapacity
 from guild_dask.cluster.on_worker import (
@@ -28,6 +28,7 @@ from guild_dask.cluster.on_worker import (
 )
 from guild_dask.cluster.tasks import Tasks
 from guild_dask.events import JobAdrift, JobLost, WorkerRefused, WorkersChanged
+from guild_dask.job import Job
 from guild_dask.terms import Terms
 from guild_dask.troubles import Closing, Paused, Refusal
 
@@ -212,7 +213,7 @@ class RemoteCluster(AsManyAsThereAre):
 
     # Runs
 
-    def submit(self, work: job.Job, worker: str, asks: Mapping[str, float]) -> None:
+    def submit(self, work: Job, worker: str, asks: Mapping[str, float]) -> None:
         """Runs a job on a worker, which the plan has found to have room. An event tells its end."""
         if not is_connected(self._client):
             self._report(JobLost(work.run_id, "the Dask scheduler is gone"))
@@ -223,15 +224,15 @@ class RemoteCluster(AsManyAsThereAre):
 
     def stop(self, run_id: str) -> None:
         """Asks a running job to end."""
-        self._tasks.tell(self._client, job.stop, run_id)
+        self._tasks.tell(self._client, runner.stop, run_id)
 
     def kill(self, run_id: str) -> None:
         """Ends the processes of a running job at once."""
-        self._tasks.tell(self._client, job.kill, run_id)
+        self._tasks.tell(self._client, runner.kill, run_id)
 
     def destroy(self, run_id: str) -> None:
         """Ends a job that kill() has not ended."""
-        self._tasks.tell(self._client, job.destroy, run_id)
+        self._tasks.tell(self._client, runner.destroy, run_id)
 
     # Now and then
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 
 from distributed import Client, Future
 
-from guild_dask import job
+from guild_dask import runner
 from guild_dask.cluster.background import in_loop_of, told
 from guild_dask.events import Event, JobAdrift, JobEnded, JobLost
+from guild_dask.job import Ended, Job
 
 log = logging.getLogger("guild")
 
@@ -29,12 +30,12 @@ class Tasks:
         self._count = itertools.count()  # no two submissions have the same key
         self._lock = threading.Lock()
 
-    def submit(self, client: Client, work: job.Job, worker: str, resources: Mapping[str, float]) -> bool:
+    def submit(self, client: Client, work: Job, worker: str, resources: Mapping[str, float]) -> bool:
         """Sends a job to a worker; an event tells its end. False, with an event, if it cannot be sent."""
         run_id = work.run_id
         try:
             future = client.submit(
-                job.run,
+                runner.run,
                 work,
                 key=f"guild-run-{run_id}-{work.claim.attempt}-{next(self._count)}",
                 workers=[worker],
@@ -90,13 +91,13 @@ async def _end_of(client: Client, run_id: str, future: Future) -> JobEnded | Job
     return JobEnded(run_id, ended.exit_code, ended.had_claim)
 
 
-async def _fetched(client: Client, run_id: str, future: Future) -> job.Ended | None:
+async def _fetched(client: Client, run_id: str, future: Future) -> Ended | None:
     """Returns what a task has returned, which is still with its worker; None if that does not hand it out."""
     try:
         # Not Dask's own future.result(): all of these share one call, which hangs for all of them if a worker has just
         # died, and cannot be given up without harm to those to come.
         answer = await asyncio.wait_for(client.scheduler.gather(keys=[future.key]), _RESULT)
-        ended: job.Ended = answer["data"][future.key]
+        ended: Ended = answer["data"][future.key]
     except Exception as e:  # noqa: BLE001  # Dask has many, for a worker or a scheduler that is gone
         log.debug("Cannot fetch how the task of run %s ended: %r", run_id, e)
         return None

@@ -1,4 +1,4 @@
-"""A signal is heard whichever thread the kernel gives it to."""
+"""A signal is handled whichever thread the kernel delivers it to."""
 
 import os
 import signal
@@ -9,17 +9,17 @@ import pytest
 
 PROGRAM = """
 import os, signal, subprocess, sys, threading
-from guild_dask import relay
+from guild_dask import signals
 
 def handle(number, frame):
-    print("heard", number, flush=True)
+    print("handled", number, flush=True)
     os._exit(0)
 
-relay.hear((signal.SIGTERM, signal.SIGHUP), handle)
+signals.set_handler((signal.SIGTERM, signal.SIGHUP), handle)
 sleeping = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL)
 
 def elsewhere():
-    # What the kernel does when the main thread has a signal to see to already.
+    # The kernel does this when the main thread has a signal pending.
     signal.pthread_kill(threading.get_ident(), signal.SIGWINCH)
     signal.pthread_kill(threading.get_ident(), int(sys.argv[1]))
 
@@ -30,7 +30,7 @@ sleeping.wait()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signal_to_another_thread_is_heard_while_the_main_one_waits_for_a_process(number: signal.Signals) -> None:
+def test_signal_to_another_thread_is_handled_while_the_main_one_waits_for_a_process(number: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(int(number))], stdout=subprocess.PIPE, text=True
     ) as asked:
@@ -38,7 +38,7 @@ def test_signal_to_another_thread_is_heard_while_the_main_one_waits_for_a_proces
         sleeping = int(asked.stdout.readline())
         try:
             assert asked.wait(30) == 0
-            assert asked.stdout.read() == f"heard {int(number)}\n"
+            assert asked.stdout.read() == f"handled {int(number)}\n"
         finally:
             asked.kill()
             os.kill(sleeping, signal.SIGKILL)

@@ -1,0 +1,78 @@
+"""What a starter records when its run is over: a decision, and the writes that carry it out.
+
+Guild has recorded the exit status by then. This adds why the run ended, for users, for Guild and for other hosts.
+"""
+
+import pathlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from guild_dask import last_word, signals, whereabouts
+from guild_dask.outcomes import NO_EXCESS, Cause, Excess
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a starter knows when its run is over."""
+
+    cause: Cause | None = None  # what cut the run short; None: it ended by itself
+    excess: Excess = NO_EXCESS  # the limit that was reached, if the cause is one
+    was_over: bool = False  # the operation had ended before the cause, which ended only processes that it had left
+    exit_status: int | None = None  # of the operation's process; None: it was not seen to end
+    node: str | None = None  # the host that Guild shows for the run; None: the scheduler's own, where no host is shown
+
+
+@dataclass(frozen=True)
+class Note:
+    """What is left beside the claim for other hosts; no cause is for a run that ended by itself."""
+
+    cause: Cause | None
+    excess: Excess = NO_EXCESS
+
+
+@dataclass(frozen=True)
+class FinalRecord:
+    """What is to be recorded."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)  # in the run's attribute
+    is_terminated: bool = False  # Guild is to show the run as terminated, whatever exit status it recorded
+    clears_node: bool = False  # Guild is to show no host any more
+    note: Note | None = None  # None: the scheduler, on the same host, sees by itself that the run is over
+
+
+def record_for(evidence: Evidence) -> FinalRecord:
+    """Returns what is to be recorded about the end of a run. Pure."""
+    cause = evidence.cause
+    is_limit = cause is not None and cause.is_limit
+    # A run that had ended by itself did so whatever limit the processes that it left have reached.
+    noted = None if is_limit and evidence.was_over else cause
+    return FinalRecord(
+        facts=_facts(evidence),
+        is_terminated=is_limit and not evidence.was_over,
+        clears_node=bool(evidence.node),
+        note=Note(noted, evidence.excess) if noted or evidence.node else None,
+    )
+
+
+def _facts(evidence: Evidence) -> dict[str, Any]:
+    """Returns what cut the run short, if anything did."""
+    if evidence.cause:
+        fact = whereabouts.LEFT if evidence.was_over else whereabouts.ENDED
+        return whereabouts.facts_for_cause(fact, evidence.cause, evidence.excess)
+    status = evidence.exit_status or 0
+    return {whereabouts.KILLED_BY: -status} if signals.is_failure(status) else {}
+
+
+def write(record: FinalRecord, run_dir: str, claim: pathlib.Path, peak_memory: int) -> None:
+    """Writes the record into the run and beside its claim.
+
+    The note comes last: a scheduler that reads it settles the run, and reads the rest.
+    """
+    whereabouts.add_end(run_dir, peak_memory, record.facts)
+    if record.is_terminated:
+        whereabouts.make_terminated(run_dir)
+    if record.clears_node:
+        whereabouts.clear_node(run_dir)
+    if record.note:
+        last_word.write(claim, record.note.cause, record.note.excess)

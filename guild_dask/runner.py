@@ -1,0 +1,319 @@
+"""Runs jobs in a worker's process: starts a starter for each, waits for it, and ends it on request.
+
+Jobs run in threads of a Dask worker, but nothing here knows Dask. A starter is a process in a session of its own: a
+Ctrl-C in the scheduler's terminal does not reach it, and it outlives a scheduler that is killed.
+"""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from guild_dask import claims, processes, starter, warm
+from guild_dask.freshness import look_anew
+from guild_dask.guard import LOST_BYTE, STOP_BYTE
+from guild_dask.job import Ended, Job
+
+
+class Starter(Protocol):
+    """The process that starts one run: a child of this process, or forked from the template."""
+
+    pid: int
+
+    def wait(self) -> int:
+        """Returns the exit code, or minus the signal that killed it."""
+
+
+@dataclass(frozen=True)
+class _Started:
+    """A starter whose gate is open, and our end of its lifeline (None if its job has none)."""
+
+    starter: processes.ProcessIdentity
+    lifeline: int | None
+
+
+class Runner:
+    """The jobs of one worker process. Every method may be called from any thread."""
+
+    def __init__(self, template: warm.Template) -> None:
+        # Forks starters where it can. One for each Runner, which closes it.
+        self._template = template
+
+        # The environment of jobs that bring none. Set by prepare(), before the first such job arrives.
+        self._environ: Mapping[str, str] = os.environ
+
+        # True from lose_all() on, and never False again: no gate is opened any more. Guarded by _lock.
+        self._is_closing = False
+
+        # The starters whose gates are open, by run; at most one for each run, since only one can own its claim. An
+        # entry is removed when its own job is over, which closes the lifeline. Guarded by _lock.
+        self._started: dict[str, _Started] = {}
+
+        # All living starters, including those that wait at their gates. reap() leaves them to their jobs. A pid is
+        # added while _spawning is held, before reap() can see the process.
+        self._pids: set[int] = set()
+
+        # The starters that became the owner of a claim. A subset of _pids.
+        self._owners: set[int] = set()
+
+        # The runs that were asked to stop: their gates stay closed. An entry may come before its job, and is removed
+        # with the run's last job. Guarded by _lock.
+        self._refused: set[str] = set()
+
+        # The number of jobs for each run that are here, started or not; no entry is 0. Guarded by _idle.
+        self._jobs: dict[str, int] = {}
+
+        self._lock = threading.Lock()
+
+        # Notified whenever a job is over.
+        self._idle = threading.Condition()
+
+        # Held while a process is started: until its pid is in _pids, reap() must not run.
+        self._spawning = threading.Lock()
+
+    def run(self, job: Job) -> Ended:
+        """Starts the run, waits for its end, and returns how it ended."""
+        with self._idle:
+            self._jobs[job.run_id] = self._jobs.get(job.run_id, 0) + 1
+        process = None
+        try:
+            process = self._start(job)
+            exit_code = process.wait()
+            if exit_code < 0:
+                _end_orphans(process.pid, job)
+                self.reap()
+            return Ended(exit_code, had_claim=process.pid in self._owners)
+        finally:
+            self._forget(job.run_id, process.pid if process else 0)
+
+    def _forget(self, run_id: str, pid: int) -> None:
+        """Forgets a job that is over. Another job for the same run, whose starter has started, keeps its state."""
+        self._forget_starter(run_id, pid)
+        with self._lock:
+            if run_id not in self._started:
+                self._refused.discard(run_id)
+        with self._idle:
+            self._jobs[run_id] -= 1
+            if not self._jobs[run_id]:
+                del self._jobs[run_id]
+            self._idle.notify_all()
+
+    def _forget_starter(self, run_id: str, pid: int) -> None:
+        with self._lock:
+            self._pids.discard(pid)
+            self._owners.discard(pid)
+            started = self._started.get(run_id)
+            if started and started.starter.pid == pid:
+                del self._started[run_id]
+                if started.lifeline is not None:
+                    os.close(started.lifeline)
+
+    def _start(self, job: Job) -> Starter:
+        """Returns the job's starter, which waits at its gate until its identity is in the claim."""
+        look_anew(os.path.dirname(job.output))
+        with open(job.output, "ab") as output:
+            # A template that dies may have forked a starter without reporting it. That starter has a gate of its own,
+            # which stays closed.
+            descriptor = output.fileno()
+            found = self._let_through(job, descriptor, self._fork) or self._let_through(job, descriptor, self._spawn)
+        if found is None:
+            raise OSError("cannot start a process for it")
+        return found
+
+    def _let_through(self, job: Job, output: int, begin: Callable[[Job, int, int], Starter | None]) -> Starter | None:
+        """Begins a starter, and opens its gate once its identity is in the claim; None if it could not be begun."""
+        gate, opener = os.pipe()
+        starting = None
+        try:
+            with self._spawning:
+                starting = begin(job, gate, output)
+                owner = processes.identity(starting.pid) if starting else None
+                self._pids.update([starting.pid] if starting else [])
+            if owner and self._hand_over(job, owner):
+                self._open_gate(job, owner, opener)
+            return starting
+        except OSError:
+            self._forget_starter(job.run_id, starting.pid if starting else 0)
+            raise
+        finally:
+            os.close(gate)
+            os.close(opener)  # a starter at a closed gate ends without starting anything
+
+    def _hand_over(self, job: Job, owner: processes.ProcessIdentity) -> bool:
+        """Makes the starter the claim's owner; False if the claim is not ours any more, or the run must not start."""
+        with self._lock:
+            if job.run_id in self._refused or self._is_closing:
+                return False
+        if not claims.hand_over(pathlib.Path(job.claims_folder), job.claim, owner):
+            return False
+        self._owners.add(owner.pid)
+        look_anew(f"{job.run_dir}/.guild", f"{job.run_dir}/.guild/attrs")  # also for Guild, which starts it next
+        # Another scheduler may take ours for dead and stage the run again after the claim was read and before the owner
+        # was written to it. From here on, whoever claims the run writes another owner, which the starter sees.
+        return not os.path.exists(f"{job.run_dir}/.guild/STAGED")
+
+    def _open_gate(self, job: Job, owner: processes.ProcessIdentity, opener: int) -> None:
+        """Lets the starter begin, unless the run was asked to stop meanwhile.
+
+        A lifeline is a copy of our end of the gate, which the kernel closes if we die. It is made only for a gate that
+        is opened: a starter at a closed gate would wait until the lifeline is closed, too.
+        """
+        with self._lock:
+            if job.run_id in self._refused or self._is_closing:
+                return
+            lifeline = os.dup(opener) if job.terms.has_lifeline else None
+            self._started[job.run_id] = _Started(owner, lifeline)
+            os.write(opener, b"!")
+
+    def _fork(self, job: Job, gate: int, output: int) -> Starter | None:
+        request = warm.Request(job.run_dir, _claim_path(job), _directory(job), self._environ_of(job), job.terms)
+        return self._template.start(request, gate, output)
+
+    def _spawn(self, job: Job, gate: int, output: int) -> Starter | None:
+        arguments = [str(gate), str(_claim_path(job)), job.run_dir, job.terms.as_text()]
+        return subprocess.Popen(
+            [sys.executable, "-u", starter.__file__, *arguments],
+            cwd=_directory(job),
+            env=dict(self._environ_of(job)),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(gate,),
+            start_new_session=True,
+        )
+
+    def _environ_of(self, job: Job) -> Mapping[str, str]:
+        if job.environ is not None:
+            return job.environ
+        return {**self._environ, "GUILD_HOME": str(pathlib.Path(job.claims_folder).parent.parent)}
+
+    def prepare(self, environ: Mapping[str, str]) -> None:
+        """Gets ready to start runs with this environment, which is also that of jobs that bring none."""
+        self._environ = environ
+        with self._spawning:
+            self._template.prepare(environ)
+
+    def reap(self) -> None:
+        """Reaps dead processes that this process adopted from starters."""
+        # A child that is being started is not in _pids yet.
+        if self._spawning.acquire(blocking=False):
+            try:
+                processes.reap_adopted({self._template.pid, *self._pids})
+            finally:
+                self._spawning.release()
+
+    def close(self) -> None:
+        """Ends the template process. Runs go on."""
+        self._template.close()
+
+    def stop(self, run_id: str) -> None:
+        """Stops the run: a run that has not started does not start; else TERM, and KILL after its grace period."""
+        if not self._send(run_id, STOP_BYTE):
+            self._signal(run_id, signal.SIGTERM)
+
+    def lose_all(self) -> None:
+        """Ends all runs because the worker is told to close: they are lost, not stopped. No other run starts."""
+        with self._lock:
+            self._is_closing = True
+            started = list(self._started)
+        for run_id in started:
+            self._send(run_id, LOST_BYTE)
+
+    def _send(self, run_id: str, request: bytes) -> bool:
+        """Sends a request through the starter's lifeline; False if it has none. A signal would not name its sender."""
+        with self._lock:
+            self._refused.add(run_id)
+            started = self._started.get(run_id)
+            if started is None or started.lifeline is None:
+                return False
+            with contextlib.suppress(OSError):
+                os.write(started.lifeline, request)
+        return True
+
+    def wait_until_idle(self) -> None:
+        """Returns when no job is left."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self._jobs)
+
+    def running(self) -> list[str]:
+        """Returns the runs that have a job here."""
+        return list(self._jobs)
+
+    def starter_of(self, run_id: str) -> processes.ProcessIdentity | None:
+        """Returns the starter that may start the run; None before its gate is opened, and after its end."""
+        with self._lock:
+            started = self._started.get(run_id)
+        return started.starter if started else None
+
+    def kill(self, run_id: str) -> None:
+        """Kills the run's processes; its starter is left to record that."""
+        self.stop(run_id)
+        found = self.starter_of(run_id)
+        for descendant in processes.descendants(found.pid) if found else ():
+            processes.send(descendant, signal.SIGKILL)
+
+    def destroy(self, run_id: str) -> None:
+        """Kills the run's processes and its starter."""
+        self.kill(run_id)
+        self._signal(run_id, signal.SIGKILL)
+
+    def _signal(self, run_id: str, number: signal.Signals) -> None:
+        with self._lock:
+            self._refused.add(run_id)
+        found = self.starter_of(run_id)
+        if found and processes.is_still_there(found):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(found.pid, number)
+
+
+def _claim_path(job: Job) -> pathlib.Path:
+    return claims.path(pathlib.Path(job.claims_folder), job.run_id)
+
+
+def _directory(job: Job) -> str:
+    return job.directory if os.path.isdir(job.directory) else job.run_dir
+
+
+def _end_orphans(starter_pid: int, job: Job) -> None:
+    """Kills what is left of the run of a killed starter: its output is not read any more, nor its end recorded."""
+    # Twice: a process that is being handed from one parent to the next is below neither, and one that is about to die
+    # may just have started another.
+    for _ in range(2):
+        below = processes.descendants(os.getpid())
+        strays = [each for each in below if processes.variable_of(each.pid, "RUN_ID") == job.run_id]
+        for process in {*processes.in_session(starter_pid), *strays}:
+            processes.send(process, signal.SIGKILL)
+
+
+# The runner of this process. A worker has one, whatever schedulers send jobs to it.
+RUNNER = Runner(warm.Template())
+
+
+# Dask sends a function to a worker as the name of its module and its own, and the worker looks it up there. So these
+# use the runner of the process in which they are called.
+
+
+def run(job: Job) -> Ended:
+    """Starts the run on this worker, waits for its end, and returns how it ended."""
+    return RUNNER.run(job)
+
+
+def stop(run_id: str) -> None:
+    """Stops a run of this worker."""
+    RUNNER.stop(run_id)
+
+
+def kill(run_id: str) -> None:
+    """Kills the processes of a run of this worker; its starter is left to record that."""
+    RUNNER.kill(run_id)
+
+
+def destroy(run_id: str) -> None:
+    """Kills the processes of a run of this worker, and its starter."""
+    RUNNER.destroy(run_id)

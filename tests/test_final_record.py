@@ -1,0 +1,63 @@
+"""What a starter records when its run is over."""
+
+import signal
+
+import pytest
+
+from guild_dask.final_record import Evidence, FinalRecord, Note, record_for
+from guild_dask.outcomes import Cause, Excess
+from guild_dask.whereabouts import ENDED, KILLED_BY, LEFT, facts_for_cause
+
+NODE = "node12"
+EXCESS = Excess(2.0, 2.5)
+LIMIT = facts_for_cause(ENDED, Cause.TIME_LIMIT, EXCESS)
+LEFT_LIMIT = facts_for_cause(LEFT, Cause.TIME_LIMIT, EXCESS)
+
+TABLE = [
+    # The run ended by itself. On the scheduler's own host nothing more is needed.
+    (Evidence(exit_status=0), FinalRecord()),
+    (Evidence(exit_status=1), FinalRecord()),
+    (Evidence(exit_status=0, node=NODE), FinalRecord(clears_node=True, note=Note(None))),
+    (Evidence(), FinalRecord()),
+    # A signal that requests an end is no failure; another one is.
+    (Evidence(exit_status=-signal.SIGTERM), FinalRecord()),
+    (Evidence(exit_status=-signal.SIGSEGV), FinalRecord({KILLED_BY: 11})),
+    # The run was cut short.
+    (
+        Evidence(Cause.STOPPED, exit_status=-signal.SIGTERM),
+        FinalRecord({ENDED: Cause.STOPPED.value}, note=Note(Cause.STOPPED)),
+    ),
+    (
+        Evidence(Cause.WORKER_DIED, exit_status=-signal.SIGKILL, node=NODE),
+        FinalRecord({ENDED: Cause.WORKER_DIED.value}, clears_node=True, note=Note(Cause.WORKER_DIED)),
+    ),
+    # A run that exits with 0 at its limit has not completed.
+    (
+        Evidence(Cause.TIME_LIMIT, EXCESS, exit_status=0),
+        FinalRecord(LIMIT, is_terminated=True, note=Note(Cause.TIME_LIMIT, EXCESS)),
+    ),
+    # The run had ended by itself, and the processes that it had left reached the limit.
+    (Evidence(Cause.TIME_LIMIT, EXCESS, was_over=True, exit_status=0), FinalRecord(LEFT_LIMIT)),
+    (
+        Evidence(Cause.TIME_LIMIT, EXCESS, was_over=True, exit_status=0, node=NODE),
+        FinalRecord(LEFT_LIMIT, clears_node=True, note=Note(None, EXCESS)),
+    ),
+    # A stop request counts for the run, whether or not only processes that it had left are stopped.
+    (
+        Evidence(Cause.STOPPED, was_over=True, exit_status=0),
+        FinalRecord({LEFT: Cause.STOPPED.value}, note=Note(Cause.STOPPED)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("evidence", "record"), TABLE)
+def test_record_follows_from_the_evidence(evidence: Evidence, record: FinalRecord) -> None:
+    assert record_for(evidence) == record
+
+
+@pytest.mark.parametrize("cause", list(Cause))
+@pytest.mark.parametrize("node", [None, NODE])
+def test_every_cause_that_cut_a_run_short_is_noted_for_other_hosts(cause: Cause, node: str | None) -> None:
+    record = record_for(Evidence(cause, node=node))
+    assert record.note == Note(cause)
+    assert record.is_terminated == cause.is_limit
