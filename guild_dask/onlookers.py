@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from guild_dask import environment, journal, opening, runs, terminal
-from guild_dask.cluster import Cluster
+from guild_dask.cluster.kinds import Cluster
 from guild_dask.events import Event, SomebodyLooks
 from guild_dask.log import OutputStream
 from guild_dask.notify import Notifier, command_for

@@ -6,9 +6,15 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from guild_dask import cluster, gpus, machine, messages
+from guild_dask import gpus, machine, messages
 from guild_dask.choices import Kind, WorkerCount
-from guild_dask.cluster import Cluster, Common, Hosts, JobQueue, RunsOfPools, WorkerCapacity
+from guild_dask.cluster import address, ports
+from guild_dask.cluster.composite import CompositeCluster, RunsOfPools
+from guild_dask.cluster.dask_settings import default_workers
+from guild_dask.cluster.jobqueue import JobQueue, job_script, open_job_queue
+from guild_dask.cluster.kinds import Cluster, Common, WorkerCapacity
+from guild_dask.cluster.local import LocalCluster
+from guild_dask.cluster.ssh import Hosts, open_hosts
 from guild_dask.devices import GPU
 from guild_dask.events import Event
 from guild_dask.resources import AUTO, format_amounts
@@ -34,13 +40,13 @@ def open_cluster(settings: Settings, common: Common, run_dir: str, environ: Mapp
         opened = _open_hosts(settings, common, run_dir, environ)
     elif choice.kind is Kind.CLASS:
         log.info("Initializing cluster %s", choice.name)
-        opened = cluster.open_class(choice.name, settings.workers.most if settings.workers else None, common)
+        opened = address.open_class(choice.name, settings.workers.most if settings.workers else None, common)
     else:
         log.info("Initializing cluster %s", choice.name)
-        opened = cluster.open_existing(choice, common)
-        address = opened.address if choice.kind is Kind.SCHEDULER_FILE else choice.name
-        if cluster.is_open_to_others(address):
-            log.warning("The connection to %s is not encrypted; with tls:// it would be", address)
+        opened = address.open_existing(choice, common)
+        reached = opened.address if choice.kind is Kind.SCHEDULER_FILE else choice.name
+        if address.is_open_to_others(reached):
+            log.warning("The connection to %s is not encrypted; with tls:// it would be", reached)
     log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
     workers = opened.workers()
     if not workers and choice.kind in (Kind.ADDRESS, Kind.SCHEDULER_FILE):
@@ -64,7 +70,7 @@ def _open_pools(settings: Settings, common: Common, run_dir: str, environ: Mappi
             opened[name] = open_cluster(wanted, common, run_dir, environ)
             closing.callback(opened[name].close)
         closing.pop_all()
-    return cluster.CompositeCluster(opened, runs)
+    return CompositeCluster(opened, runs)
 
 
 def _open_job_queue(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> Cluster:
@@ -76,7 +82,7 @@ def _open_job_queue(settings: Settings, common: Common, run_dir: str, environ: M
     if warning:
         log.warning("%s", warning)
     _become_user(environ)
-    return cluster.open_job_queue(queue, count, _dashboard(settings.dashboard_address), common)
+    return open_job_queue(queue, count, _dashboard(settings.dashboard_address), common)
 
 
 def _open_hosts(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> Cluster:
@@ -85,7 +91,7 @@ def _open_hosts(settings: Settings, common: Common, run_dir: str, environ: Mappi
     log.info("Initializing cluster on %s", ", ".join(names))
     _become_user(environ)
     hosts = Hosts(names, slots, settings.resources.amounts, run_dir)
-    return cluster.open_hosts(hosts, _dashboard(settings.dashboard_address), common)
+    return open_hosts(hosts, _dashboard(settings.dashboard_address), common)
 
 
 def _become_user(environ: Mapping[str, str]) -> None:
@@ -110,7 +116,7 @@ def dry_run(settings: Settings, run_dir: str, environ: Mapping[str, str]) -> str
     """Returns what would be submitted to a job queue, as a text for people; raises ClusterError if it cannot be."""
     queue = job_queue(settings, run_dir, environ)
     count = settings.workers or WorkerCount(1, 1)
-    script = cluster.job_script(queue)
+    script = job_script(queue)
     warning = _walltime_warning(queue)
     jobs = messages.jobs(count.least, count.most)
     shown = f"Would submit {jobs} to {queue.name}, each with this script:\n\n{script}"
@@ -140,14 +146,14 @@ def _devices(settings: Settings, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _open_local(settings: Settings, report: Report, environ: Mapping[str, str]) -> Cluster:
-    slots = settings.workers.most if settings.workers else cluster.default_workers()
+    slots = settings.workers.most if settings.workers else default_workers()
     given = f" with {slots} worker{'s' if slots > 1 else ''}" if settings.workers_given else ""
     log.info("Initializing cluster%s", given)
     dashboard = _dashboard(settings.dashboard_address)
     devices = _devices(settings, environ)
     resources = {**settings.resources.amounts, **machine.amounts(settings.resources.automatic)}
     resources = {**resources, GPU: float(len(devices))} if devices else resources
-    opened = cluster.LocalCluster(slots, resources, dashboard, report, devices)
+    opened = LocalCluster(slots, resources, dashboard, report, devices)
     log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
     if devices:
         log.info("GPUs: %s", ", ".join(devices))
@@ -157,7 +163,7 @@ def _open_local(settings: Settings, report: Report, environ: Mapping[str, str]) 
 
 
 def _dashboard(wanted: DashboardAddress | None) -> DashboardAddress | None:
-    found = cluster.free_port(wanted) if wanted else None
+    found = ports.free_port(wanted) if wanted else None
     if wanted and found and found.port != wanted.port:
         log.warning("Port %d is in use, so the dashboard takes the next free one", wanted.port)
     return found

@@ -40,15 +40,17 @@ def main(**flags: str | None) -> None:
     scheduler_run.this_run().look_like_a_batch()
     _begin_to_load_guild(flags["cluster"])
     try:
-        from guild_dask import cluster
+        from guild_dask import opening  # noqa: F401  # loads all of Dask
+        from guild_dask.cluster import dask_settings
+        from guild_dask.cluster.kinds import ClusterError
     except ValueError as e:  # Dask reads its configuration when it is imported
         click.echo(f"dask:scheduler: {e}", err=True)
         sys.exit(BAD_SETTING)
-    section, unknown = section_of(cluster.configuration())
+    section, unknown = section_of(dask_settings.configuration())
     try:
         settings = settings_for({name.replace("_", "-"): text for name, text in flags.items()}, section)
         code = _show(settings) if settings.dry_run else _run(settings, unknown, events, is_stopping)
-    except (BadSetting, cluster.ClusterError) as e:
+    except (BadSetting, ClusterError) as e:
         click.echo(f"dask:scheduler: {e}", err=True)
         code = BAD_SETTING
     gc.freeze()  # or Python would look through all that was loaded once more, before it ends
@@ -76,7 +78,8 @@ def _show(settings: Settings) -> int:
 def _run(
     settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]", is_stopping: "Callable[[], bool]"
 ) -> int:
-    from guild_dask import cluster, control, onlookers, opening, processes, runs
+    from guild_dask import control, onlookers, opening, processes, runs
+    from guild_dask.cluster.kinds import Common, OpeningStopped
     from guild_dask.flights import Flights
     from guild_dask.ledger import Ledger
     from guild_dask.loop import Loop
@@ -100,10 +103,10 @@ def _run(
         presence.beat()
         closing.callback(presence.leave)
         home, token = runs.guild_home(), presence.token
-        common = cluster.Common(home, token, settings.lease, events.put, settings.gpus, is_stopping)
+        common = Common(home, token, settings.lease, events.put, settings.gpus, is_stopping)
         try:
             opened = opening.open_cluster(settings, common, this_run.dir, identity.environ)
-        except cluster.OpeningStopped:
+        except OpeningStopped:
             _log.info("Stopping Dask scheduler")
             _log.info("Stopping Dask cluster")
             return 0

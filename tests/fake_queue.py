@@ -13,7 +13,8 @@ import pytest
 from support import wait_until
 
 from guild_dask.choices import WorkerCount
-from guild_dask.cluster import Common, JobQueue, open_job_queue
+from guild_dask.cluster.jobqueue import JobQueue, open_job_queue
+from guild_dask.cluster.kinds import Common
 from guild_dask.cluster.pool import WorkerPool
 from guild_dask.events import Event
 from guild_dask.plan import StagedRun

@@ -350,7 +350,7 @@ BREAKS: tuple[tuple[Rule, str, str], ...] = (
     (modules_do_not_import_what_they_must_never, "runs", "import guild_dask.cluster"),
     (modules_do_not_import_what_they_must_never, "settings", "import subprocess"),
     (modules_do_not_import_what_they_must_never, "settings", "from os import path"),
-    (light_modules_do_not_bring_dask, "plugin", "from guild_dask import cluster"),
+    (light_modules_do_not_bring_dask, "plugin", "from guild_dask.cluster import local"),
     (light_modules_do_not_bring_dask, "environment", "from guild_dask.loop import Loop"),
     (nothing_imports_its_importer, "resources", "def f():\n    from guild_dask import plan"),
     (imports_can_be_seen, "loop", "from . import cluster"),

@@ -13,8 +13,8 @@ from filelock import FileLock
 from packaging.requirements import Requirement
 from support import Sandbox, run_command
 
-from guild_dask.cluster import ClusterError
 from guild_dask.cluster.jobqueue import JobQueue
+from guild_dask.cluster.kinds import ClusterError
 from guild_dask.doctor import cluster
 from guild_dask.doctor.cluster import seconds_for
 

@@ -12,8 +12,8 @@ import pytest
 from support import DEADLINE, Sandbox, wait_until
 
 from guild_dask import claims, job, processes
-from guild_dask.cluster import LocalCluster
 from guild_dask.cluster import local as local_cluster
+from guild_dask.cluster.local import LocalCluster
 from guild_dask.events import Event, JobEnded, JobLost
 from guild_dask.operation import NOT_STARTED
 

@@ -10,7 +10,7 @@ import pytest
 from fake_queue import FakeQueue, fake_queue
 from support import wait_until
 
-from guild_dask.cluster import ClusterError
+from guild_dask.cluster.kinds import ClusterError
 from guild_dask.cluster.security import security_for, worker_options
 from guild_dask.events import ClusterTrouble, WorkersChanged
 

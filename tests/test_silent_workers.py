@@ -13,8 +13,10 @@ from systems.dask_processes import DaskProcesses, dask_processes
 
 from guild_dask import claims, job, processes
 from guild_dask.choices import cluster_for_text
-from guild_dask.cluster import Common, address, open_existing, remote, tasks
+from guild_dask.cluster import address, remote, tasks
+from guild_dask.cluster.address import open_existing
 from guild_dask.cluster.background import Background, answers, in_loop_of, told
+from guild_dask.cluster.kinds import Common
 from guild_dask.cluster.on_worker import PLUGIN, is_silence, problem_of_stranger
 from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.events import Event, JobAdrift, JobEnded, WorkerRefused, WorkersChanged

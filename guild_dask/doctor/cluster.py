@@ -26,11 +26,11 @@ _SHORT = 3600.0
 def findings() -> Iterator[Finding]:
     """Yields what was found about Dask."""
     try:
-        from guild_dask import cluster
+        from guild_dask.cluster import dask_settings
     except ValueError as e:  # Dask reads its configuration when it is imported
         yield bad("configuration", str(e), "mend or remove the file that it names; see ~/.config/dask")
         return
-    configuration = cluster.configuration()
+    configuration = dask_settings.configuration()
     section, unknown = section_of(configuration)
     try:
         settings = settings_for({}, section)
@@ -54,14 +54,15 @@ def _configuration(section: Mapping[str, Any], unknown: list[str]) -> Finding:
 
 
 def _port(settings: Settings) -> Finding:
-    from guild_dask import cluster
+    from guild_dask.cluster import ports
+    from guild_dask.cluster.kinds import ClusterError
 
     wanted = settings.dashboard_address
     if wanted is None:
         return note("port", "the dashboard is switched off")
     try:
-        free = cluster.free_port(wanted)
-    except cluster.ClusterError as e:
+        free = ports.free_port(wanted)
+    except ClusterError as e:
         return bad("port", str(e), "give another dashboard-address")
     if free.port != wanted.port:
         return note(

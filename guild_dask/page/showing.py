@@ -3,8 +3,9 @@
 import logging
 from collections.abc import Callable
 
-from guild_dask import cluster
-from guild_dask.cluster import Cluster, ClusterError
+from guild_dask.cluster import ports
+from guild_dask.cluster.kinds import Cluster, ClusterError
+from guild_dask.cluster.local import LocalCluster
 from guild_dask.page.book import Book
 from guild_dask.page.handlers import routes_for
 from guild_dask.page.server import PageServer
@@ -19,13 +20,13 @@ def show(book: Book, opened: Cluster, wanted: DashboardAddress | None) -> tuple[
         return None, lambda: None
     routes = routes_for(book)
     # Elsewhere the dashboard is in another process, or is not ours.
-    link = opened.add_pages(routes, "guild") if isinstance(opened, cluster.LocalCluster) else None
+    link = opened.add_pages(routes, "guild") if isinstance(opened, LocalCluster) else None
     if link:
         return link, lambda: None
     try:
-        address = cluster.free_port(wanted)
+        address = ports.free_port(wanted)
         server = PageServer(routes, address.host, address.port)
     except (ClusterError, OSError) as e:
         log.warning("There is no page of runs: %s", e)
         return None, lambda: None
-    return cluster.link(address.host, server.port, "guild"), server.close
+    return ports.link(address.host, server.port, "guild"), server.close
