@@ -11,18 +11,18 @@ from guild_dask.choices import Kind, WorkerCount
 from guild_dask.cluster import address, ports
 from guild_dask.cluster.composite import CompositeCluster, RunsOfPools
 from guild_dask.cluster.dask_settings import default_workers
+from guild_dask.cluster.events import ClusterEvent
 from guild_dask.cluster.jobqueue import JobQueue, job_script, open_job_queue
 from guild_dask.cluster.kinds import Cluster, Common, WorkerCapacity
 from guild_dask.cluster.local import LocalCluster
 from guild_dask.cluster.ssh import Hosts, open_hosts
 from guild_dask.devices import GPU
-from guild_dask.events import Event
 from guild_dask.resources import AUTO, format_amounts
 from guild_dask.settings import DashboardAddress, Settings
 
 log = logging.getLogger("guild")
 
-Report = Callable[[Event], object]
+Report = Callable[[ClusterEvent], object]
 
 
 def open_cluster(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> Cluster:

@@ -190,7 +190,7 @@ def _report_signals(events: "queue.SimpleQueue[Event]") -> "Callable[[], bool]":
 
     def report(number: int, _frame: object) -> None:
         asked.append(number)
-        events.put(StopAsked(signal.Signals(number).name))
+        events.put(StopAsked())
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, report)

@@ -5,9 +5,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from guild_dask.cluster.events import ClusterTrouble, WorkerRefused, WorkersChanged
 from guild_dask.cluster.kinds import Cluster, WorkerCapacity
 from guild_dask.demands import Demands
-from guild_dask.events import ClusterTrouble, WorkerRefused, WorkersChanged
 from guild_dask.ledger import Ledger
 from guild_dask.plan import StagedRun, Worker
 

@@ -13,10 +13,10 @@ import pytest
 from support import wait_until
 
 from guild_dask.choices import WorkerCount
+from guild_dask.cluster.events import ClusterEvent
 from guild_dask.cluster.jobqueue import JobQueue, open_job_queue
 from guild_dask.cluster.kinds import Common
 from guild_dask.cluster.pool import WorkerPool
-from guild_dask.events import Event
 from guild_dask.plan import StagedRun
 
 _SBATCH = """#!/bin/sh
@@ -50,7 +50,7 @@ class FakeQueue:
     """Commands of a Slurm, and what was asked of them; a file in the folder makes one behave badly."""
 
     folder: pathlib.Path
-    events: list[Event] = field(default_factory=list)
+    events: list[ClusterEvent] = field(default_factory=list)
 
     def write(self, name: str, text: str = "") -> None:
         (self.folder / name).write_text(text)

@@ -14,8 +14,8 @@ from guild_dask import claims, opening, processes
 from guild_dask.choices import cluster_for_text
 from guild_dask.cluster import address
 from guild_dask.cluster.composite import CompositeCluster, RunsOfPools
+from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost, WorkersChanged
 from guild_dask.cluster.kinds import Common, WorkerCapacity
-from guild_dask.events import Event, JobAdrift, JobEnded, JobLost, WorkersChanged
 from guild_dask.job import Job
 from guild_dask.settings import Settings
 
@@ -42,8 +42,8 @@ class _Pool:
 
 
 @pytest.mark.parametrize("last", [JobEnded("aaa", 0), JobLost("aaa", "gone"), JobAdrift("aaa", "gone")])
-def test_run_is_forgotten_when_it_is_over(last: Event) -> None:
-    events: list[Event] = []
+def test_run_is_forgotten_when_it_is_over(last: ClusterEvent) -> None:
+    events: list[ClusterEvent] = []
     runs = RunsOfPools(events.append)
     pool, other = _Pool(), _Pool()
     composite = CompositeCluster({"a": other, "b": pool}, runs)

@@ -13,18 +13,18 @@ from support import DEADLINE, Sandbox, wait_until
 
 from guild_dask import claims, job, processes
 from guild_dask.cluster import local as local_cluster
+from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
 from guild_dask.cluster.local import LocalCluster
-from guild_dask.events import Event, JobEnded, JobLost
 from guild_dask.operation import NOT_STARTED
 
 
 @pytest.fixture
-def events() -> "queue.SimpleQueue[Event]":
+def events() -> "queue.SimpleQueue[ClusterEvent]":
     return queue.SimpleQueue()
 
 
 @pytest.fixture
-def cluster(events: "queue.SimpleQueue[Event]", user: Sandbox) -> Iterator[LocalCluster]:
+def cluster(events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox) -> Iterator[LocalCluster]:
     opened = LocalCluster(1, {"gpu": 1.0}, None, events.put)
     yield opened
     opened.close()
@@ -41,7 +41,7 @@ def _job(folder: pathlib.Path, run_id: str, output: str) -> job.Job:
 
 
 def test_end_of_each_job_is_told_and_nothing_is_kept_of_it(
-    cluster: LocalCluster, events: "queue.SimpleQueue[Event]", user: Sandbox
+    cluster: LocalCluster, events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox
 ) -> None:
     for number in range(5):
         work = _job(user.folder, f"run{number}", str(user.folder / "output"))
@@ -58,7 +58,7 @@ def test_end_of_each_job_is_told_and_nothing_is_kept_of_it(
 
 
 def test_job_that_fails_is_told_as_lost(
-    cluster: LocalCluster, events: "queue.SimpleQueue[Event]", user: Sandbox
+    cluster: LocalCluster, events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox
 ) -> None:
     cluster.submit(_job(user.folder, "aaa", "/no/such/folder/output"), LocalCluster.WORKER, {})
     lost = events.get(timeout=DEADLINE)
@@ -67,7 +67,7 @@ def test_job_that_fails_is_told_as_lost(
 
 
 def test_job_that_dask_does_not_do_is_told_as_lost_at_the_next_look(
-    cluster: LocalCluster, events: "queue.SimpleQueue[Event]", user: Sandbox
+    cluster: LocalCluster, events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox
 ) -> None:
     # The worker has only one of them, so the task waits until somebody cancels it.
     cluster.submit(_job(user.folder, "aaa", str(user.folder / "output")), LocalCluster.WORKER, {"gpu": 7.0})
@@ -80,7 +80,7 @@ def test_job_that_dask_does_not_do_is_told_as_lost_at_the_next_look(
 
 
 def test_worker_closes_after_its_heartbeat(
-    events: "queue.SimpleQueue[Event]", user: Sandbox, monkeypatch: pytest.MonkeyPatch
+    events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One that finds its worker closed leaves tracebacks in Dask's log.
     begun = threading.Event()

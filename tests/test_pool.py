@@ -10,9 +10,9 @@ import pytest
 from fake_queue import FakeQueue, fake_queue
 from support import wait_until
 
+from guild_dask.cluster.events import ClusterTrouble, WorkersChanged
 from guild_dask.cluster.kinds import ClusterError
 from guild_dask.cluster.security import security_for, worker_options
-from guild_dask.events import ClusterTrouble, WorkersChanged
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from guild_dask.choices import cluster_for_text
 from guild_dask.cluster import address, remote, tasks
 from guild_dask.cluster.address import open_existing
 from guild_dask.cluster.background import Background, answers, in_loop_of, told
+from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, WorkerRefused, WorkersChanged
 from guild_dask.cluster.kinds import Common
 from guild_dask.cluster.on_worker import PLUGIN, is_silence, problem_of_stranger
 from guild_dask.cluster.remote import RemoteCluster
-from guild_dask.events import Event, JobAdrift, JobEnded, WorkerRefused, WorkersChanged
 from guild_dask.ledger import Ledger
 from guild_dask.operation import NOT_STARTED
 from guild_dask.workforce import Workforce
@@ -31,7 +31,7 @@ def dask(user: Sandbox) -> Iterator[DaskProcesses]:
         yield processes
 
 
-def opened(user: Sandbox, dask: DaskProcesses, events: list[Event], name: str = "token") -> RemoteCluster:
+def opened(user: Sandbox, dask: DaskProcesses, events: list[ClusterEvent], name: str = "token") -> RemoteCluster:
     token = user.root / name
     token.touch()
     choice = cluster_for_text(f"scheduler-file:{dask.file}")
@@ -45,7 +45,7 @@ def closes(cluster: RemoteCluster) -> None:
 
 
 def test_silent_workers_hold_up_neither_words_to_others_nor_the_end(user: Sandbox, dask: DaskProcesses) -> None:
-    events: list[Event] = []
+    events: list[ClusterEvent] = []
     silent = dask.start_worker("silent")
     dask.start_worker("lively")
     cluster = opened(user, dask, events)
@@ -71,7 +71,7 @@ def test_worker_that_answers_late_is_welcome_then(
 ) -> None:
     monkeypatch.setattr(remote, "_WELCOME", 0.5)
     monkeypatch.setattr(address, "PATIENCE", 5)
-    events: list[Event] = []
+    events: list[ClusterEvent] = []
     late = dask.start_worker("late")
     late.signal(signal.SIGSTOP)
     try:
@@ -110,7 +110,7 @@ def test_worker_that_does_not_say_how_runs_ended_holds_up_no_other(
 ) -> None:
     # Dask has one thread for the ends of all tasks, five places for their results, and waits for ever for one.
     monkeypatch.setattr(tasks, "_RESULT", 10.0)
-    events: list[Event] = []
+    events: list[ClusterEvent] = []
     dask.start_worker("silent", "--nthreads 8")
     cluster = opened(user, dask, events)
     (silent,) = cluster.workers()
@@ -140,7 +140,7 @@ def test_worker_that_does_not_say_how_runs_ended_holds_up_no_other(
 
 
 def test_worker_that_dask_has_paused_gets_no_runs(user: Sandbox, dask: DaskProcesses) -> None:
-    events: list[Event] = []
+    events: list[ClusterEvent] = []
     dask.start_worker("one", "--memory-limit 0")  # or Dask itself would see that it has memory, and let it go on
     cluster = opened(user, dask, events)
 
@@ -189,7 +189,7 @@ def test_worker_keeps_our_plugin_until_the_last_of_our_schedulers_has_gone(user:
 
 
 def test_worker_that_was_started_anew_at_its_address_is_another_one(user: Sandbox, dask: DaskProcesses) -> None:
-    events: list[Event] = []
+    events: list[ClusterEvent] = []
     port = f"--worker-port {free_port()}"
     before = dask.start_worker("one", port)
     cluster = opened(user, dask, events)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
 from guild_dask import job
+from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost
 from guild_dask.cluster.kinds import Cluster, WorkerCapacity
-from guild_dask.events import Event, JobAdrift, JobEnded, JobLost
 from guild_dask.plan import StagedRun
 from guild_dask.terms import Terms
 
@@ -17,7 +17,7 @@ _REMEMBERED = 1000
 class RunsOfPools:
     """Which pool has which run, until that is over. What pools report is to come by here."""
 
-    def __init__(self, report: Callable[[Event], object]) -> None:
+    def __init__(self, report: Callable[[ClusterEvent], object]) -> None:
         self._report = report
         self._pools: dict[str, Cluster] = {}
 
@@ -30,7 +30,7 @@ class RunsOfPools:
         pool = self._pools.get(run_id)  # at once: it may end meanwhile
         return [pool] if pool else []
 
-    def report(self, event: Event) -> None:
+    def report(self, event: ClusterEvent) -> None:
         """Passes on an event, and forgets the run if it was its last."""
         if isinstance(event, (JobEnded, JobLost, JobAdrift)):
             self._pools.pop(event.run_id, None)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from guild_dask.events import Event
+from guild_dask.cluster.events import ClusterEvent
 from guild_dask.job import Job
 from guild_dask.plan import StagedRun
 from guild_dask.resources import format_amounts
@@ -67,7 +67,7 @@ class Common:
     home: str
     token: str  # a file in the home that is there as long as this scheduler is: who sees it, sees our home
     lease: float  # seconds for which a run goes on without the home
-    report: Callable[[Event], object]
+    report: Callable[[ClusterEvent], object]
     gpus: tuple[str, ...] | None = None  # to be given out on each worker, or AUTO; None: GPUs are an amount
     is_stopping: Callable[[], bool] = lambda: False  # tells whether the user has asked the scheduler to stop
 

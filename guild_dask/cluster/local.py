@@ -18,8 +18,8 @@ from tornado.httpserver import HTTPServer
 
 from guild_dask import job
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
+from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
 from guild_dask.cluster.kinds import AsManyAsThereAre, ClusterError, WorkerCapacity
-from guild_dask.events import Event, JobEnded, JobLost
 from guild_dask.settings import DashboardAddress
 from guild_dask.terms import Terms
 
@@ -84,7 +84,7 @@ class _QuietWorker(_Quiet, Worker):  # type: ignore[misc]
 # The jobs of this process's clusters that have not been reported yet, by the keys of their Dask tasks. The worker is in
 # this process, so a task needs to be told no more than its key, and reports its end itself: to send the job to Dask and
 # the result back would take as long as the rest of what Dask does for it.
-_jobs: dict[str, tuple[job.Job, Callable[[Event], object]]] = {}
+_jobs: dict[str, tuple[job.Job, Callable[[ClusterEvent], object]]] = {}
 
 
 def _do(key: str) -> None:
@@ -115,7 +115,7 @@ class LocalCluster(AsManyAsThereAre):
         slots: int,
         resources: Mapping[str, float],
         dashboard: DashboardAddress | None,
-        report: Callable[[Event], object],
+        report: Callable[[ClusterEvent], object],
         devices: tuple[str, ...] = (),
     ) -> None:
         self._capacity = WorkerCapacity(self.WORKER, slots, resources, socket.gethostname(), devices)

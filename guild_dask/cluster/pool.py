@@ -16,11 +16,11 @@ from distributed import Client, SpecCluster
 
 from guild_dask.choices import WorkerCount
 from guild_dask.cluster.background import Background
+from guild_dask.cluster.events import ClusterTrouble, WorkersChanged
 from guild_dask.cluster.kinds import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.cluster.scaling import Need, Requested, need, pause_after, to_give_back
 from guild_dask.cluster.security import remove_certificates
-from guild_dask.events import ClusterTrouble, WorkersChanged
 from guild_dask.plan import StagedRun
 
 # Seconds for commands of a job queue, and for all else, when we close. A worker that could not be cancelled ends by

@@ -15,6 +15,7 @@ from distributed import Client
 
 from guild_dask import job
 from guild_dask.cluster.background import Background, answers, in_loop_of, is_connected, told
+from guild_dask.cluster.events import JobAdrift, JobLost, WorkerRefused, WorkersChanged
 from guild_dask.cluster.kinds import AsManyAsThereAre, Common, WorkerCapacity
 from guild_dask.cluster.on_worker import (
     Card,
@@ -27,7 +28,6 @@ from guild_dask.cluster.on_worker import (
     welcome,
 )
 from guild_dask.cluster.tasks import Tasks
-from guild_dask.events import JobAdrift, JobLost, WorkerRefused, WorkersChanged
 from guild_dask.terms import Terms
 
 # Two look for workers at a time at most: one that waits for a scheduler, and one that is told of a worker meanwhile.

@@ -11,7 +11,7 @@ from distributed import Client, Future
 
 from guild_dask import job
 from guild_dask.cluster.background import in_loop_of, told
-from guild_dask.events import Event, JobAdrift, JobEnded, JobLost
+from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost
 
 log = logging.getLogger("guild")
 
@@ -23,7 +23,7 @@ _RESULT = 20.0
 class Tasks:
     """The tasks that have not been settled or given up."""
 
-    def __init__(self, report: Callable[[Event], object]) -> None:
+    def __init__(self, report: Callable[[ClusterEvent], object]) -> None:
         self._report = report
         self._futures: dict[str, tuple[str, Future]] = {}  # run id -> worker and future
         self._count = itertools.count()  # no two submissions have the same key
