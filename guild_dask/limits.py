@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 
 from guild_dask.cgroups import Cgroup
-from guild_dask.demands import format_duration
 from guild_dask.last_word import Cause
 from guild_dask.resources import format_size
 from guild_dask.terms import Terms
+from guild_dask.units import format_duration
 from guild_dask.usage import Meter
 
 # A run may use so much more memory than it asked for. Who asks for 8GB has measured 8GB at some time, not at its peak.

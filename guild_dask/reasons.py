@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from guild_dask.demands import format_duration
 from guild_dask.resources import format_amount
+from guild_dask.units import format_duration
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ PURE = frozenset(
         "rooms",
         "shown",
         "state",
+        "units",
     )
 )
 PURE_LIBRARY = frozenset(

@@ -18,9 +18,10 @@ from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 from guild_dask.cluster.kinds import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.local import QuietScheduler
 from guild_dask.cluster.pool import PoolTerms, WorkerPool
-from guild_dask.cluster.queues import jobs_over, seconds_for_walltime
+from guild_dask.cluster.queues import jobs_over
 from guild_dask.cluster.security import remove_certificates, security_for
 from guild_dask.settings import DashboardAddress
+from guild_dask.units import seconds_for_walltime
 
 _CLASSES = {
     "slurm": "SLURMCluster",

@@ -1,6 +1,6 @@
-"""What job queues differ in: how they are asked which of their jobs are over, and how they write times.
+"""Which jobs of a job queue are over, by what its own command prints.
 
-An answer that says nothing about a job, such as that of a queue that is being restarted, is no word on the job.
+An answer that says nothing about a job, such as that of a queue that is being restarted, leaves the job as it is.
 """
 
 import contextlib
@@ -9,8 +9,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-
-from dask.utils import parse_timedelta
 
 # Seconds for a queue to answer. The next look asks again.
 _ANSWER = 30.0
@@ -125,26 +123,3 @@ def jobs_over(queue: str, jobs: Sequence[str]) -> set[str]:
             )
             over |= inquiry.over(group, Answer(asked.returncode, asked.stdout, asked.stderr))
     return over
-
-
-def seconds_for_walltime(queue: str, text: str) -> float | None:
-    """Returns the seconds of a walltime as the queue reads it, such as 00:30:00 or 1-12:00:00; None if it is none."""
-    days, dash, clock = text.partition("/")[0].rpartition("-")  # LSF has a host behind a slash
-    parts = clock.split(":")
-    try:
-        units = _units(queue, len(parts), has_days=bool(dash))
-        amounts = zip(parts, units, strict=True)
-        return int(days or 0) * 86400.0 + sum(int(part) * unit for part, unit in amounts)
-    except ValueError:
-        with contextlib.suppress(ValueError, TypeError, KeyError, IndexError):
-            return float(parse_timedelta(text)) if text else None
-        return None
-
-
-def _units(queue: str, count: int, has_days: bool) -> tuple[float, ...]:
-    """Returns the seconds of each part of a time that has so many: hours first, minutes last or seconds last."""
-    if queue == "oar" or has_days:
-        return (3600.0, 60.0, 1.0)[:count]
-    if queue == "lsf" or (queue == "slurm" and count == 1):
-        return (3600.0, 60.0)[-count:]
-    return (86400.0, 3600.0, 60.0, 1.0)[-count:]

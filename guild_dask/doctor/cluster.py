@@ -1,6 +1,5 @@
 """Do Dask's configuration, the dashboard's port and a job queue allow a scheduler to work?"""
 
-import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -9,6 +8,7 @@ from typing import Any
 from guild_dask.doctor.finding import Finding, bad, good, note
 from guild_dask.doctor.installation import version_of
 from guild_dask.settings import BadSetting, Settings, section_of, settings_for
+from guild_dask.units import seconds_for_walltime
 
 # How each job queue is called in dask-jobqueue's configuration, and the command that jobs are handed in with.
 _QUEUES = {
@@ -117,7 +117,7 @@ def _queue(name: str, section: Mapping[str, Any]) -> Finding:
             f"{name}: the configuration says no {' and no '.join(missing)}",
             f"set {where} in ~/.config/dask",
         )
-    walltime = seconds_for(str(section.get("walltime") or ""))
+    walltime = seconds_for_walltime(name, str(section.get("walltime") or ""))
     text = f"{name}: jobs of {section['cores']} cores and {section['memory']}"
     if walltime is None:
         return note("walltime", f"{text}, with no walltime that can be read", f"set jobqueue: {name}: walltime")
@@ -128,16 +128,3 @@ def _queue(name: str, section: Mapping[str, Any]) -> Finding:
             f"set jobqueue: {name}: walltime to more than your longest run takes",
         )
     return good("walltime", f"{text}, for {section['walltime']} each")
-
-
-def seconds_for(text: str) -> float | None:
-    """Returns the seconds of a walltime as job queues write it: D-HH:MM:SS, HH:MM:SS, MM:SS or minutes."""
-    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(?:(\d+):)?(\d+)", text.strip(), re.ASCII)
-    if not match:
-        return None
-    days, first, second, last = match.groups()
-    parts = [int(part) for part in (first, second, last) if part is not None]
-    if len(parts) == 1:
-        parts = [0, parts[0], 0] if days is None else [parts[0], 0, 0]
-    hours, minutes, seconds = [0] * (3 - len(parts)) + parts
-    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
