@@ -41,21 +41,6 @@ def ended(run_id: str, result: Result, last_line: str = "") -> tuple[int, str]:
     return level, f"Run {run_id} {texts[result.end]}"
 
 
-def jobs(least: int, most: int) -> str:
-    """Returns `3 jobs`, or `0 to 20 jobs`."""
-    if least != most:
-        return f"{least} to {most} jobs"
-    return f"{least} job{'s' if least > 1 else ''}"
-
-
-def default_walltime(queue: str, walltime: str) -> str:
-    """Returns the warning for a job queue without a configured walltime."""
-    return (
-        f"No walltime is configured (jobqueue.{queue}.walltime in ~/.config/dask/jobqueue.yaml), "
-        f"so each job ends after {walltime}, dask-jobqueue's default"
-    )
-
-
 def adrift(run_id: str, host: str, problem: str) -> str:
     """Returns the line for a run whose worker is out of sight."""
     return f"Lost sight of run {run_id} on {host} ({problem}); it is started again only if it is known to be dead"

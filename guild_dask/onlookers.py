@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from guild_dask import environment, journal, opening, runs, terminal
+from guild_dask import environment, journal, runs, terminal
 from guild_dask.cluster.kinds import Cluster
 from guild_dask.events import Event, SomebodyLooks
 from guild_dask.log import OutputStream
@@ -44,8 +44,9 @@ def open_views(
     link, close_page = showing.show(book, opened, settings.dashboard_address)
     about = replace(about, run_once=settings.run_once, filter=settings.filter)
     about = replace(about, dashboard=opened.dashboard_link(), page=link)
-    places = functools.partial(opening.places, opened)
-    publisher = Publisher(runs.guild_home(), run_dir, about, places, book if link else None)
+    publisher = Publisher(
+        runs.guild_home(), run_dir, about, functools.partial(_placements, opened), book if link else None
+    )
     scalars = Scalars(os.path.join(run_dir, FOLDER))
     publisher.listeners.append(scalars)
     notifier = None
@@ -64,6 +65,11 @@ def open_views(
         close_page()
 
     return Views(publisher, close)
+
+
+def _placements(opened: Cluster) -> dict[str, tuple[str, str]]:
+    """Returns the workers' labels and hosts, by the names that the plan uses for them."""
+    return {worker.name: (worker.label or worker.name, worker.host) for worker in opened.workers()}
 
 
 def show_progress(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from guild_dask import gpus, machine, messages
+from guild_dask import gpus, machine
 from guild_dask.choices import Kind, WorkerCount
 from guild_dask.cluster import address, ports
 from guild_dask.cluster.composite import CompositeCluster, RunsOfPools
@@ -75,7 +75,7 @@ def _open_pools(settings: Settings, common: Common, run_dir: str, environ: Mappi
 
 def _open_job_queue(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> Cluster:
     count = settings.workers or WorkerCount(1, 1)
-    log.info("Initializing cluster %s with %s", settings.cluster.name, messages.jobs(count.least, count.most))
+    log.info("Initializing cluster %s with %s", settings.cluster.name, _jobs(count))
     queue = job_queue(settings, run_dir, environ)
     queue.cluster_class()  # with it come the defaults of the configuration
     warning = _walltime_warning(queue)
@@ -118,17 +118,26 @@ def dry_run(settings: Settings, run_dir: str, environ: Mapping[str, str]) -> str
     count = settings.workers or WorkerCount(1, 1)
     script = job_script(queue)
     warning = _walltime_warning(queue)
-    jobs = messages.jobs(count.least, count.most)
-    shown = f"Would submit {jobs} to {queue.name}, each with this script:\n\n{script}"
+    shown = f"Would submit {_jobs(count)} to {queue.name}, each with this script:\n\n{script}"
     return f"{shown}\n{warning}" if warning else shown
 
 
 def _walltime_warning(queue: JobQueue) -> str | None:
-    """Returns the warning that is due where the user has configured no walltime, or None."""
+    """Returns a warning if the user has configured no walltime and the queue has a default one, or None."""
     default = queue.configured.get("walltime")
     if not default or queue.walltime_in_files() is not None:
         return None
-    return messages.default_walltime(queue.name, str(default))
+    return (
+        f"No walltime is configured (jobqueue.{queue.name}.walltime in ~/.config/dask/jobqueue.yaml), "
+        f"so each job ends after {default}, dask-jobqueue's default"
+    )
+
+
+def _jobs(count: WorkerCount) -> str:
+    """Returns `3 jobs`, or `0 to 20 jobs`."""
+    if count.is_elastic:
+        return f"{count.least} to {count.most} jobs"
+    return f"{count.least} job{'s' if count.least > 1 else ''}"
 
 
 def _devices(settings: Settings, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -167,11 +176,6 @@ def _dashboard(wanted: DashboardAddress | None) -> DashboardAddress | None:
     if wanted and found and found.port != wanted.port:
         log.warning("Port %d is in use, so the dashboard takes the next free one", wanted.port)
     return found
-
-
-def places(opened: Cluster) -> dict[str, tuple[str, str]]:
-    """Returns the workers' names for people, and their hosts, by the names that the plan has for them."""
-    return {worker.name: (worker.label or worker.name, worker.host) for worker in opened.workers()}
 
 
 def described(workers: Sequence[WorkerCapacity]) -> str:
