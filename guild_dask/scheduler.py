@@ -14,7 +14,7 @@ import click
 
 from guild_dask import command, log, scheduler_run
 from guild_dask.events import ControlChanged, Event, RunStaged, StopAsked
-from guild_dask.settings import BadSetting, Settings, section_of, settings_for
+from guild_dask.settings import BadSetting, Settings, checked, section_of, settings_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,12 +157,12 @@ def _work(loop: "Loop", error_log: str) -> int:
 
 
 def _select_for(settings: Settings) -> "tuple[Callable[[Listing], Listing], ...]":
-    """Returns what selects the runs that the scheduler sees, if not all; raises BadSetting if that cannot be read."""
+    """Returns what selects the runs that the scheduler sees, if not all; raises BadSetting if it cannot be parsed."""
     if settings.filter is None:
         return ()
     from guild_dask.selection import Selection
 
-    return (Selection(settings.filter).of,)
+    return (checked(Selection, "filter", settings.filter).of,)
 
 
 def _identity(this_run: scheduler_run.SchedulerRun) -> "Identity":

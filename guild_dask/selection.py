@@ -10,13 +10,16 @@ from typing import Any
 
 from guild_dask.listing import Listing
 from guild_dask.rundir import Staged, attribute_times
-from guild_dask.settings import BadSetting
 
 # What a user may change of a run that waits.
 _CHANGEABLE = ("tags", "label", "marked", "starred", "comments")
 
 # How many of the staged runs are judged again in one look, if such a thing has changed.
 _TURN = 1_000
+
+
+class BadFilter(ValueError):
+    """An expression that Guild cannot parse; the text says why, and what is accepted."""
 
 
 class _Candidate:
@@ -46,16 +49,14 @@ class Selection:
     """The staged runs that match an expression. A run is judged again when it has changed."""
 
     def __init__(self, expression: str) -> None:
-        """Reads the expression; raises BadSetting if it is none."""
+        """Reads the expression; raises BadFilter if Guild cannot parse it."""
         from guild import filter as guild_filter
 
         try:
             self._matches = guild_filter.parser().parse(expression)
         except SyntaxError as e:
-            shown = expression if expression.isprintable() else repr(expression)
-            raise BadSetting(
-                f"invalid value filter={shown}: {_in_lower_case(str(e))}; "
-                "use an expression as for 'guild runs -F', such as 'op = train and lr < 0.1'"
+            raise BadFilter(
+                f"{_in_lower_case(str(e))}; use an expression as for 'guild runs -F', such as 'op = train and lr < 0.1'"
             ) from None
         self._judged: dict[str, tuple[Staged, tuple[int, ...], bool]] = {}
 
