@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from guild_dask import environment, journal, runs, terminal
-from guild_dask.cluster.kinds import Cluster
+from guild_dask.cluster import ports
+from guild_dask.cluster.kinds import Cluster, ClusterError
 from guild_dask.events import Event, SomebodyLooks
 from guild_dask.log import OutputStream
 from guild_dask.notify import Notifier, command_for
@@ -21,7 +22,7 @@ from guild_dask.publisher import Publisher
 from guild_dask.report import files
 from guild_dask.scalars import FOLDER, Scalars
 from guild_dask.scheduler_run import SchedulerRun
-from guild_dask.settings import Settings
+from guild_dask.settings import DashboardAddress, Settings
 from guild_dask.state import State
 
 log = logging.getLogger("guild")
@@ -41,7 +42,7 @@ def open_views(
     """Opens the page of runs, and what publishes for it and for others."""
     runs_dir = os.path.join(runs.guild_home(), "runs")
     book = Book(runs_dir, lambda: put(SomebodyLooks()))
-    link, close_page = showing.show(book, opened, settings.dashboard_address)
+    link, close_page = _show_page(book, opened, settings.dashboard_address)
     about = replace(about, run_once=settings.run_once, filter=settings.filter)
     about = replace(about, dashboard=opened.dashboard_link(), page=link)
     publisher = Publisher(
@@ -65,6 +66,21 @@ def open_views(
         close_page()
 
     return Views(publisher, close)
+
+
+def _show_page(book: Book, opened: Cluster, wanted: DashboardAddress | None) -> tuple[str | None, Callable[[], None]]:
+    """Returns the link to the page of runs, or None if there is none, and what closes the page."""
+
+    def free_address(wanted: DashboardAddress) -> tuple[str, int]:
+        found = ports.free_port(wanted)
+        return found.host, found.port
+
+    if wanted is not None:
+        try:
+            return showing.show(book, opened.add_pages, functools.partial(free_address, wanted))
+        except (ClusterError, OSError) as e:
+            log.warning("There is no page of runs: %s", e)
+    return None, lambda: None
 
 
 def _placements(opened: Cluster) -> dict[str, tuple[str, str]]:

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from guild_dask import job
 from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost
@@ -114,6 +115,10 @@ class CompositeCluster:
         """Returns where the dashboard of the first pool that has one can be seen."""
         links = (pool.dashboard_link() for pool in self._pools.values())
         return next((link for link in links if link), None)
+
+    def add_pages(self, routes: Sequence[Any], first: str) -> str | None:
+        """Returns None: the dashboard of one pool is not the place for pages about all of them."""
+        return None
 
     def close(self) -> None:
         """Closes all that was opened, the last one first."""

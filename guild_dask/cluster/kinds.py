@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from guild_dask.cluster.events import ClusterEvent
 from guild_dask.job import Job
@@ -131,6 +131,9 @@ class Cluster(Protocol):
 
     def dashboard_link(self) -> str | None:
         """Returns where the dashboard can be seen, or None if there is none."""
+
+    def add_pages(self, routes: Sequence[Any], first: str) -> str | None:
+        """Adds pages to the dashboard and returns the link to the first; None if this cluster cannot add any."""
 
     def close(self) -> None:
         """Closes what was opened, and nothing else. Jobs should have ended by now."""

@@ -7,7 +7,7 @@ import concurrent.futures
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -246,6 +246,10 @@ class RemoteCluster(AsManyAsThereAre):
         with contextlib.suppress(OSError, RuntimeError, ValueError, KeyError):
             if "dashboard" in self._client.scheduler_info()["services"]:
                 return str(self._client.dashboard_link)
+        return None
+
+    def add_pages(self, routes: Sequence[Any], first: str) -> str | None:
+        """Returns None: the dashboard is in the process of the Dask scheduler."""
         return None
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import socket
 import threading
 from collections.abc import Sequence
 
@@ -18,6 +19,7 @@ class PageServer:
     def __init__(self, routes: Sequence[Route], host: str, port: int) -> None:
         """Listens; raises OSError if that cannot be done."""
         self.port = 0
+        self._host = host
         self._loop: IOLoop | None = None
         self._problem: OSError | None = None
         ready = threading.Event()
@@ -45,6 +47,11 @@ class PageServer:
         if self._loop:
             self._loop.start()
         loop.close()
+
+    def link(self, page: str) -> str:
+        """Returns the URL of a page; a server on all addresses is shown with the name of this host."""
+        host = socket.gethostname() if self._host in ("0.0.0.0", "::") else self._host
+        return f"http://{host}:{self.port}/{page}"
 
     def close(self) -> None:
         """Ends it."""
