@@ -99,8 +99,6 @@ NEVER: Mapping[str, frozenset[str]] = {
 
 NAMED = KNOWS_DASK | KNOWS_GUILD | KNOWS_GUILD_IN_FUNCTIONS | IMPORTS_BY_NAME | LIGHT | PURE | frozenset(NEVER)
 
-MOST_LINES = 300
-
 # Functions of logging itself, which log through the root logger and set it up on first use.
 ROOT_LOGGING = frozenset(
     f"logging.{name}"
@@ -305,13 +303,6 @@ def nothing_sleeps(given: Modules) -> Iterator[str]:
                 yield _complaint(module, line, "sleeps; wait for something instead")
 
 
-def modules_are_short(given: Modules) -> Iterator[str]:
-    for module in given.values():
-        count = len(module.source.splitlines())
-        if count >= MOST_LINES:
-            yield _complaint(module, count, f"has {count} lines; from {MOST_LINES} on it wants splitting")
-
-
 RULES: tuple[Rule, ...] = (
     only_the_cluster_knows_dask,
     only_the_runs_know_guild,
@@ -322,7 +313,6 @@ RULES: tuple[Rule, ...] = (
     imports_can_be_seen,
     the_root_logger_is_left_alone,
     nothing_sleeps,
-    modules_are_short,
 )
 
 # A line that breaks the rule, and the module that it is added to.
@@ -365,7 +355,6 @@ BREAKS: tuple[tuple[Rule, str, str], ...] = (
     (the_root_logger_is_left_alone, "log", "from logging import basicConfig"),
     (nothing_sleeps, "loop", "time.sleep(1)"),
     (nothing_sleeps, "loop", "from time import sleep"),
-    (modules_are_short, "loop", "\n" * MOST_LINES),
 )
 
 
