@@ -118,7 +118,7 @@ def test_cluster_of_anybodys_class_that_does_not_close_is_left(
             hanging.wait()
 
     client = Client(scheduler_file=scheduler_file, set_as_default=False)
-    own = address.OwnCluster(Hanging(), client, Common("home", "token", 60, lambda _: None))
+    own = address.own_cluster(Hanging(), client, Common("home", "token", 60, lambda _: None))
     closing = threading.Thread(target=own.close, daemon=True)
     closing.start()
     wait_until(lambda: not closing.is_alive(), describe="the end of close()")

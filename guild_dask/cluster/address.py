@@ -76,7 +76,7 @@ def open_class(name: str, workers: int | None, common: Common) -> RemoteCluster:
         raise
     except Exception as e:  # it is anybody's class
         raise ClusterError(f"cluster={name} cannot be opened: {e or type(e).__name__}") from e
-    return OwnCluster(cluster, client, common)
+    return own_cluster(cluster, client, common)
 
 
 def _close(*of_others: Any) -> None:
@@ -92,17 +92,9 @@ def _close(*of_others: Any) -> None:
     closing.join(_CLOSE)
 
 
-class OwnCluster(RemoteCluster):
-    """A cluster of another's class that we opened, and close."""
-
-    def __init__(self, cluster: Any, client: Client, common: Common) -> None:
-        self._cluster = cluster
-        super().__init__(client, common)
-
-    def close(self) -> None:
-        """Closes the cluster with its workers."""
-        super().close()
-        _close(self._cluster)
+def own_cluster(cluster: Any, client: Client, common: Common) -> RemoteCluster:
+    """Returns a cluster that we opened with a class of another package, and close with its workers."""
+    return RemoteCluster(client, common, close_after=lambda: _close(cluster))
 
 
 def _unreachable(choice: ClusterChoice, error: Exception) -> str:

@@ -7,6 +7,7 @@ import pathlib
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +16,10 @@ import dask.config
 
 from guild_dask.choices import WorkerCount
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
+from guild_dask.cluster.jobs import PoolTerms
 from guild_dask.cluster.kinds import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.local import QuietScheduler
-from guild_dask.cluster.pool import PoolTerms, WorkerPool
+from guild_dask.cluster.pool import WorkerPool
 from guild_dask.cluster.queues import jobs_over
 from guild_dask.cluster.security import remove_certificates, security_for
 from guild_dask.settings import DashboardAddress
@@ -113,7 +115,11 @@ def job_script(queue: JobQueue) -> str:
 
 
 def open_job_queue(
-    queue: JobQueue, count: WorkerCount, dashboard: DashboardAddress | None, common: Common
+    queue: JobQueue,
+    count: WorkerCount,
+    dashboard: DashboardAddress | None,
+    common: Common,
+    clock: Callable[[], float] = time.monotonic,
 ) -> WorkerPool:
     """Opens a Dask scheduler in this process for workers that are jobs; raises ClusterError if it cannot be done."""
     cluster_class = queue.cluster_class()
@@ -148,7 +154,7 @@ def open_job_queue(
         closing.pop_all()
     failures = _failures_in(queue, job.log_directory)
     terms = PoolTerms(worker, int(job.worker_processes), count, failures, prefix=queue.workers, folder=folder)
-    return WorkerPool(cluster, terms, common)
+    return WorkerPool(cluster, terms, common, clock)
 
 
 def _security(

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from distributed import Client
 
@@ -58,13 +58,43 @@ class _Member:
     node: str
 
 
+class KnownWorker(NamedTuple):
+    """A worker that Dask knows, whether or not it may start runs."""
+
+    address: str
+    name: str
+    is_member: bool  # it has said that it can start runs
+    is_silent: bool  # it has not answered, and will be asked again
+
+
+@dataclass(frozen=True)
+class WorkerTraits:
+    """What is known of all workers of a cluster, and who is told of those that leave or cannot start runs."""
+
+    lifetime: float | None = None  # seconds from the start of a worker to its end, where that is known
+    is_whole_host: bool = False  # each worker is the only one on its host
+    # Is told the names of lost workers by address, before their runs are reported.
+    on_lost: Callable[[Mapping[str, str]], object] = lambda _names: None
+    # Is told the name of a worker that cannot start runs, and why; None: that is reported as an event.
+    on_refused: Callable[[str, str], object] | None = None
+
+
 class RemoteCluster(AsManyAsThereAre):
     """The workers of a Dask scheduler, and runs on them."""
 
-    def __init__(self, client: Client, common: Common, connect: Callable[[], Client | None] = lambda: None) -> None:
-        self._client = client
+    def __init__(
+        self,
+        client: Client,
+        common: Common,
+        connect: Callable[[], Client | None] = lambda: None,
+        traits: WorkerTraits = WorkerTraits(),  # it is immutable
+        close_after: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.client = client
         self._common = common
         self._connect = connect  # to a scheduler that may come back; None if it is not there
+        self._traits = traits
+        self._close_after = close_after  # closes what was opened with the client
         self._report = common.report
         self._members: dict[str, _Member] = {}
         self._known: dict[str, Mapping[str, Any]] = {}  # address -> what Dask says of the worker, welcome or not
@@ -79,10 +109,7 @@ class RemoteCluster(AsManyAsThereAre):
         client.subscribe_topic("all", self._on_event)
         self.look()
 
-    lifetime: float | None = None  # seconds from the start of a worker to its end, where that is known
-    of_host = False  # tells whether each worker is the only one on its host
-
-    # Who is there
+    # Which workers are there
 
     def _on_event(self, event: tuple[float, Any]) -> None:
         """Is called in Dask's own thread for all that happens in the cluster."""
@@ -93,10 +120,10 @@ class RemoteCluster(AsManyAsThereAre):
     def look(self) -> None:
         """Finds out which workers there are now, and asks new ones whether they can start runs."""
         with self._looking:
-            if not is_connected(self._client) and not self._reconnect():
+            if not is_connected(self.client) and not self._reconnect():
                 return
             try:
-                found = dict(self._client.scheduler_info(n_workers=-1)["workers"])
+                found = dict(self.client.scheduler_info(n_workers=-1)["workers"])
             except (OSError, RuntimeError, ValueError, TimeoutError):
                 return  # the connection has just gone, or the scheduler is busy; the next look tells
             gone = {each: about for each, about in self._known.items() if not _is_same(about, found.get(each))}
@@ -106,7 +133,7 @@ class RemoteCluster(AsManyAsThereAre):
             self._lose_all(gone)
             self._note_halts({address: _HALTS.get(about.get("status"), "") for address, about in found.items()})
         for address in new:
-            welcoming = in_loop_of(self._client, self._welcome(address, found[address]))
+            welcoming = in_loop_of(self.client, self._welcome(address, found[address]))
             if welcoming:
                 self._welcomes.add(welcoming)
                 welcoming.add_done_callback(self._welcomes.discard)
@@ -129,8 +156,8 @@ class RemoteCluster(AsManyAsThereAre):
         if client is None:
             return False
         with contextlib.suppress(Exception):  # Dask has several for a scheduler that is gone
-            self._client.close(timeout=0)
-        self._client = client
+            self.client.close(timeout=0)
+        self.client = client
         client.subscribe_topic("all", self._on_event)
         return True
 
@@ -144,7 +171,7 @@ class RemoteCluster(AsManyAsThereAre):
         """Asks a worker whether it can start runs. One that does not answer is asked again at the next look."""
         mine = self._common
         try:
-            said = await answers(self._client, _WELCOME, [address], welcome, mine.home, mine.token, mine.gpus)
+            said = await answers(self.client, _WELCOME, [address], welcome, mine.home, mine.token, mine.gpus)
             card: Card = said[address]
             problem = problem_with(card, mine.home)
         except Exception as e:  # noqa: BLE001  # whatever a strange worker makes of it; it is told, and gets no run
@@ -158,9 +185,9 @@ class RemoteCluster(AsManyAsThereAre):
         with self._lock:
             capacity = replace(
                 capacity_for(address, about, card, (member.capacity for member in self._members.values())),
-                lifetime=self.lifetime,
-                is_whole_host=self.of_host,
-                ends=time.monotonic() + self.lifetime - card.age if self.lifetime else None,
+                lifetime=self._traits.lifetime,
+                is_whole_host=self._traits.is_whole_host,
+                ends=time.monotonic() + self._traits.lifetime - card.age if self._traits.lifetime else None,
             )
             if not _is_same(about, self._known.get(address)):
                 return  # it has gone meanwhile, or is another one now
@@ -168,13 +195,17 @@ class RemoteCluster(AsManyAsThereAre):
         self._report(WorkersChanged(f"Worker {capacity.described(card.node)} has joined"))
 
     def _refuse(self, address: str, name: str, problem: str) -> None:
-        """Says, once, why a worker gets no run."""
+        """Reports, once, why a worker gets no run. One that is silent may still answer."""
+        if self._traits.on_refused and address not in self._silent:
+            self._traits.on_refused(name, problem)
+            return
         if address in self._known and self._problems.get(address) != problem:
             self._problems[address] = problem
             self._report(WorkerRefused(name, problem))
 
     def _lose_all(self, gone: Mapping[str, Mapping[str, Any]]) -> None:
         """Notes that workers are gone."""
+        self._traits.on_lost({address: str(about.get("name")) for address, about in gone.items()})
         for address in gone:
             self._problems.pop(address, None)
             self._lose(address)
@@ -191,15 +222,27 @@ class RemoteCluster(AsManyAsThereAre):
     @property
     def address(self) -> str:
         """Returns where the Dask scheduler is, however it was found."""
-        return str(self._client.scheduler.address)
+        return str(self.client.scheduler.address)
 
     def workers(self) -> list[WorkerCapacity]:
         """Returns the workers there are now."""
-        if self._client.status != "running":
+        if self.client.status != "running":
             return []  # what was sent now would be sent later, to nobody knows whom
         with self._lock:
             members = list(self._members.items())
         return [replace(member.capacity, halt=self._halts.get(address, "")) for address, member in members]
+
+    def known_workers(self) -> list[KnownWorker]:
+        """Returns all workers that Dask knows now."""
+        return [
+            KnownWorker(address, str(about.get("name")), address in self._members, address in self._silent)
+            for address, about in list(self._known.items())
+        ]
+
+    def drop(self, address: str) -> None:
+        """Takes a worker out of workers(), although it is still there. What it runs goes on."""
+        with self._lock:
+            self._members.pop(address, None)
 
     def terms(self, worker: str) -> Terms:
         """Returns the terms of runs on a worker."""
@@ -212,24 +255,24 @@ class RemoteCluster(AsManyAsThereAre):
 
     def submit(self, work: job.Job, worker: str, asks: Mapping[str, float]) -> None:
         """Runs a job on a worker, which the plan has found to have room. An event tells its end."""
-        if not is_connected(self._client):
+        if not is_connected(self.client):
             self._report(JobLost(work.run_id, "the Dask scheduler is gone"))
             return
         resources = known_to_dask(asks, self._known.get(worker, {}).get("resources", asks))
-        if self._tasks.submit(self._client, work, worker, resources) and worker not in self._known:
+        if self._tasks.submit(self.client, work, worker, resources) and worker not in self._known:
             self._background.start(self._lose, worker)
 
     def stop(self, run_id: str) -> None:
         """Asks a running job to end."""
-        self._tasks.tell(self._client, job.stop, run_id)
+        self._tasks.tell(self.client, job.stop, run_id)
 
     def kill(self, run_id: str) -> None:
         """Ends the processes of a running job at once."""
-        self._tasks.tell(self._client, job.kill, run_id)
+        self._tasks.tell(self.client, job.kill, run_id)
 
     def destroy(self, run_id: str) -> None:
         """Ends a job that kill() has not ended."""
-        self._tasks.tell(self._client, job.destroy, run_id)
+        self._tasks.tell(self.client, job.destroy, run_id)
 
     # Now and then
 
@@ -244,8 +287,8 @@ class RemoteCluster(AsManyAsThereAre):
     def dashboard_link(self) -> str | None:
         """Returns where the dashboard can be seen, or None if there is none."""
         with contextlib.suppress(OSError, RuntimeError, ValueError, KeyError):
-            if "dashboard" in self._client.scheduler_info()["services"]:
-                return str(self._client.dashboard_link)
+            if "dashboard" in self.client.scheduler_info()["services"]:
+                return str(self.client.dashboard_link)
         return None
 
     def add_pages(self, routes: Sequence[Any], first: str) -> str | None:
@@ -253,16 +296,30 @@ class RemoteCluster(AsManyAsThereAre):
         return None
 
     def close(self) -> None:
-        """Lets go of the workers, which are left as they were found."""
-        with contextlib.suppress(Exception):
-            self._client.unsubscribe_topic("all")
+        """Leaves the workers as they were found, and closes what was opened with the client."""
+        self._unsubscribe()
         goodbye = in_loop_of(
-            self._client, told(self._client, _FAREWELL, list(self._members), farewell, self._common.token)
+            self.client, told(self.client, _FAREWELL, list(self._members), farewell, self._common.token)
         )
         concurrent.futures.wait([goodbye] if goodbye else [], timeout=_FAREWELL + 1)
-        self._background.close()
+        self.stop_refreshing()
         with contextlib.suppress(Exception):
-            self._client.close(timeout=_CLOSE)
+            self.client.close(timeout=_CLOSE)
+        self._close_after()
+
+    def stop_refreshing(self) -> None:
+        """Ends the search for workers that joined or left."""
+        self._background.close()
+
+    def disconnect(self, seconds: float) -> None:
+        """Closes the connection, without a word to the workers, which end with the cluster."""
+        self._unsubscribe()
+        with contextlib.suppress(Exception):
+            self.client.close(timeout=seconds)
+
+    def _unsubscribe(self) -> None:
+        with contextlib.suppress(Exception):
+            self.client.unsubscribe_topic("all")
 
 
 def _is_same(before: Mapping[str, Any], now: Mapping[str, Any] | None) -> bool:
