@@ -1,4 +1,4 @@
-"""Opens the cluster that the settings ask for, and says what it has."""
+"""Opens the cluster that the settings request, and logs what it has."""
 
 import contextlib
 import logging
@@ -95,13 +95,13 @@ def _open_hosts(settings: Settings, common: Common, run_dir: str, environ: Mappi
 
 
 def _become_user(environ: Mapping[str, str]) -> None:
-    """Makes our environment the user's own: what is submitted or started from here on inherits it."""
+    """Replaces our environment by the user's own, which every process started from here on inherits."""
     os.environ.clear()
     os.environ.update(environ)
 
 
 def job_queue(settings: Settings, run_dir: str, environ: Mapping[str, str]) -> JobQueue:
-    """Returns the job queue that the settings ask for."""
+    """Returns the job queue that the settings request."""
     return JobQueue(
         name=settings.cluster.name,
         resources=settings.resources.amounts,
@@ -113,7 +113,7 @@ def job_queue(settings: Settings, run_dir: str, environ: Mapping[str, str]) -> J
 
 
 def dry_run(settings: Settings, run_dir: str, environ: Mapping[str, str]) -> str:
-    """Returns what would be submitted to a job queue, as a text for people; raises ClusterError if it cannot be."""
+    """Returns a text that shows what would be submitted to a job queue; raises ClusterError if nothing can be."""
     queue = job_queue(settings, run_dir, environ)
     count = settings.workers or WorkerCount(1, 1)
     script = job_script(queue)
@@ -141,7 +141,7 @@ def _jobs(count: WorkerCount) -> str:
 
 
 def _devices(settings: Settings, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the devices that are to be given out."""
+    """Returns the devices that are to be assigned to runs."""
     if settings.gpus is None:
         return ()
     if GPU in settings.resources.amounts:

@@ -78,7 +78,7 @@ class Workforce:
         refused = {name: problem for name, problem in self._refused.items() if name not in here}
         halted = {name: worker.halt for name, worker in here.items() if worker.halt}
         without_runs = (f"worker {name} gets no run: it {problem}" for name, problem in {**refused, **halted}.items())
-        return (*without_runs, *([f"no worker comes: {self._trouble}"] if self._trouble else ()))
+        return (*without_runs, *([f"no worker started: {self._trouble}"] if self._trouble else ()))
 
     def take_in(self, event: WorkerEvent) -> None:
         """Says what happened to workers."""
@@ -92,4 +92,4 @@ class Workforce:
             log.warning("Worker %s gets no run: it %s", event.worker, event.problem)
         elif event.problem != self._trouble:
             self._trouble = event.problem
-            log.warning("No worker comes: %s; the next try is in %g seconds", event.problem, event.pause)
+            log.warning("No worker started: %s; retrying in %g s", event.problem, event.pause)

@@ -69,7 +69,7 @@ def test_jobs_that_are_gone_together_are_one_failure(queue: FakeQueue, complaint
             queue.write("squeue-fails", complaint)
         queue.adjust(pool, 3)
         (trouble,) = wait_for_trouble(queue)
-        assert "ended before its worker came" in trouble.problem
+        assert "ended before its worker joined" in trouble.problem
         assert "(and 2 more)" in trouble.problem
         assert trouble.pause == pause_after(1)
         queue.adjust(pool, 3)

@@ -42,12 +42,12 @@ class WorkerPool:
     # Jobs
 
     def prospects(self) -> list[WorkerCapacity]:
-        """Returns a worker such as may come."""
+        """Returns a worker such as may still join."""
         return [self._terms.worker] if self._terms.worker else []
 
     @property
     def appetite(self) -> int:
-        """Returns how many waiting runs adjust() has a use for."""
+        """Returns how many waiting runs adjust() needs to see."""
         count, worker = self._terms.count, self._terms.worker
         return count.most * self._terms.of_each_job * worker.slots if worker and count.is_elastic else 0
 
@@ -107,7 +107,7 @@ class WorkerPool:
     # Workers, and runs on them
 
     def workers(self) -> list[WorkerCapacity]:
-        """Returns the workers there are now."""
+        """Returns the workers that are there now."""
         return self._remote.workers()
 
     def terms(self, worker: str) -> Terms:
@@ -115,7 +115,7 @@ class WorkerPool:
         return self._remote.terms(worker)
 
     def submit(self, work: Job, worker: str, asks: Mapping[str, float]) -> None:
-        """Runs a job on a worker, which the plan has found to have room. An event tells its end."""
+        """Runs a job on a worker that has a free slot for it. An event reports its end."""
         self._remote.submit(work, worker, asks)
 
     def prepare(self, environ: Mapping[str, str]) -> None:

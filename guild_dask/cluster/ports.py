@@ -24,7 +24,7 @@ def free_port(wanted: DashboardAddress) -> DashboardAddress:
 
 
 def _is_free(host: str, port: int) -> bool:
-    """Tells whether nobody listens there; raises OSError if nobody could."""
+    """Tells whether the port is free; raises OSError if it cannot be listened on at all."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

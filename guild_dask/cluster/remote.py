@@ -1,6 +1,6 @@
-"""A cluster whose workers are processes of their own, seen through a Dask client: who comes and goes, and runs on them.
+"""A cluster whose workers are separate processes, seen through a Dask client: membership, and runs on the workers.
 
-What may take time happens in the background, so that a worker that does not answer holds up nobody.
+What may take time happens in the background, so that a worker that does not answer delays nothing else.
 """
 
 import concurrent.futures
@@ -30,23 +30,23 @@ from guild_dask.cluster.on_worker import (
 from guild_dask.cluster.tasks import Tasks
 from guild_dask.terms import Terms
 
-# Two look for workers at a time at most: one that waits for a scheduler, and one that is told of a worker meanwhile.
+# At most two threads refresh the list of workers: one may wait for the scheduler while the other handles an event.
 _THREADS = 2
 
-# Seconds for a worker to say whether it can start runs, and to be told that we go. Guild waits 30 seconds for a
-# scheduler that it stops, most of which its runs may take.
+# Seconds for a worker to answer whether it can start runs, and to be told that the scheduler leaves. Guild waits 30
+# seconds for a scheduler that it stops, most of which its runs may take.
 _WELCOME = 60.0
 _FAREWELL = 3.0
 _CLOSE = 2.0
 
-# Seconds between two looks, while the cluster is opened, whether the user has asked for a stop.
+# Seconds between two checks for a stop request while the cluster is opened.
 _LOOK = 0.1
 
-# What Dask says of a worker that takes nothing new, and what that means. One that has just come is in none of these
-# states, although it is not yet `running`.
+# Dask's states of a worker that accepts no task, and how they are reported. A worker that has just joined is in none of
+# them, although it is not yet `running`.
 _HALTS = {"paused": "is paused by Dask", "closing_gracefully": "is about to close"}
 
-# Names in Dask's log of events for workers that come and go.
+# Names in Dask's event log for workers that join and leave.
 _MEMBERSHIP = ("add-worker", "remove-worker")
 
 
@@ -97,10 +97,10 @@ class RemoteCluster(AsManyAsThereAre):
         self._close_after = close_after  # closes what was opened with the client
         self._report = common.report
         self._members: dict[str, _Member] = {}
-        self._known: dict[str, Mapping[str, Any]] = {}  # address -> what Dask says of the worker, welcome or not
-        self._problems: dict[str, str] = {}  # address -> what was said of a worker that gets no run
-        self._halts: dict[str, str] = {}  # addresses of workers that take nothing at the moment, with why
-        self._silent: set[str] = set()  # addresses of workers that are to be asked again whether they can start runs
+        self._known: dict[str, Mapping[str, Any]] = {}  # address -> what Dask knows of the worker, member or not
+        self._problems: dict[str, str] = {}  # address -> the problem that was reported of a worker
+        self._halts: dict[str, str] = {}  # address -> why the worker accepts no run now
+        self._silent: set[str] = set()  # addresses of workers that did not answer and will be asked again
         self._tasks = Tasks(common.report)
         self._lock = threading.RLock()
         self._looking = threading.Lock()
@@ -112,20 +112,20 @@ class RemoteCluster(AsManyAsThereAre):
     # Which workers are there
 
     def _on_event(self, event: tuple[float, Any]) -> None:
-        """Is called in Dask's own thread for all that happens in the cluster."""
+        """Is called in Dask's own thread for every event of the cluster."""
         message = event[1]
         if isinstance(message, Mapping) and message.get("action") in _MEMBERSHIP:
             self._background.start(self.look)
 
     def look(self) -> None:
-        """Finds out which workers there are now, and asks new ones whether they can start runs."""
+        """Refreshes the list of workers, and asks new ones whether they can start runs."""
         with self._looking:
             if not is_connected(self.client) and not self._reconnect():
                 return
             try:
                 found = dict(self.client.scheduler_info(n_workers=-1)["workers"])
             except (OSError, RuntimeError, ValueError, TimeoutError):
-                return  # the connection has just gone, or the scheduler is busy; the next look tells
+                return  # the connection was just lost, or the scheduler is busy; the next refresh finds out
             gone = {each: about for each, about in self._known.items() if not _is_same(about, found.get(each))}
             new = [each for each in found if each in gone or each in self._silent or each not in self._known]
             self._silent.difference_update([*new, *gone])
@@ -139,7 +139,7 @@ class RemoteCluster(AsManyAsThereAre):
                 welcoming.add_done_callback(self._welcomes.discard)
 
     def _note_halts(self, halts: dict[str, str]) -> None:
-        """Notes which workers take nothing at the moment, as one whose memory is nearly full."""
+        """Notes which workers accept no run now, such as one whose memory is nearly full."""
         before, self._halts = self._halts, halts
         for address, member in list(self._members.items()):
             if (halt := halts.get(address, "")) != before.get(address, ""):
@@ -147,7 +147,7 @@ class RemoteCluster(AsManyAsThereAre):
                 self._report(WorkersChanged(f"Worker {member.capacity.label} on {member.node} {what}"))
 
     def _reconnect(self) -> bool:
-        """Gives up the workers of a scheduler that is gone, and tells whether there is one again."""
+        """Gives up the workers of a lost scheduler, and tells whether a scheduler could be reached again."""
         if self._known:
             self._report(WorkersChanged("The Dask scheduler is gone; nothing starts until it is there again"))
         gone, self._known = self._known, {}
@@ -162,13 +162,13 @@ class RemoteCluster(AsManyAsThereAre):
         return True
 
     def wait_for_welcomes(self, seconds: float) -> None:
-        """Waits until the workers that are there have said whether they can start runs, or for a time, or a stop."""
+        """Waits until all present workers have answered, the time is over, or the user asks for a stop."""
         until = time.monotonic() + seconds
         while self._welcomes and time.monotonic() < until and not self._common.is_stopping():
             concurrent.futures.wait(list(self._welcomes), timeout=_LOOK)
 
     async def _welcome(self, address: str, about: Mapping[str, Any]) -> None:
-        """Asks a worker whether it can start runs. One that does not answer is asked again at the next look."""
+        """Asks a worker whether it can start runs. One that does not answer is asked again at the next refresh."""
         mine = self._common
         try:
             said = await answers(self.client, _WELCOME, [address], welcome, mine.home, mine.token, mine.gpus)
@@ -190,7 +190,7 @@ class RemoteCluster(AsManyAsThereAre):
                 ends=time.monotonic() + self._traits.lifetime - card.age if self._traits.lifetime else None,
             )
             if not _is_same(about, self._known.get(address)):
-                return  # it has gone meanwhile, or is another one now
+                return  # it has left meanwhile, or another one has its address
             self._members[address] = _Member(capacity, card.node)
         self._report(WorkersChanged(f"Worker {capacity.described(card.node)} has joined"))
 
@@ -211,7 +211,7 @@ class RemoteCluster(AsManyAsThereAre):
             self._lose(address)
 
     def _lose(self, address: str) -> None:
-        """Notes that a worker is gone. Its runs may go on."""
+        """Notes that a worker is gone. Its runs may still be running."""
         with self._lock:
             member = self._members.pop(address, None)
         for run_id in self._tasks.give_up(address):
@@ -221,13 +221,13 @@ class RemoteCluster(AsManyAsThereAre):
 
     @property
     def address(self) -> str:
-        """Returns where the Dask scheduler is, however it was found."""
+        """Returns the address of the Dask scheduler."""
         return str(self.client.scheduler.address)
 
     def workers(self) -> list[WorkerCapacity]:
-        """Returns the workers there are now."""
+        """Returns the workers that are there now."""
         if self.client.status != "running":
-            return []  # what was sent now would be sent later, to nobody knows whom
+            return []  # Dask would send a task later, to whatever scheduler is there then
         with self._lock:
             members = list(self._members.items())
         return [replace(member.capacity, halt=self._halts.get(address, "")) for address, member in members]
@@ -248,13 +248,13 @@ class RemoteCluster(AsManyAsThereAre):
         """Returns the terms of runs on a worker."""
         member = self._members.get(worker)
         node = member.node if member else worker
-        devices = None if self._common.gpus is None else ""  # where some are given out, a run that gets none sees none
+        devices = None if self._common.gpus is None else ""  # where GPUs are assigned, a run without one sees none
         return Terms(node=node, lease=self._common.lease, has_lifeline=True, devices=devices)
 
     # Runs
 
     def submit(self, work: job.Job, worker: str, asks: Mapping[str, float]) -> None:
-        """Runs a job on a worker, which the plan has found to have room. An event tells its end."""
+        """Runs a job on a worker that has a free slot for it. An event reports its end."""
         if not is_connected(self.client):
             self._report(JobLost(work.run_id, "the Dask scheduler is gone"))
             return
@@ -274,13 +274,13 @@ class RemoteCluster(AsManyAsThereAre):
         """Ends a job that kill() has not ended."""
         self._tasks.tell(self.client, job.destroy, run_id)
 
-    # Now and then
+    # Periodic work
 
     def prepare(self, environ: Mapping[str, str]) -> None:
-        """Does nothing: a worker gets ready when it comes, with the environment of its own job."""
+        """Does nothing: a worker gets ready when it joins, with the environment of its own job."""
 
     def tidy(self) -> None:
-        """Looks for workers that came or went without a word."""
+        """Looks for workers that joined or left without an event."""
         if not self._looking.locked():
             self._background.start(self.look)
 
@@ -312,7 +312,7 @@ class RemoteCluster(AsManyAsThereAre):
         self._background.close()
 
     def disconnect(self, seconds: float) -> None:
-        """Closes the connection, without a word to the workers, which end with the cluster."""
+        """Closes the connection, without telling the workers, which end with the cluster."""
         self._unsubscribe()
         with contextlib.suppress(Exception):
             self.client.close(timeout=seconds)
@@ -323,5 +323,5 @@ class RemoteCluster(AsManyAsThereAre):
 
 
 def _is_same(before: Mapping[str, Any], now: Mapping[str, Any] | None) -> bool:
-    """Tells whether a worker is still there. One that was started anew may have its address, but not its folder."""
+    """Tells whether a worker is the same process. A restarted one may have its address, but not its directory."""
     return now is not None and before.get("local_directory") == now.get("local_directory")
