@@ -12,7 +12,6 @@ import pytest
 from support import DEADLINE, Sandbox, wait_until
 
 from guild_dask import claims, job, processes
-from guild_dask.cluster import local as local_cluster
 from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
 from guild_dask.cluster.local import LocalCluster
 from guild_dask.operation import NOT_STARTED
@@ -50,9 +49,9 @@ def test_end_of_each_job_is_told_and_nothing_is_kept_of_it(
 
     def is_tidy() -> bool:
         cluster.tidy()
-        scheduler = cluster._cluster.scheduler
-        (worker,) = cluster._cluster.workers.values()
-        return not (cluster._futures or local_cluster._jobs or scheduler.tasks or worker.state.tasks)
+        opened = cluster.client.cluster
+        (worker,) = opened.workers.values()
+        return not (cluster.unreleased() or opened.scheduler.tasks or worker.state.tasks)
 
     wait_until(is_tidy)
 
@@ -69,9 +68,10 @@ def test_job_that_fails_is_told_as_lost(
 def test_job_that_dask_does_not_do_is_told_as_lost_at_the_next_look(
     cluster: LocalCluster, events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox
 ) -> None:
-    # The worker has only one of them, so the task waits until somebody cancels it.
+    # The worker has only one of them, so the task waits until it is cancelled.
     cluster.submit(_job(user.folder, "aaa", str(user.folder / "output")), LocalCluster.WORKER, {"gpu": 7.0})
-    (future,) = cluster._futures.values()
+    (key,) = cluster.unreleased()
+    future = distributed.Future(key, cluster.client)
     future.cancel()
     wait_until(future.done)
     assert events.empty()
@@ -93,7 +93,7 @@ def test_worker_closes_after_its_heartbeat(
             seen.append(worker.status)
 
     opened = LocalCluster(1, {}, None, events.put)
-    (worker,) = opened._cluster.workers.values()
+    (worker,) = opened.client.cluster.workers.values()
     monkeypatch.setattr(distributed.Worker, "heartbeat", heartbeat)
     worker.loop.add_callback(worker.heartbeat)
     assert begun.wait(DEADLINE)

@@ -127,7 +127,7 @@ class LocalCluster(AsManyAsThereAre):
             opened.enter_context(dask.config.set(FOR_LONG_RUNS))
             try:
                 self._cluster = opened.enter_context(_spec_cluster(self._capacity, dashboard))
-                self._client = opened.enter_context(Client(self._cluster, set_as_default=False))
+                self.client = opened.enter_context(Client(self._cluster, set_as_default=False))
             except (OSError, RuntimeError, ValueError) as e:
                 raise ClusterError(f"cannot open a local Dask cluster: {e}") from e
             self._opened = opened.pop_all()
@@ -168,7 +168,7 @@ class LocalCluster(AsManyAsThereAre):
         key = f"guild-run-{work.run_id}-{work.claim.attempt}-{next(self._count)}"
         _jobs[key] = work, self._report
         try:
-            future = self._client.submit(
+            future = self.client.submit(
                 _do,
                 key,
                 key=key,
@@ -184,6 +184,10 @@ class LocalCluster(AsManyAsThereAre):
         self._futures[key] = future
         # After the submission: Dask delays messages that closely follow others by a few milliseconds.
         self._release_done()
+
+    def unreleased(self) -> set[str]:
+        """Returns the keys of the Dask tasks whose jobs are not reported, or whose futures are not released."""
+        return {*self._futures, *_jobs}
 
     def _release_done(self) -> None:
         """Releases futures whose tasks are done, and reports tasks that Dask could not run."""
