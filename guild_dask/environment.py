@@ -1,8 +1,7 @@
-"""The environment that a run sees: the user's own, without what the scheduler's run added to it.
+"""The environment of a run: the user's own, without what Guild added for the scheduler's run.
 
 Guild starts the scheduler with variables of its own (RUN_ID, FLAG_*, GUILD_OP, ...) on top of the user's. The plugin
-notes those that the user had set under the same name, in the process where they can still be seen, so that they can
-be put back.
+passes on the user's values of these variables, from the process that still has them, so that they can be restored.
 """
 
 import contextlib

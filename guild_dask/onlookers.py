@@ -1,5 +1,4 @@
-"""All that lets others see what a scheduler does: what it publishes, the page of runs, the live line,
-notifications, scalars and the report."""
+"""Opens and closes the views of a scheduler: state, page of runs, live line, notifications, scalars, report."""
 
 import functools
 import logging
@@ -39,7 +38,7 @@ class Views:
 def open_views(
     settings: Settings, about: State, run_dir: str, opened: Cluster, put: Callable[[Event], object]
 ) -> Views:
-    """Opens the page of runs, and what publishes for it and for others."""
+    """Opens the page of runs, and the publisher for it and for other views."""
     runs_dir = os.path.join(runs.guild_home(), "runs")
     book = Book(runs_dir, lambda: put(SomebodyLooks()))
     link, close_page = _show_page(book, opened, settings.dashboard_address)
@@ -91,7 +90,7 @@ def _placements(opened: Cluster) -> dict[str, tuple[str, str]]:
 def show_progress(
     settings: Settings, publisher: Publisher, stream: OutputStream, follower: OutputFollower, opened: Cluster
 ) -> Callable[[], None]:
-    """Shows how far runs are, and whose line is whose, if the user wants that and there is where; returns the end."""
+    """Shows the progress of runs on the terminal, if there is one and the user wants it; returns what ends that."""
     found = None if settings.progress == "no" else terminal.terminal_for(os.environ)
     is_one_at_a_time = sum(worker.slots for worker in opened.workers()) == 1
     follower.names_runs = found is not None and not is_one_at_a_time
@@ -103,10 +102,10 @@ def show_progress(
 
 
 def leave_report(this_run: SchedulerRun) -> None:
-    """Leaves a report of what was done, as the last thing: it is only to be looked at."""
+    """Writes the report of the scheduler's runs, as the last step."""
     if not any(event["event"] == "started" for event in journal.read(this_run.path(journal.NAME))):
         return
     try:
         files.write_report(this_run.dir, this_run.path("report.html"))
-    except Exception as e:  # noqa: BLE001  # whatever is wrong with a picture, the runs are done
+    except Exception as e:  # noqa: BLE001  # an error in the report must not fail a scheduler whose runs are done
         log.debug("No report: %r", e)

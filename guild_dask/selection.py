@@ -11,10 +11,10 @@ from typing import Any
 from guild_dask.listing import Listing
 from guild_dask.rundir import Staged, attribute_times
 
-# What a user may change of a run that waits.
+# Attributes of a waiting run that a user may change.
 _CHANGEABLE = ("tags", "label", "marked", "starred", "comments")
 
-# How many of the staged runs are judged again in one look, if such a thing has changed.
+# How many staged runs are checked at each poll for such a change.
 _TURN = 1_000
 
 
@@ -23,7 +23,7 @@ class BadFilter(ValueError):
 
 
 class _Candidate:
-    """A staged run as Guild's filters look at it. It has no scalars yet."""
+    """A staged run in the form that Guild's filters expect. It has no scalars yet."""
 
     def __init__(self, run_dir: str) -> None:
         from guild import index
@@ -46,7 +46,7 @@ class _Candidate:
 
 
 class Selection:
-    """The staged runs that match an expression. A run is judged again when it has changed."""
+    """The staged runs that match an expression. A run is evaluated again when it has changed."""
 
     def __init__(self, expression: str) -> None:
         """Reads the expression; raises BadFilter if Guild cannot parse it."""
@@ -61,7 +61,7 @@ class Selection:
         self._judged: dict[str, tuple[Staged, tuple[int, ...], bool]] = {}
 
     def of(self, listing: Listing) -> Listing:
-        """Returns the listing without the runs that do not match, and with those that have come to match, or ceased."""
+        """Returns the listing with the runs that match only, and with runs whose match has changed."""
         gone = set(listing.gone)
         for run_id in gone:
             self._judged.pop(run_id, None)
@@ -95,7 +95,7 @@ class Selection:
     def _is_match(self, run_dir: str) -> bool:
         try:
             return bool(self._matches(_Candidate(run_dir)))
-        except Exception:  # noqa: BLE001  # Guild lets out whatever one broken run makes of it; others are not to suffer
+        except Exception:  # noqa: BLE001  # Guild may raise anything for a broken run; others are not affected
             return False
 
 

@@ -16,7 +16,7 @@ from guild_dask.cluster.kinds import OpeningStopped
 T = TypeVar("T")
 
 # Seconds between two checks for a stop request.
-_LOOK = 0.1
+_CHECK = 0.1
 
 
 class Background:
@@ -33,7 +33,7 @@ class Background:
             thread.start()
 
     def start(self, function: Callable[..., object], *args: object) -> bool:
-        """Has a function called in one of the threads, as soon as one is free; tells whether it will be."""
+        """Queues a function call for the threads; returns False if they are closed."""
         if not self._is_closed:
             self._work.put(lambda: function(*args))
         return not self._is_closed
@@ -73,7 +73,7 @@ def opened(
     thread = threading.Thread(target=attempt, name="opening", daemon=True)
     thread.start()
     while thread.is_alive() and not is_stopping():
-        thread.join(_LOOK)
+        thread.join(_CHECK)
     if not is_stopping():
         return found.result()
     thread.join(patience)

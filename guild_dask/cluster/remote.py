@@ -40,7 +40,7 @@ _FAREWELL = 3.0
 _CLOSE = 2.0
 
 # Seconds between two checks for a stop request while the cluster is opened.
-_LOOK = 0.1
+_CHECK = 0.1
 
 # Dask's states of a worker that accepts no task, and how they are reported. A worker that has just joined is in none of
 # them, although it is not yet `running`.
@@ -103,11 +103,11 @@ class RemoteCluster(AsManyAsThereAre):
         self._silent: set[str] = set()  # addresses of workers that did not answer and will be asked again
         self._tasks = Tasks(common.report)
         self._lock = threading.RLock()
-        self._looking = threading.Lock()
+        self._refreshing = threading.Lock()
         self._background = Background("cluster", _THREADS)
         self._welcomes: set[concurrent.futures.Future[None]] = set()  # under way
         client.subscribe_topic("all", self._on_event)
-        self.look()
+        self.refresh()
 
     # Which workers are there
 
@@ -115,11 +115,11 @@ class RemoteCluster(AsManyAsThereAre):
         """Is called in Dask's own thread for every event of the cluster."""
         message = event[1]
         if isinstance(message, Mapping) and message.get("action") in _MEMBERSHIP:
-            self._background.start(self.look)
+            self._background.start(self.refresh)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Refreshes the list of workers, and asks new ones whether they can start runs."""
-        with self._looking:
+        with self._refreshing:
             if not is_connected(self.client) and not self._reconnect():
                 return
             try:
@@ -165,7 +165,7 @@ class RemoteCluster(AsManyAsThereAre):
         """Waits until all present workers have answered, the time is over, or the user asks for a stop."""
         until = time.monotonic() + seconds
         while self._welcomes and time.monotonic() < until and not self._common.is_stopping():
-            concurrent.futures.wait(list(self._welcomes), timeout=_LOOK)
+            concurrent.futures.wait(list(self._welcomes), timeout=_CHECK)
 
     async def _welcome(self, address: str, about: Mapping[str, Any]) -> None:
         """Asks a worker whether it can start runs. One that does not answer is asked again at the next refresh."""
@@ -281,8 +281,8 @@ class RemoteCluster(AsManyAsThereAre):
 
     def tidy(self) -> None:
         """Looks for workers that joined or left without an event."""
-        if not self._looking.locked():
-            self._background.start(self.look)
+        if not self._refreshing.locked():
+            self._background.start(self.refresh)
 
     def dashboard_link(self) -> str | None:
         """Returns where the dashboard can be seen, or None if there is none."""

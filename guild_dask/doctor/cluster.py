@@ -1,4 +1,4 @@
-"""Do Dask's configuration, the dashboard's port and a job queue allow a scheduler to work?"""
+"""Checks Dask's configuration, the dashboard's port and job queues."""
 
 import shutil
 import sys
@@ -10,7 +10,7 @@ from guild_dask.doctor.installation import version_of
 from guild_dask.settings import BadSetting, Settings, section_of, settings_for
 from guild_dask.units import seconds_for_walltime
 
-# How each job queue is called in dask-jobqueue's configuration, and the command that jobs are handed in with.
+# The name of each job queue in dask-jobqueue's configuration, and the command that submits jobs.
 _QUEUES = {
     "slurm": "sbatch",
     "pbs": "qsub",
@@ -91,7 +91,7 @@ def _queues(jobqueue: Mapping[str, Any], settings: Settings) -> Iterator[Finding
 
 
 def _gpus(name: str, section: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
-    """Yields a note where workers are said to have GPUs, and jobs do not ask the queue for any."""
+    """Yields a note if workers declare GPUs and their jobs request none from the queue."""
     declared = [*_words(section, "worker-extra-args"), *settings.resources.amounts]
     asked = _words(section, "job-extra-directives")
     if any("gpu" in word.lower() for word in declared) and not any("gpu" in word.lower() for word in asked):
@@ -104,7 +104,7 @@ def _gpus(name: str, section: Mapping[str, Any], settings: Settings) -> Iterator
 
 
 def _words(section: Mapping[str, Any], key: str) -> list[str]:
-    """Returns the list under a key, which Dask writes with underscores where it comes from the environment."""
+    """Returns the list under a key. A key from the environment has underscores."""
     return [str(word) for name in (key, key.replace("-", "_")) for word in section.get(name) or ()]
 
 

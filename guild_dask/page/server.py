@@ -1,4 +1,4 @@
-"""A server for the page alone, where the cluster has no dashboard in our process that could take it."""
+"""A server for the page alone, where pages cannot be added to a dashboard in our process."""
 
 import asyncio
 import functools
@@ -54,14 +54,14 @@ class PageServer:
         return f"http://{host}:{self.port}/{page}"
 
     def close(self) -> None:
-        """Ends it."""
+        """Stops the server."""
         if self._loop:
             self._loop.add_callback(self._stop)
         self._thread.join()
 
 
 async def _stop(server: HTTPServer) -> None:
-    """Ends a server with its connections, so that browsers see that nobody is there any more."""
+    """Stops a server and closes its connections, so that browsers notice."""
     server.stop()
     await server.close_all_connections()
     IOLoop.current().stop()
