@@ -5,8 +5,8 @@ import time
 from dataclasses import replace
 
 from guild_dask import messages, recovery
+from guild_dask.cluster.events import JobAdrift
 from guild_dask.ends import Result
-from guild_dask.events import JobAdrift
 from guild_dask.flights import Flights
 from guild_dask.listing import Listing
 from guild_dask.outcomes import End

@@ -1,4 +1,4 @@
-"""Which cluster a user chose, and how many workers of it. Pure: text to values, or a ValueError that says why."""
+"""Which cluster the user chose, and how many workers. Pure: text to values, or a ValueError that says why."""
 
 import difflib
 import enum
@@ -33,7 +33,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class ClusterChoice:
-    """A kind of cluster, and what names it: an address, a path, a queue, hosts or a class."""
+    """A kind of cluster, and its address, path, queue, hosts or class."""
 
     kind: Kind = Kind.LOCAL
     name: str = ""
@@ -41,7 +41,7 @@ class ClusterChoice:
 
     @property
     def is_ours(self) -> bool:
-        """Tells whether we start its workers, and stop them."""
+        """Tells whether the scheduler starts and stops its workers."""
         return self.kind not in (Kind.ADDRESS, Kind.SCHEDULER_FILE)
 
 
@@ -55,7 +55,7 @@ _BY_NAME = {
 
 @dataclass(frozen=True)
 class WorkerCount:
-    """How many workers: so many, or from least to most as waiting runs need them."""
+    """How many workers: from least to most, as waiting runs need them."""
 
     least: int
     most: int

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from guild_dask.resources import LEAST_MEMORY, MEMORY, Unreadable, format_amount, request_for_spec, request_for_specs
+from guild_dask.units import ACCEPTED_DURATIONS, duration_for_text
 
 # All tags that are meant for us begin so.
 PREFIX = "dask"
@@ -22,18 +23,10 @@ RETRIES = "dask-retries:"
 AFTER = "dask-after:"
 AFTER_ANY = "dask-after-any:"
 
-ACCEPTED_DURATIONS = "a time such as 90m, 1h30m, 2d, 45s or 1:30:00; a number alone is seconds"
-
-_LONGEST = 1e9  # seconds, some thirty years
 _HIGHEST = 1000
 _MOST_GIGABYTES = 1024  # that anybody asks for
 
 _WHOLE = re.compile(r"[+-]?\d{1,9}", re.ASCII)
-_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_NAMES = ("d(?:ays?)?", "h(?:ours?)?", "m(?:in(?:ute)?s?)?", "s(?:ec(?:ond)?s?)?")
-_DURATION = re.compile("".join(rf"(?:(\d+(?:\.\d+)?)\s*{name}\s*)?" for name in _NAMES), re.ASCII | re.IGNORECASE)
-_CLOCK = re.compile(r"(\d+):([0-5]\d):([0-5]\d)", re.ASCII)
-_SECONDS = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 _UNKNOWN = re.compile(rf"{PREFIX}(?:[-_][\w-]+)?\s*[:=]")
 _SPACED = re.compile(rf"{PREFIX}\s+([\w.-]+)\s*=\s*[\d.]+\s*[a-z]{{0,3}}(?=\s|,|$)")
 _BEGINNING = re.compile(r"[\w-]+")
@@ -169,33 +162,6 @@ def _time(text: str) -> float:
     if seconds is None:
         raise ValueError(f"{text!r} is not a time limit; use {ACCEPTED_DURATIONS}")
     return seconds
-
-
-def duration_for_text(text: str) -> float | None:
-    """Returns the seconds of a text such as 90m, 1h30m or 1:30:00, or None where it is no time above zero."""
-    text = text.strip()
-    clock, parts = _CLOCK.fullmatch(text), _DURATION.fullmatch(text)
-    if _SECONDS.fullmatch(text):
-        seconds = float(text)
-    elif clock:
-        hours, minutes, rest = clock.groups()
-        seconds = float(hours) * 3600 + float(minutes) * 60 + float(rest)
-    elif parts:
-        seconds = sum(float(number or 0) * unit for number, unit in zip(parts.groups(), _UNITS.values(), strict=True))
-    else:
-        return None
-    return seconds if 0 < seconds <= _LONGEST else None
-
-
-def format_duration(seconds: float) -> str:
-    """Returns the time in the form that duration_for_text() reads: 1h30m."""
-    text, rest = "", seconds
-    for unit, length in _UNITS.items():
-        if unit == "s":
-            return f"{text}{rest:g}s" if rest or not text else text
-        count, rest = divmod(rest, length)
-        text += f"{count:.0f}{unit}" if count else ""
-    return text
 
 
 def _after(text: str, however_it_ends: bool = False) -> tuple[After, ...]:

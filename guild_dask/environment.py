@@ -1,21 +1,24 @@
-"""The environment that a run sees: the user's own, without what the scheduler's run added to it.
+"""The environment of a run: the user's own, without what Guild added for the scheduler's run.
 
 Guild starts the scheduler with variables of its own (RUN_ID, FLAG_*, GUILD_OP, ...) on top of the user's. The plugin
-notes those that the user had set under the same name, in the process where they can still be seen, so that they can
-be put back.
+passes on the user's values of these variables, from the process that still has them, so that they can be restored.
 """
 
+import contextlib
 import json
 import os
 import pathlib
+import sys
 from collections.abc import Mapping
 
-from guild_dask import terminal
-
+# What the plugin sets for the scheduler alone: the user's values of variables that Guild sets too, and the terminal
+# that Guild prints to.
 COVERED = "GUILD_DASK_COVERED"
+TERMINAL = "GUILD_DASK_TERMINAL"
+_OURS = (COVERED, TERMINAL)
 
-# What the plugin sets for the scheduler alone.
-_OURS = (COVERED, terminal.VARIABLE)
+# With these, Guild prints nothing of what an operation prints.
+_QUIET = ("-q", "--quiet")
 
 # What Guild sets for each operation process. GUILD_HOME stays: it is where the scheduler's runs are.
 _SET_BY_GUILD = frozenset(
@@ -58,6 +61,15 @@ def covered(user: Mapping[str, str]) -> dict[str, str]:
     values = {name: value for name, value in user.items() if _is_set_by_guild(name)}
     # Guild resolves `${...}` in the variables of an operation; this text must come through as it is.
     return {COVERED: json.dumps(values).replace("$", "\\u0024")} if values else {}
+
+
+def terminal() -> dict[str, str]:
+    """Returns the variable that names the terminal to which this process prints, if it prints to one."""
+    if any(argument in sys.argv for argument in _QUIET):
+        return {}
+    with contextlib.suppress(OSError, ValueError):
+        return {TERMINAL: os.ttyname(sys.stdout.fileno())}
+    return {}
 
 
 def user_environment(scheduler: Mapping[str, str]) -> dict[str, str]:

@@ -1,58 +1,8 @@
 """What the scheduler's loop waits for. Each comes up as a value on one queue."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from guild_dask.troubles import NoWorkerComes, Refusal
-
-
-@dataclass(frozen=True)
-class JobEnded:
-    """A worker is done with a run's attempt; the exit code is the starter's."""
-
-    run_id: str
-    exit_code: int
-    had_claim: bool = True  # False: the run was not that attempt's to start
-
-
-@dataclass(frozen=True)
-class JobLost:
-    """A worker could not do its part, or is gone; whether the run started is for the claim to say."""
-
-    run_id: str
-    problem: str
-    had_claim: ClassVar[bool] = False
-
-
-@dataclass(frozen=True)
-class JobAdrift:
-    """The worker of a run is out of sight. The run may go on; what lies in the Guild home will tell."""
-
-    run_id: str
-    problem: str
-
-
-@dataclass(frozen=True)
-class WorkersChanged:
-    """A worker came, or went; the news says which, if there is something to say."""
-
-    news: str = ""
-
-
-@dataclass(frozen=True)
-class WorkerRefused:
-    """A worker came that cannot start runs."""
-
-    worker: str
-    refusal: Refusal
-
-
-@dataclass(frozen=True)
-class ClusterTrouble:
-    """Workers that were asked for do not come; the next try is after so many seconds."""
-
-    trouble: NoWorkerComes
-    pause: float
+from guild_dask.cluster.events import ClusterEvent
 
 
 @dataclass(frozen=True)
@@ -64,30 +14,17 @@ class RunStaged:
 
 @dataclass(frozen=True)
 class ControlChanged:
-    """A user has asked for something, or taken it back; what is asked is in the Guild home."""
+    """A user has made or withdrawn a request, which is a file in the Guild home."""
 
 
 @dataclass(frozen=True)
 class StopAsked:
     """A signal asked the scheduler to stop."""
 
-    signal_name: str
-
 
 @dataclass(frozen=True)
 class SomebodyLooks:
-    """Somebody has opened the page of runs, and wants to see them now."""
+    """A user has opened the page of runs; its state is published at once."""
 
 
-Event = (
-    JobEnded
-    | JobLost
-    | JobAdrift
-    | WorkersChanged
-    | WorkerRefused
-    | ClusterTrouble
-    | RunStaged
-    | ControlChanged
-    | SomebodyLooks
-    | StopAsked
-)
+Event = ClusterEvent | RunStaged | ControlChanged | SomebodyLooks | StopAsked

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from guild_dask import attempts, devices, messages, retries
 from guild_dask.claims import Claim
-from guild_dask.cluster import Cluster
+from guild_dask.cluster.kinds import Cluster
 from guild_dask.demands import demands_for_tags
 from guild_dask.ends import Result
 from guild_dask.job import NOT_STARTED, Job

@@ -1,7 +1,7 @@
-"""The GPUs of this machine, by name, as far as this process may use them.
+"""The names of the GPUs that this process may use.
 
-Whoever has set which devices are visible, the user or a batch system, has decided. Else the drivers are asked: NVIDIA's
-by its own command, AMD's through the kernel.
+Variables of the user or a batch system decide, if they are set. Otherwise the drivers are asked: NVIDIA's by its own
+command, AMD's through the kernel.
 """
 
 import pathlib
@@ -9,7 +9,7 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 
-# What the user or a batch system says, the nearest to the run first.
+# Variables of the user or a batch system, the nearest to the run first.
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _OF_JOB = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 
@@ -24,12 +24,12 @@ _RANGE = re.compile(r"(\d+)-(\d+)")
 
 
 def found(environ: Mapping[str, str], nvidia: Sequence[str] = _NVIDIA, amd: pathlib.Path = _AMD_NODES) -> list[str]:
-    """Returns the names of the devices, each as CUDA_VISIBLE_DEVICES takes it; none if there is no device."""
+    """Returns the names of the devices, in the form of CUDA_VISIBLE_DEVICES; empty if there is no device."""
     for name in _VISIBLE:
         if name in environ:
             return visible(environ[name])
     if "ROCR_VISIBLE_DEVICES" in environ:
-        # It comes before the others: they count among what it leaves.
+        # The other variables number the devices that this one leaves.
         return [str(number) for number in range(len(visible(environ["ROCR_VISIBLE_DEVICES"])))]
     for name in _OF_JOB:
         if environ.get(name):
@@ -38,12 +38,12 @@ def found(environ: Mapping[str, str], nvidia: Sequence[str] = _NVIDIA, amd: path
 
 
 def are_assigned(environ: Mapping[str, str]) -> bool:
-    """Tells whether somebody has said which devices are this process's."""
+    """Tells whether the user or a batch system has assigned devices to this process."""
     return any(environ.get(name) is not None for name in (*_VISIBLE, "ROCR_VISIBLE_DEVICES", *_OF_JOB))
 
 
 def visible(text: str) -> list[str]:
-    """Returns the devices that a variable such as CUDA_VISIBLE_DEVICES leaves: those before the first that is none."""
+    """Returns the devices of a variable such as CUDA_VISIBLE_DEVICES: those before the first invalid name."""
     devices: list[str] = []
     for part in text.split(","):
         name = part.strip()
@@ -54,7 +54,7 @@ def visible(text: str) -> list[str]:
 
 
 def in_ranges(text: str) -> list[str]:
-    """Returns the devices that Slurm writes as 0,2-3."""
+    """Returns the devices of a Slurm list such as 0,2-3."""
     devices: list[str] = []
     for part in text.split(","):
         limits = _RANGE.fullmatch(part.strip())
@@ -66,7 +66,7 @@ def in_ranges(text: str) -> list[str]:
 
 
 def listed(text: str) -> list[str]:
-    """Returns the devices in what `nvidia-smi -L` prints: numbers, or the ids of the parts that a GPU is cut into."""
+    """Returns the devices that `nvidia-smi -L` prints: numbers of GPUs, or ids of MIG instances."""
     devices: dict[str, list[str]] = {}
     number = ""
     for line in text.splitlines():
@@ -85,12 +85,12 @@ def _output(command: Sequence[str], environ: Mapping[str, str]) -> str:
             command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE, check=True, env=dict(environ)
         )
     except (OSError, subprocess.SubprocessError):
-        return ""  # there is no such driver, or it does not work
+        return ""  # the driver is missing or broken
     return finished.stdout
 
 
 def _amd(nodes: pathlib.Path) -> list[str]:
-    """Returns AMD's GPUs, numbered as its libraries do: the nodes of the kernel's topology that have SIMD units."""
+    """Returns AMD's GPUs, numbered as by its libraries: the nodes of the kernel's topology that have SIMD units."""
     count = 0
     try:
         for node in sorted(nodes.iterdir(), key=lambda path: int(path.name)):

@@ -15,18 +15,8 @@ from collections.abc import Mapping
 from guild_dask import fates, messages
 from guild_dask.aftercare import Aftercare
 from guild_dask.claims import Claim
-from guild_dask.events import (
-    ClusterTrouble,
-    ControlChanged,
-    Event,
-    JobAdrift,
-    JobEnded,
-    JobLost,
-    RunStaged,
-    StopAsked,
-    WorkerRefused,
-    WorkersChanged,
-)
+from guild_dask.cluster.events import ClusterTrouble, JobAdrift, JobEnded, JobLost, WorkerRefused, WorkersChanged
+from guild_dask.events import ControlChanged, Event, RunStaged, StopAsked
 from guild_dask.flights import Flights, was_staged_again
 from guild_dask.job import NOT_STARTED
 from guild_dask.ledger import WAITING
@@ -292,6 +282,6 @@ class Loop:
 
     def abandon(self) -> None:
         """Ends what is running after an error that nobody foresaw."""
-        self._stop = StopAsked("error")
+        self._stop = StopAsked()
         self._ledger.is_stopping = True
         end_runs(self._flights, self._wait_until)

@@ -1,6 +1,6 @@
-"""What this machine has, as far as this process may use it: CPUs and memory.
+"""The CPUs and the memory of this machine that this process may use.
 
-A container, a job of a batch system or an affinity may allow less than there is.
+A container, a job of a batch system or a CPU affinity may allow less than the machine has.
 """
 
 import contextlib
@@ -14,12 +14,12 @@ import psutil
 from guild_dask.resources import CPU, MEMORY, Amount
 
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")
-# What cgroup v1 says where there is no limit is near the largest number that there is.
+# Where there is no limit, cgroup v1 shows a number near the largest 64-bit integer.
 _NO_LIMIT = 2**60
 
 
 def amounts(names: Iterable[str]) -> dict[str, float]:
-    """Returns how much there is of `cpu` and `mem`, those of them that are named."""
+    """Returns the amounts of `cpu` and `mem`, those that are named."""
     found = {CPU: cpus, MEMORY: memory}
     return {name: found[name]() for name in names}
 
@@ -32,7 +32,7 @@ def cpus() -> float:
 
 
 def _cpu_quota() -> float | None:
-    """Returns the CPUs that the container or job has the time of, or None if it has all."""
+    """Returns the CPU quota of the container or job, or None if there is none."""
     with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
         quota, period = (_own_group("") / "cpu.max").read_text().split()
         return None if quota == "max" else int(quota) / int(period)
@@ -44,15 +44,15 @@ def _cpu_quota() -> float | None:
 
 
 def memory() -> Amount:
-    """Returns how many bytes this process and those beside it may have together, in tenths of a gigabyte."""
+    """Returns how many bytes this container, job or machine may use, rounded down to a tenth of a gigabyte."""
     limits = [float(psutil.virtual_memory().total), *_memory_limits(os.environ)]
-    # What is shown is what counts.
+    # The amount is exactly the one that is shown.
     tenths = math.floor(min(limits) / 1e8)
     return Amount(tenths * 1e8, f"{tenths / 10:g}GB")
 
 
 def _memory_limits(environ: Mapping[str, str]) -> list[float]:
-    """Returns the limits of the container and of the job, where there are any."""
+    """Returns the memory limits of the container and of the job, if any."""
     limits = []
     for controller, name in (("", "memory.max"), ("memory", "memory.limit_in_bytes")):
         with contextlib.suppress(OSError, ValueError):

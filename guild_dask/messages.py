@@ -59,21 +59,6 @@ def _why_again(result: Result) -> str:
     return f"it {_failure(result)}" if result.exit_code is not None else "it was cut short"
 
 
-def jobs(least: int, most: int) -> str:
-    """Returns `3 jobs`, or `0 to 20 jobs`."""
-    if least != most:
-        return f"{least} to {most} jobs"
-    return f"{least} job{'s' if least > 1 else ''}"
-
-
-def default_walltime(queue: str, walltime: str) -> str:
-    """Returns the warning for a job queue without a configured walltime."""
-    return (
-        f"No walltime is configured (jobqueue.{queue}.walltime in ~/.config/dask/jobqueue.yaml), "
-        f"so each job ends after {walltime}, dask-jobqueue's default"
-    )
-
-
 def adrift(run_id: str, host: str, problem: str) -> str:
     """Returns the line for a run whose worker is out of sight."""
     return f"Lost sight of run {run_id} on {host} ({problem}); it is started again only if it is known to be dead"

@@ -1,5 +1,4 @@
-"""All that lets others see what a scheduler does: what it publishes, the page of runs, the live line,
-notifications, scalars and the report."""
+"""Opens and closes the views of a scheduler: state, page of runs, live line, notifications, scalars, report."""
 
 import functools
 import logging
@@ -8,8 +7,9 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from guild_dask import environment, journal, opening, runs, terminal
-from guild_dask.cluster import Cluster
+from guild_dask import environment, journal, runs, terminal
+from guild_dask.cluster import ports
+from guild_dask.cluster.kinds import Cluster, ClusterError
 from guild_dask.events import Event, SomebodyLooks
 from guild_dask.log import OutputStream
 from guild_dask.notify import Notifier, command_for
@@ -21,7 +21,7 @@ from guild_dask.publisher import Publisher
 from guild_dask.report import files
 from guild_dask.scalars import FOLDER, Scalars
 from guild_dask.scheduler_run import SchedulerRun
-from guild_dask.settings import Settings
+from guild_dask.settings import DashboardAddress, Settings
 from guild_dask.state import State
 
 log = logging.getLogger("guild")
@@ -38,14 +38,15 @@ class Views:
 def open_views(
     settings: Settings, about: State, run_dir: str, opened: Cluster, put: Callable[[Event], object]
 ) -> Views:
-    """Opens the page of runs, and what publishes for it and for others."""
+    """Opens the page of runs, and the publisher for it and for other views."""
     runs_dir = os.path.join(runs.guild_home(), "runs")
     book = Book(runs_dir, lambda: put(SomebodyLooks()))
-    link, close_page = showing.show(book, opened, settings.dashboard_address)
+    link, close_page = _show_page(book, opened, settings.dashboard_address)
     about = replace(about, run_once=settings.run_once, filter=settings.filter)
     about = replace(about, dashboard=opened.dashboard_link(), page=link)
-    places = functools.partial(opening.places, opened)
-    publisher = Publisher(runs.guild_home(), run_dir, about, places, book if link else None)
+    publisher = Publisher(
+        runs.guild_home(), run_dir, about, functools.partial(_placements, opened), book if link else None
+    )
     scalars = Scalars(os.path.join(run_dir, FOLDER))
     publisher.listeners.append(scalars)
     notifier = None
@@ -66,10 +67,30 @@ def open_views(
     return Views(publisher, close)
 
 
+def _show_page(book: Book, opened: Cluster, wanted: DashboardAddress | None) -> tuple[str | None, Callable[[], None]]:
+    """Returns the link to the page of runs, or None if there is none, and what closes the page."""
+
+    def free_address(wanted: DashboardAddress) -> tuple[str, int]:
+        found = ports.free_port(wanted)
+        return found.host, found.port
+
+    if wanted is not None:
+        try:
+            return showing.show(book, opened.add_pages, functools.partial(free_address, wanted))
+        except (ClusterError, OSError) as e:
+            log.warning("There is no page of runs: %s", e)
+    return None, lambda: None
+
+
+def _placements(opened: Cluster) -> dict[str, tuple[str, str]]:
+    """Returns the workers' labels and hosts, by the names that the plan uses for them."""
+    return {worker.name: (worker.label or worker.name, worker.host) for worker in opened.workers()}
+
+
 def show_progress(
     settings: Settings, publisher: Publisher, stream: OutputStream, follower: OutputFollower, opened: Cluster
 ) -> Callable[[], None]:
-    """Shows how far runs are, and whose line is whose, if the user wants that and there is where; returns the end."""
+    """Shows the progress of runs on the terminal, if there is one and the user wants it; returns what ends that."""
     found = None if settings.progress == "no" else terminal.terminal_for(os.environ)
     is_one_at_a_time = sum(worker.slots for worker in opened.workers()) == 1
     follower.names_runs = found is not None and not is_one_at_a_time
@@ -81,10 +102,10 @@ def show_progress(
 
 
 def leave_report(this_run: SchedulerRun) -> None:
-    """Leaves a report of what was done, as the last thing: it is only to be looked at."""
+    """Writes the report of the scheduler's runs, as the last step."""
     if not any(event["event"] == "started" for event in journal.read(this_run.path(journal.NAME))):
         return
     try:
         files.write_report(this_run.dir, this_run.path("report.html"))
-    except Exception as e:  # noqa: BLE001  # whatever is wrong with a picture, the runs are done
+    except Exception as e:  # noqa: BLE001  # an error in the report must not fail a scheduler whose runs are done
         log.debug("No report: %r", e)

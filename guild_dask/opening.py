@@ -1,4 +1,4 @@
-"""Opens the cluster that the settings ask for, and says what it has."""
+"""Opens the cluster that the settings request, and logs what it has."""
 
 import contextlib
 import logging
@@ -6,17 +6,23 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from guild_dask import cluster, gpus, machine, messages
+from guild_dask import gpus, machine
 from guild_dask.choices import Kind, WorkerCount
-from guild_dask.cluster import Cluster, Common, Hosts, JobQueue, RunsOfPools, WorkerCapacity
+from guild_dask.cluster import address, ports
+from guild_dask.cluster.composite import CompositeCluster, RunsOfPools
+from guild_dask.cluster.dask_settings import default_workers
+from guild_dask.cluster.events import ClusterEvent
+from guild_dask.cluster.jobqueue import JobQueue, job_script, open_job_queue
+from guild_dask.cluster.kinds import Cluster, Common, WorkerCapacity
+from guild_dask.cluster.local import LocalCluster
+from guild_dask.cluster.ssh import Hosts, open_hosts
 from guild_dask.devices import GPU
-from guild_dask.events import Event
 from guild_dask.resources import AUTO, format_amounts
 from guild_dask.settings import DashboardAddress, Settings
 
 log = logging.getLogger("guild")
 
-Report = Callable[[Event], object]
+Report = Callable[[ClusterEvent], object]
 
 
 def open_cluster(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> Cluster:
@@ -34,13 +40,13 @@ def open_cluster(settings: Settings, common: Common, run_dir: str, environ: Mapp
         opened = _open_hosts(settings, common, run_dir, environ)
     elif choice.kind is Kind.CLASS:
         log.info("Initializing cluster %s", choice.name)
-        opened = cluster.open_class(choice.name, settings.workers.most if settings.workers else None, common)
+        opened = address.open_class(choice.name, settings.workers.most if settings.workers else None, common)
     else:
         log.info("Initializing cluster %s", choice.name)
-        opened = cluster.open_existing(choice, common)
-        address = opened.address if choice.kind is Kind.SCHEDULER_FILE else choice.name
-        if cluster.is_open_to_others(address):
-            log.warning("The connection to %s is not encrypted; with tls:// it would be", address)
+        opened = address.open_existing(choice, common)
+        reached = opened.address if choice.kind is Kind.SCHEDULER_FILE else choice.name
+        if address.is_open_to_others(reached):
+            log.warning("The connection to %s is not encrypted; with tls:// it would be", reached)
     log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
     workers = opened.workers()
     if not workers and choice.kind in (Kind.ADDRESS, Kind.SCHEDULER_FILE):
@@ -64,19 +70,19 @@ def _open_pools(settings: Settings, common: Common, run_dir: str, environ: Mappi
             opened[name] = open_cluster(wanted, common, run_dir, environ)
             closing.callback(opened[name].close)
         closing.pop_all()
-    return cluster.CompositeCluster(opened, runs)
+    return CompositeCluster(opened, runs)
 
 
 def _open_job_queue(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> Cluster:
     count = settings.workers or WorkerCount(1, 1)
-    log.info("Initializing cluster %s with %s", settings.cluster.name, messages.jobs(count.least, count.most))
+    log.info("Initializing cluster %s with %s", settings.cluster.name, _jobs(count))
     queue = job_queue(settings, run_dir, environ)
     queue.cluster_class()  # with it come the defaults of the configuration
     warning = _walltime_warning(queue)
     if warning:
         log.warning("%s", warning)
     _become_user(environ)
-    return cluster.open_job_queue(queue, count, _dashboard(settings.dashboard_address), common)
+    return open_job_queue(queue, count, _dashboard(settings.dashboard_address), common)
 
 
 def _open_hosts(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> Cluster:
@@ -85,17 +91,17 @@ def _open_hosts(settings: Settings, common: Common, run_dir: str, environ: Mappi
     log.info("Initializing cluster on %s", ", ".join(names))
     _become_user(environ)
     hosts = Hosts(names, slots, settings.resources.amounts, run_dir)
-    return cluster.open_hosts(hosts, _dashboard(settings.dashboard_address), common)
+    return open_hosts(hosts, _dashboard(settings.dashboard_address), common)
 
 
 def _become_user(environ: Mapping[str, str]) -> None:
-    """Makes our environment the user's own: what is submitted or started from here on inherits it."""
+    """Replaces our environment by the user's own, which every process started from here on inherits."""
     os.environ.clear()
     os.environ.update(environ)
 
 
 def job_queue(settings: Settings, run_dir: str, environ: Mapping[str, str]) -> JobQueue:
-    """Returns the job queue that the settings ask for."""
+    """Returns the job queue that the settings request."""
     return JobQueue(
         name=settings.cluster.name,
         resources=settings.resources.amounts,
@@ -107,26 +113,35 @@ def job_queue(settings: Settings, run_dir: str, environ: Mapping[str, str]) -> J
 
 
 def dry_run(settings: Settings, run_dir: str, environ: Mapping[str, str]) -> str:
-    """Returns what would be submitted to a job queue, as a text for people; raises ClusterError if it cannot be."""
+    """Returns a text that shows what would be submitted to a job queue; raises ClusterError if nothing can be."""
     queue = job_queue(settings, run_dir, environ)
     count = settings.workers or WorkerCount(1, 1)
-    script = cluster.job_script(queue)
+    script = job_script(queue)
     warning = _walltime_warning(queue)
-    jobs = messages.jobs(count.least, count.most)
-    shown = f"Would submit {jobs} to {queue.name}, each with this script:\n\n{script}"
+    shown = f"Would submit {_jobs(count)} to {queue.name}, each with this script:\n\n{script}"
     return f"{shown}\n{warning}" if warning else shown
 
 
 def _walltime_warning(queue: JobQueue) -> str | None:
-    """Returns the warning that is due where the user has configured no walltime, or None."""
+    """Returns a warning if the user has configured no walltime and the queue has a default one, or None."""
     default = queue.configured.get("walltime")
     if not default or queue.walltime_in_files() is not None:
         return None
-    return messages.default_walltime(queue.name, str(default))
+    return (
+        f"No walltime is configured (jobqueue.{queue.name}.walltime in ~/.config/dask/jobqueue.yaml), "
+        f"so each job ends after {default}, dask-jobqueue's default"
+    )
+
+
+def _jobs(count: WorkerCount) -> str:
+    """Returns `3 jobs`, or `0 to 20 jobs`."""
+    if count.is_elastic:
+        return f"{count.least} to {count.most} jobs"
+    return f"{count.least} job{'s' if count.least > 1 else ''}"
 
 
 def _devices(settings: Settings, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the devices that are to be given out."""
+    """Returns the devices that are to be assigned to runs."""
     if settings.gpus is None:
         return ()
     if GPU in settings.resources.amounts:
@@ -140,14 +155,14 @@ def _devices(settings: Settings, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _open_local(settings: Settings, report: Report, environ: Mapping[str, str]) -> Cluster:
-    slots = settings.workers.most if settings.workers else cluster.default_workers()
+    slots = settings.workers.most if settings.workers else default_workers()
     given = f" with {slots} worker{'s' if slots > 1 else ''}" if settings.workers_given else ""
     log.info("Initializing cluster%s", given)
     dashboard = _dashboard(settings.dashboard_address)
     devices = _devices(settings, environ)
     resources = {**settings.resources.amounts, **machine.amounts(settings.resources.automatic)}
     resources = {**resources, GPU: float(len(devices))} if devices else resources
-    opened = cluster.LocalCluster(slots, resources, dashboard, report, devices)
+    opened = LocalCluster(slots, resources, dashboard, report, devices)
     log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
     if devices:
         log.info("GPUs: %s", ", ".join(devices))
@@ -157,15 +172,10 @@ def _open_local(settings: Settings, report: Report, environ: Mapping[str, str]) 
 
 
 def _dashboard(wanted: DashboardAddress | None) -> DashboardAddress | None:
-    found = cluster.free_port(wanted) if wanted else None
+    found = ports.free_port(wanted) if wanted else None
     if wanted and found and found.port != wanted.port:
         log.warning("Port %d is in use, so the dashboard takes the next free one", wanted.port)
     return found
-
-
-def places(opened: Cluster) -> dict[str, tuple[str, str]]:
-    """Returns the workers' names for people, and their hosts, by the names that the plan has for them."""
-    return {worker.name: (worker.label or worker.name, worker.host) for worker in opened.workers()}
 
 
 def described(workers: Sequence[WorkerCapacity]) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from guild_dask import records
-from guild_dask.demands import format_duration
 from guild_dask.resources import format_amount
+from guild_dask.units import format_duration
 
 
 class _Waits:

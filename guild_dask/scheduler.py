@@ -14,7 +14,7 @@ import click
 
 from guild_dask import command, log, scheduler_run
 from guild_dask.events import ControlChanged, Event, RunStaged, StopAsked
-from guild_dask.settings import BadSetting, Settings, section_of, settings_for
+from guild_dask.settings import BadSetting, Settings, checked, section_of, settings_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,15 +40,17 @@ def main(**flags: str | None) -> None:
     scheduler_run.this_run().look_like_a_batch()
     _begin_to_load_guild(flags["cluster"])
     try:
-        from guild_dask import cluster
+        from guild_dask import opening  # noqa: F401  # loads all of Dask
+        from guild_dask.cluster import dask_settings
+        from guild_dask.cluster.kinds import ClusterError
     except ValueError as e:  # Dask reads its configuration when it is imported
         click.echo(f"dask:scheduler: {e}", err=True)
         sys.exit(BAD_SETTING)
-    section, unknown = section_of(cluster.configuration())
+    section, unknown = section_of(dask_settings.configuration())
     try:
         settings = settings_for({name.replace("_", "-"): text for name, text in flags.items()}, section)
         code = _show(settings) if settings.dry_run else _run(settings, unknown, events, is_stopping)
-    except (BadSetting, cluster.ClusterError) as e:
+    except (BadSetting, ClusterError) as e:
         click.echo(f"dask:scheduler: {e}", err=True)
         code = BAD_SETTING
     gc.freeze()  # or Python would look through all that was loaded once more, before it ends
@@ -77,7 +79,8 @@ def _show(settings: Settings) -> int:
 def _run(
     settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]", is_stopping: "Callable[[], bool]"
 ) -> int:
-    from guild_dask import cluster, control, onlookers, opening, processes, runs
+    from guild_dask import control, onlookers, opening, processes, runs
+    from guild_dask.cluster.kinds import Common, OpeningStopped
     from guild_dask.flights import Flights
     from guild_dask.ledger import Ledger
     from guild_dask.loop import Loop
@@ -101,10 +104,10 @@ def _run(
         presence.beat()
         closing.callback(presence.leave)
         home, token = runs.guild_home(), presence.token
-        common = cluster.Common(home, token, settings.lease, events.put, settings.gpus, is_stopping)
+        common = Common(home, token, settings.lease, events.put, settings.gpus, is_stopping)
         try:
             opened = opening.open_cluster(settings, common, this_run.dir, identity.environ)
-        except cluster.OpeningStopped:
+        except OpeningStopped:
             _log.info("Stopping Dask scheduler")
             _log.info("Stopping Dask cluster")
             return 0
@@ -155,12 +158,12 @@ def _work(loop: "Loop", error_log: str) -> int:
 
 
 def _select_for(settings: Settings) -> "tuple[Callable[[Listing], Listing], ...]":
-    """Returns what selects the runs that the scheduler sees, if not all; raises BadSetting if that cannot be read."""
+    """Returns what selects the runs that the scheduler sees, if not all; raises BadSetting if it cannot be parsed."""
     if settings.filter is None:
         return ()
     from guild_dask.selection import Selection
 
-    return (Selection(settings.filter).of,)
+    return (checked(Selection, "filter", settings.filter).of,)
 
 
 def _identity(this_run: scheduler_run.SchedulerRun) -> "Identity":
@@ -188,7 +191,7 @@ def _report_signals(events: "queue.SimpleQueue[Event]") -> "Callable[[], bool]":
 
     def report(number: int, _frame: object) -> None:
         asked.append(number)
-        events.put(StopAsked(signal.Signals(number).name))
+        events.put(StopAsked())
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, report)

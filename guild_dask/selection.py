@@ -10,17 +10,20 @@ from typing import Any
 
 from guild_dask.listing import Listing
 from guild_dask.rundir import Staged, attribute_times
-from guild_dask.settings import BadSetting
 
-# What a user may change of a run that waits.
+# Attributes of a waiting run that a user may change.
 _CHANGEABLE = ("tags", "label", "marked", "starred", "comments")
 
-# How many of the staged runs are judged again in one look, if such a thing has changed.
+# How many staged runs are checked at each poll for such a change.
 _TURN = 1_000
 
 
+class BadFilter(ValueError):
+    """An expression that Guild cannot parse; the text says why, and what is accepted."""
+
+
 class _Candidate:
-    """A staged run as Guild's filters look at it. It has no scalars yet."""
+    """A staged run in the form that Guild's filters expect. It has no scalars yet."""
 
     def __init__(self, run_dir: str) -> None:
         from guild import index
@@ -43,24 +46,22 @@ class _Candidate:
 
 
 class Selection:
-    """The staged runs that match an expression. A run is judged again when it has changed."""
+    """The staged runs that match an expression. A run is evaluated again when it has changed."""
 
     def __init__(self, expression: str) -> None:
-        """Reads the expression; raises BadSetting if it is none."""
+        """Reads the expression; raises BadFilter if Guild cannot parse it."""
         from guild import filter as guild_filter
 
         try:
             self._matches = guild_filter.parser().parse(expression)
         except SyntaxError as e:
-            shown = expression if expression.isprintable() else repr(expression)
-            raise BadSetting(
-                f"invalid value filter={shown}: {_in_lower_case(str(e))}; "
-                "use an expression as for 'guild runs -F', such as 'op = train and lr < 0.1'"
+            raise BadFilter(
+                f"{_in_lower_case(str(e))}; use an expression as for 'guild runs -F', such as 'op = train and lr < 0.1'"
             ) from None
         self._judged: dict[str, tuple[Staged, tuple[int, ...], bool]] = {}
 
     def of(self, listing: Listing) -> Listing:
-        """Returns the listing without the runs that do not match, and with those that have come to match, or ceased."""
+        """Returns the listing with the runs that match only, and with runs whose match has changed."""
         gone = set(listing.gone)
         for run_id in gone:
             self._judged.pop(run_id, None)
@@ -94,7 +95,7 @@ class Selection:
     def _is_match(self, run_dir: str) -> bool:
         try:
             return bool(self._matches(_Candidate(run_dir)))
-        except Exception:  # noqa: BLE001  # Guild lets out whatever one broken run makes of it; others are not to suffer
+        except Exception:  # noqa: BLE001  # Guild may raise anything for a broken run; others are not affected
             return False
 
 

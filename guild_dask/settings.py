@@ -3,14 +3,16 @@
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from guild_dask.choices import ClusterChoice, Kind, WorkerCount, cluster_for_text, workers_for_text
-from guild_dask.demands import ACCEPTED_DURATIONS, duration_for_text
 from guild_dask.devices import names_for_text
 from guild_dask.resources import AUTO, Request, definition_for_spec
+from guild_dask.units import ACCEPTED_DURATIONS, duration_for_text
+
+T = TypeVar("T")
 
 SECTION = "guild-dask"
 
@@ -71,12 +73,10 @@ def settings_for(flags: Mapping[str, str | None], configuration: Mapping[str, An
     for name, read in _READERS.items():
         given = flags.get(name)
         if given is not None:
-            values[name.replace("-", "_")] = _checked(read, given, f"{name}={_shown(given)}")
+            values[name.replace("-", "_")] = checked(read, name, given)
         elif configuration.get(name) is not None:
             value = _as_text(configuration[name])
-            values[name.replace("-", "_")] = _checked(
-                read, value, f"{name}={_shown(value)} in Dask's configuration ({SECTION})"
-            )
+            values[name.replace("-", "_")] = checked(read, name, value, f" in Dask's configuration ({SECTION})")
     pools = _pools(configuration.get("pools"))
     if pools and flags.get("cluster") is None:
         values["cluster"] = ClusterChoice(Kind.POOLS, "pools")
@@ -170,11 +170,12 @@ def _shown(text: str) -> str:
     return text if text.isprintable() else repr(text)
 
 
-def _checked(read: Any, text: str, source: str) -> Any:
+def checked(read: Callable[[str], T], name: str, text: str, where: str = "") -> T:
+    """Returns what is read from the text of a flag; raises BadSetting, which names both, if it is not accepted."""
     try:
         return read(text.strip())
     except ValueError as e:
-        raise BadSetting(f"invalid value {source}: {e}") from e
+        raise BadSetting(f"invalid value {name}={_shown(text)}{where}: {e}") from e
 
 
 def _retries(text: str) -> int:

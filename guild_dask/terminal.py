@@ -1,28 +1,15 @@
-"""The terminal in which a person sees what the scheduler prints, if there is one.
+"""The terminal in which the user sees what the scheduler prints, if there is one.
 
 Guild reads an operation's output through a pipe, and writes it on to its own standard output and to the run's record.
-So the scheduler cannot tell by its own output whether somebody looks. The plugin, in Guild's process, notes the
+So the scheduler cannot tell by its own output whether a user sees it. The plugin, in Guild's process, passes on the
 terminal that Guild prints to; what is written to that directly is seen at once, and is not in the record.
 """
 
 import contextlib
 import os
-import sys
 from collections.abc import Mapping
 
-VARIABLE = "GUILD_DASK_TERMINAL"
-
-# With these, Guild prints nothing of what an operation prints.
-_QUIET = ("-q", "--quiet")
-
-
-def noted() -> dict[str, str]:
-    """Returns the variable that names the terminal to which this process prints, if it prints to one."""
-    if any(argument in sys.argv for argument in _QUIET):
-        return {}
-    with contextlib.suppress(OSError, ValueError):
-        return {VARIABLE: os.ttyname(sys.stdout.fileno())}
-    return {}
+from guild_dask.environment import TERMINAL
 
 
 class Terminal:
@@ -57,8 +44,8 @@ class Terminal:
 
 
 def terminal_for(environ: Mapping[str, str]) -> Terminal | None:
-    """Returns the terminal that the plugin noted, if it is still there and we are in its foreground."""
-    path = environ.get(VARIABLE)
+    """Returns the terminal that the plugin passed on, if it is still there and we are in its foreground."""
+    path = environ.get(TERMINAL)
     if not path:
         return None
     try:

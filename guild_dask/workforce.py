@@ -5,9 +5,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from guild_dask.cluster import Cluster, WorkerCapacity
+from guild_dask.cluster.events import ClusterTrouble, WorkerRefused, WorkersChanged
+from guild_dask.cluster.kinds import Cluster, WorkerCapacity
 from guild_dask.demands import Demands
-from guild_dask.events import ClusterTrouble, WorkerRefused, WorkersChanged
 from guild_dask.ledger import Ledger
 from guild_dask.plan import StagedRun, Worker
 from guild_dask.troubles import NoWorkerComes, Refusal, Trouble, WorkerWithoutRuns
@@ -93,4 +93,4 @@ class Workforce:
             log.warning("Worker %s gets no run: it %s", event.worker, event.refusal)
         elif event.trouble != self._trouble:
             self._trouble = event.trouble
-            log.warning("No worker comes: %s; the next try is in %g seconds", event.trouble.error_text, event.pause)
+            log.warning("No worker started: %s; retrying in %g s", event.trouble.error_text, event.pause)

@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -13,9 +14,10 @@ import pytest
 from support import wait_until
 
 from guild_dask.choices import WorkerCount
-from guild_dask.cluster import Common, JobQueue, open_job_queue
+from guild_dask.cluster.events import ClusterEvent
+from guild_dask.cluster.jobqueue import JobQueue, open_job_queue
+from guild_dask.cluster.kinds import Common
 from guild_dask.cluster.pool import WorkerPool
-from guild_dask.events import Event
 from guild_dask.plan import StagedRun
 
 _SBATCH = """#!/bin/sh
@@ -44,12 +46,26 @@ echo "$1" >> cancelled
 """
 
 
+class Clock:
+    """The time as a pool sees it, which a test may put forward."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        self._ahead += seconds
+
+
 @dataclass
 class FakeQueue:
     """Commands of a Slurm, and what was asked of them; a file in the folder makes one behave badly."""
 
     folder: pathlib.Path
-    events: list[Event] = field(default_factory=list)
+    events: list[ClusterEvent] = field(default_factory=list)
+    clock: Clock = field(default_factory=Clock)
 
     def write(self, name: str, text: str = "") -> None:
         (self.folder / name).write_text(text)
@@ -66,14 +82,21 @@ class FakeQueue:
     @contextlib.contextmanager
     def pool(self, most: int, token: str = "token", name: str = "guild") -> Iterator[WorkerPool]:
         """Gives a pool of at most so many jobs. A token that is no file makes it refuse its workers."""
-        self.write("token")
-        common = Common(str(self.folder), str(self.folder / token), 60.0, self.events.append)
         queue = JobQueue("slurm", {}, str(self.folder), {}, workers=name)
-        opened = open_job_queue(queue, WorkerCount(0, most), None, common)
+        with self.closed(open_job_queue(queue, WorkerCount(0, most), None, self.common(token), self.clock)) as pool:
+            yield pool
+
+    def common(self, token: str = "token") -> Common:
+        self.write("token")
+        return Common(str(self.folder), str(self.folder / token), 60.0, self.events.append)
+
+    @contextlib.contextmanager
+    def closed(self, pool: WorkerPool) -> Iterator[WorkerPool]:
+        """Gives the pool, and sees to it that it closes in time."""
         try:
-            yield opened
+            yield pool
         finally:
-            closing = threading.Thread(target=opened.close, daemon=True)
+            closing = threading.Thread(target=pool.close, daemon=True)
             closing.start()
             wait_until(lambda: not closing.is_alive(), describe="the end of close()")
 

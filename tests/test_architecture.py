@@ -58,6 +58,7 @@ PURE = frozenset(
         "rooms",
         "shown",
         "state",
+        "units",
     )
 )
 PURE_LIBRARY = frozenset(
@@ -89,9 +90,10 @@ IMPURE_FUNCTIONS = frozenset(("__import__", "breakpoint", "eval", "exec", "input
 
 # What a module must never import, beside Guild and Dask: its own package's modules and those of the library.
 NEVER: Mapping[str, frozenset[str]] = {
-    "cluster": frozenset(("guild_dask.rundir", "guild_dask.runs")),
+    "cluster": frozenset(("guild_dask.events", "guild_dask.loop", "guild_dask.rundir", "guild_dask.runs")),
     "claims": frozenset(("guild_dask.cluster", "guild_dask.rundir", "guild_dask.runs")),
     "job": frozenset(("guild_dask.cluster", "guild_dask.rundir", "guild_dask.runner", "guild_dask.runs")),
+    "page": frozenset(("guild_dask.cluster", "guild_dask.settings")),
     "processes": frozenset(("guild_dask.claims", "guild_dask.rundir", "guild_dask.runs")),
     "rundir": frozenset(("guild_dask.cluster", "guild_dask.job", "guild_dask.runner", "guild_dask.runs")),
     "runner": frozenset(("guild_dask.cluster", "guild_dask.rundir", "guild_dask.runs")),
@@ -343,10 +345,12 @@ BREAKS: tuple[tuple[Rule, str, str], ...] = (
     (pure_modules_have_no_effects, "resources", "def f(): return open('x')"),
     (modules_do_not_import_what_they_must_never, "cluster", "from guild_dask import rundir"),
     (modules_do_not_import_what_they_must_never, "cluster.local", "from guild_dask.runs import End"),
+    (modules_do_not_import_what_they_must_never, "cluster.kinds", "from guild_dask.events import StopAsked"),
+    (modules_do_not_import_what_they_must_never, "page.showing", "from guild_dask.cluster.kinds import Cluster"),
     (modules_do_not_import_what_they_must_never, "runs", "import guild_dask.cluster"),
     (modules_do_not_import_what_they_must_never, "settings", "import subprocess"),
     (modules_do_not_import_what_they_must_never, "settings", "from os import path"),
-    (light_modules_do_not_bring_dask, "plugin", "from guild_dask import cluster"),
+    (light_modules_do_not_bring_dask, "plugin", "from guild_dask.cluster import local"),
     (light_modules_do_not_bring_dask, "environment", "from guild_dask.loop import Loop"),
     (nothing_imports_its_importer, "resources", "def f():\n    from guild_dask import plan"),
     (imports_can_be_seen, "loop", "from . import cluster"),

@@ -10,10 +10,12 @@ import pytest
 from distributed import Client, LocalCluster
 from support import wait_until
 
-from guild_dask import claims, cluster, opening, processes
+from guild_dask import claims, opening, processes
 from guild_dask.choices import cluster_for_text
-from guild_dask.cluster import Common, CompositeCluster, RunsOfPools, WorkerCapacity, address
-from guild_dask.events import Event, JobAdrift, JobEnded, JobLost, WorkersChanged
+from guild_dask.cluster import address
+from guild_dask.cluster.composite import CompositeCluster, RunsOfPools
+from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost, WorkersChanged
+from guild_dask.cluster.kinds import Common, WorkerCapacity
 from guild_dask.job import Job
 from guild_dask.settings import Settings
 
@@ -40,8 +42,8 @@ class _Pool:
 
 
 @pytest.mark.parametrize("last", [JobEnded("aaa", 0), JobLost("aaa", "gone"), JobAdrift("aaa", "gone")])
-def test_run_is_forgotten_when_it_is_over(last: Event) -> None:
-    events: list[Event] = []
+def test_run_is_forgotten_when_it_is_over(last: ClusterEvent) -> None:
+    events: list[ClusterEvent] = []
     runs = RunsOfPools(events.append)
     pool, other = _Pool(), _Pool()
     composite = CompositeCluster({"a": other, "b": pool}, runs)
@@ -88,21 +90,21 @@ def test_address_in_a_scheduler_file_is_looked_at(
     # Another host is not to be had here; the address that is asked about is.
     asked: list[str] = []
 
-    def is_open_to_others(address: str) -> bool:
-        asked.append(address)
+    def is_open_to_others(reached: str) -> bool:
+        asked.append(reached)
         return is_open
 
-    monkeypatch.setattr(cluster, "is_open_to_others", is_open_to_others)
+    monkeypatch.setattr(address, "is_open_to_others", is_open_to_others)
     settings = Settings(cluster=cluster_for_text(f"scheduler-file:{scheduler_file}"))
     opened = opening.open_cluster(settings, Common("home", "token", 60, lambda _: None), "run", {})
     opened.close()
-    assert [address.partition("://")[0] for address in asked] == ["tcp"]
+    assert [each.partition("://")[0] for each in asked] == ["tcp"]
     assert ("is not encrypted" in caplog.text) == is_open
 
 
 def test_unencrypted_ways_to_other_hosts_are_known() -> None:
     addresses = ("tcp://head:1", "ucx://head:1", "ws://head:1", "tls://head:1", "tcp://127.0.0.1:1", "tcp://[::1]:1")
-    assert [cluster.is_open_to_others(address) for address in addresses] == [True] * 3 + [False] * 3
+    assert [address.is_open_to_others(each) for each in addresses] == [True] * 3 + [False] * 3
 
 
 def test_cluster_of_anybodys_class_that_does_not_close_is_left(
@@ -116,7 +118,7 @@ def test_cluster_of_anybodys_class_that_does_not_close_is_left(
             hanging.wait()
 
     client = Client(scheduler_file=scheduler_file, set_as_default=False)
-    own = address.OwnCluster(Hanging(), client, Common("home", "token", 60, lambda _: None))
+    own = address.own_cluster(Hanging(), client, Common("home", "token", 60, lambda _: None))
     closing = threading.Thread(target=own.close, daemon=True)
     closing.start()
     wait_until(lambda: not closing.is_alive(), describe="the end of close()")

@@ -5,17 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guild_dask.demands import (
-    ACCEPTED_DURATIONS,
     After,
     BadTag,
     Demands,
     demands_for_tags,
-    duration_for_text,
     few_bytes,
-    format_duration,
     may_be_ours,
 )
 from guild_dask.resources import Unreadable
+from guild_dask.units import ACCEPTED_DURATIONS
 
 checked = settings(deadline=None, max_examples=200)
 
@@ -121,34 +119,6 @@ def test_bad_tag_is_named_with_what_is_accepted_and_the_rest_counts(tag: str, ac
 @pytest.mark.parametrize("tag", ["dask", "dasks", "dask-notes", "dask2:gpu=1", "a dask:gpu=1", "other"])
 def test_tag_that_only_looks_alike_is_the_users_own(tag: str) -> None:
     assert demands_for_tags((tag,)) == Demands()
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90m", 5400),
-        ("1h30m", 5400),
-        ("1h 30m", 5400),
-        ("1.5h", 5400),
-        ("1:30:00", 5400),
-        ("2d", 172800),
-        ("45s", 45),
-        ("45", 45),
-        ("0.5", 0.5),
-        ("2 days 3 hours", 183600),
-        ("10 min", 600),
-        ("10minutes", 600),
-        ("1H", 3600),
-    ],
-)
-def test_time_is_read(text: str, seconds: float) -> None:
-    assert duration_for_text(text) == seconds
-
-
-@checked
-@given(st.integers(1, 10**8))
-def test_time_is_written_as_it_is_read(seconds: int) -> None:
-    assert duration_for_text(format_duration(seconds)) == seconds
 
 
 @checked

@@ -12,19 +12,18 @@ import pytest
 from support import DEADLINE, Sandbox, wait_until
 
 from guild_dask import claims, processes
-from guild_dask.cluster import LocalCluster
-from guild_dask.cluster import local as local_cluster
-from guild_dask.events import Event, JobEnded, JobLost
+from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
+from guild_dask.cluster.local import LocalCluster
 from guild_dask.job import NOT_STARTED, Job
 
 
 @pytest.fixture
-def events() -> "queue.SimpleQueue[Event]":
+def events() -> "queue.SimpleQueue[ClusterEvent]":
     return queue.SimpleQueue()
 
 
 @pytest.fixture
-def cluster(events: "queue.SimpleQueue[Event]", user: Sandbox) -> Iterator[LocalCluster]:
+def cluster(events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox) -> Iterator[LocalCluster]:
     opened = LocalCluster(1, {"gpu": 1.0}, None, events.put)
     yield opened
     opened.close()
@@ -41,7 +40,7 @@ def _job(folder: pathlib.Path, run_id: str, output: str) -> Job:
 
 
 def test_end_of_each_job_is_told_and_nothing_is_kept_of_it(
-    cluster: LocalCluster, events: "queue.SimpleQueue[Event]", user: Sandbox
+    cluster: LocalCluster, events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox
 ) -> None:
     for number in range(5):
         work = _job(user.folder, f"run{number}", str(user.folder / "output"))
@@ -50,15 +49,15 @@ def test_end_of_each_job_is_told_and_nothing_is_kept_of_it(
 
     def is_tidy() -> bool:
         cluster.tidy()
-        scheduler = cluster._cluster.scheduler
-        (worker,) = cluster._cluster.workers.values()
-        return not (cluster._futures or local_cluster._jobs or scheduler.tasks or worker.state.tasks)
+        opened = cluster.client.cluster
+        (worker,) = opened.workers.values()
+        return not (cluster.unreleased() or opened.scheduler.tasks or worker.state.tasks)
 
     wait_until(is_tidy)
 
 
 def test_job_that_fails_is_told_as_lost(
-    cluster: LocalCluster, events: "queue.SimpleQueue[Event]", user: Sandbox
+    cluster: LocalCluster, events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox
 ) -> None:
     cluster.submit(_job(user.folder, "aaa", "/no/such/folder/output"), LocalCluster.WORKER, {})
     lost = events.get(timeout=DEADLINE)
@@ -67,11 +66,12 @@ def test_job_that_fails_is_told_as_lost(
 
 
 def test_job_that_dask_does_not_do_is_told_as_lost_at_the_next_look(
-    cluster: LocalCluster, events: "queue.SimpleQueue[Event]", user: Sandbox
+    cluster: LocalCluster, events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox
 ) -> None:
-    # The worker has only one of them, so the task waits until somebody cancels it.
+    # The worker has only one of them, so the task waits until it is cancelled.
     cluster.submit(_job(user.folder, "aaa", str(user.folder / "output")), LocalCluster.WORKER, {"gpu": 7.0})
-    (future,) = cluster._futures.values()
+    (key,) = cluster.unreleased()
+    future = distributed.Future(key, cluster.client)
     future.cancel()
     wait_until(future.done)
     assert events.empty()
@@ -80,7 +80,7 @@ def test_job_that_dask_does_not_do_is_told_as_lost_at_the_next_look(
 
 
 def test_worker_closes_after_its_heartbeat(
-    events: "queue.SimpleQueue[Event]", user: Sandbox, monkeypatch: pytest.MonkeyPatch
+    events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One that finds its worker closed leaves tracebacks in Dask's log.
     begun = threading.Event()
@@ -93,7 +93,7 @@ def test_worker_closes_after_its_heartbeat(
             seen.append(worker.status)
 
     opened = LocalCluster(1, {}, None, events.put)
-    (worker,) = opened._cluster.workers.values()
+    (worker,) = opened.client.cluster.workers.values()
     monkeypatch.setattr(distributed.Worker, "heartbeat", heartbeat)
     worker.loop.add_callback(worker.heartbeat)
     assert begun.wait(DEADLINE)

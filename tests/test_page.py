@@ -8,7 +8,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +18,8 @@ from scheduling import a_project, stage, statuses
 from support import Guild, Sandbox, wait_until
 
 from guild_dask.page.book import MOST_ENDED, Book, InLine
-from guild_dask.page.handlers import routes_for
-from guild_dask.page.server import PageServer
+from guild_dask.page.handlers import Route
+from guild_dask.page.showing import show
 from guild_dask.publisher import state_path
 from guild_dask.reasons import NoFreeSlot
 from guild_dask.state import EndedRun, RunningRun, State, WaitingKind, WorkerState
@@ -65,11 +65,11 @@ def a_run(runs_dir: pathlib.Path, run: str, output: str = "", tags: str = "[]", 
 
 @contextlib.contextmanager
 def served(book: Book) -> Iterator[str]:
-    server = PageServer(routes_for(book), "127.0.0.1", 0)
+    link, close = show(book, lambda _routes, _first: None, lambda: ("127.0.0.1", 0))
     try:
-        yield f"http://127.0.0.1:{server.port}/guild"
+        yield link
     finally:
-        server.close()
+        close()
 
 
 def get(url: str) -> Any:
@@ -80,6 +80,22 @@ def get(url: str) -> Any:
 
 def states(data: dict[str, Any]) -> dict[str, str]:
     return {row["run"]: row["state"] for row in data["rows"]}
+
+
+def test_page_is_on_the_dashboard_where_pages_can_be_added(tmp_path: pathlib.Path) -> None:
+    added: list[str] = []
+
+    def add_pages(routes: Sequence[Route], first: str) -> str:
+        added.extend(route for route, _, _ in routes)
+        return f"http://127.0.0.1:8787/{first}"
+
+    def no_address() -> tuple[str, int]:
+        raise AssertionError("the page needs no port of its own")
+
+    link, close = show(Book(str(tmp_path), lambda: None), add_pages, no_address)
+    close()
+    assert link == "http://127.0.0.1:8787/guild"
+    assert added
 
 
 # What the page is given

@@ -10,9 +10,14 @@ import pytest
 from fake_queue import FakeQueue, fake_queue
 from support import wait_until
 
-from guild_dask.cluster import ClusterError
+from guild_dask.choices import WorkerCount
+from guild_dask.cluster.events import ClusterTrouble, WorkersChanged
+from guild_dask.cluster.jobqueue import JobQueue
+from guild_dask.cluster.jobs import PoolTerms
+from guild_dask.cluster.kinds import ClusterError, WorkerCapacity
+from guild_dask.cluster.pool import WorkerPool
+from guild_dask.cluster.scaling import pause_after
 from guild_dask.cluster.security import security_for, worker_options
-from guild_dask.events import ClusterTrouble, WorkersChanged
 
 
 @pytest.fixture
@@ -30,11 +35,20 @@ def wait_for_trouble(queue: FakeQueue, count: int = 1) -> list[ClusterTrouble]:
     return troubles(queue)
 
 
+def wait_for_jobs(queue: FakeQueue, count: int) -> None:
+    """Waits until so many jobs have been requested at a time, and their ids are known."""
+    news = f"Asked for {count} worker job"
+    wait_until(
+        lambda: any(event.news.startswith(news) for event in queue.events if isinstance(event, WorkersChanged)),
+        describe=lambda: queue.events,
+    )
+
+
 def test_jobs_are_waited_for_while_the_queue_gives_no_answer(queue: FakeQueue) -> None:
     queue.write("squeue-fails", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
     with queue.pool(most=2) as pool:
         queue.adjust(pool, 2)
-        wait_until(lambda: len(pool._job_ids) == 2, describe=lambda: queue.events)
+        wait_for_jobs(queue, 2)
 
         def has_asked_twice() -> bool:
             queue.adjust(pool, 2)
@@ -49,42 +63,52 @@ def test_jobs_are_waited_for_while_the_queue_gives_no_answer(queue: FakeQueue) -
 def test_jobs_that_are_gone_together_are_one_failure(queue: FakeQueue, complaint: str) -> None:
     with queue.pool(most=3) as pool:
         queue.adjust(pool, 3)
-        wait_until(lambda: len(pool._job_ids) == 3, describe=lambda: queue.events)
+        wait_for_jobs(queue, 3)
         queue.write("listed")
         if complaint:
             queue.write("squeue-fails", complaint)
         queue.adjust(pool, 3)
         (trouble,) = wait_for_trouble(queue)
-        assert "ended before its worker came" in trouble.trouble.problem
+        assert "ended before its worker joined" in trouble.trouble.problem
         assert "(and 2 more)" in trouble.trouble.problem
-        assert pool._failures == 1
-        assert not pool._jobs
+        assert trouble.pause == pause_after(1)
+        queue.adjust(pool, 3)
+        assert len(queue.lines("submitted")) == 3
+        queue.clock.advance(trouble.pause)
+        queue.adjust(pool, 3)
+        queue.wait_for("submitted", 6)
 
 
 def test_request_that_fails_before_it_is_sent_is_made_again(queue: FakeQueue) -> None:
-    # Without a job id nobody could ever ask what has become of it, and the runs would wait for ever.
-    with queue.pool(most=2) as pool:
-        cluster = pool._cluster
+    # Without a job id the queue cannot be asked about the job, and the runs would wait for ever.
+    slurm = JobQueue("slurm", {}, str(queue.folder), {})
+    cluster = slurm.cluster_class()(silence_logs=False, **slurm.job_options())
+    terms = PoolTerms(WorkerCapacity("to come", 1, {}, ""), 1, WorkerCount(0, 2))
+    with queue.closed(WorkerPool(cluster, terms, queue.common(), queue.clock)) as pool:
         spec = cluster.new_spec["cls"]
         cluster.new_spec["cls"] = "no.such.module.Class"
         queue.adjust(pool, 2)
-        wait_for_trouble(queue)
-        wait_until(lambda: not pool._jobs, describe=lambda: pool._jobs)
+        (trouble,) = wait_for_trouble(queue)
         cluster.new_spec["cls"] = spec
-        pool._pause_until = 0.0
-        queue.adjust(pool, 2)
-        assert len(queue.wait_for("submitted", 2)) == 2
+        queue.clock.advance(trouble.pause)
+
+        def are_submitted() -> bool:
+            queue.adjust(pool, 2)
+            return len(queue.lines("submitted")) == 2
+
+        wait_until(are_submitted, describe=lambda: queue.events)
 
 
 def test_worker_that_is_refused_is_a_failure_of_its_job(queue: FakeQueue) -> None:
     queue.write("jobs-start")
     with queue.pool(most=1, token="elsewhere") as pool:
-        for failures in (1, 2):
-            pool._pause_until = 0.0
+
+        def has_failed_twice() -> bool:
             queue.adjust(pool, 1)
-            wait_until(lambda: pool._refused, describe=lambda: queue.events)
-            queue.adjust(pool, 1)
-            assert len(troubles(queue)) == failures
+            queue.clock.advance(sum(trouble.pause for trouble in troubles(queue)))
+            return len(troubles(queue)) == 2
+
+        wait_until(has_failed_twice, describe=lambda: queue.events)
         first, second = troubles(queue)
         assert "does not see the Guild home" in second.trouble.problem
         assert second.pause > first.pause
@@ -94,16 +118,18 @@ def test_worker_that_is_refused_is_a_failure_of_its_job(queue: FakeQueue) -> Non
 
 def test_worker_that_comes_ends_the_failures(queue: FakeQueue) -> None:
     queue.write("sbatch-fails", "Batch job submission failed")
-    with queue.pool(most=1) as pool:
+    with queue.pool(most=2) as pool:
         queue.adjust(pool, 1)
         assert "Batch job submission failed" in wait_for_trouble(queue)[0].trouble.problem
         (queue.folder / "sbatch-fails").unlink()
         queue.write("jobs-start")
-        pool._pause_until = 0.0
+        queue.clock.advance(troubles(queue)[0].pause)
         queue.adjust(pool, 1)
         wait_until(pool.workers, describe=lambda: queue.events)
         queue.adjust(pool, 0)
-        assert pool._failures == 0
+        queue.write("sbatch-fails", "Batch job submission failed")
+        queue.adjust(pool, 1)
+        assert [trouble.pause for trouble in wait_for_trouble(queue, 2)] == [pause_after(1)] * 2
 
 
 def test_command_that_hangs_holds_up_neither_workers_nor_the_end(queue: FakeQueue) -> None:

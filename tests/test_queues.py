@@ -3,7 +3,7 @@
 import pytest
 
 from guild_dask.choices import JOB_QUEUES
-from guild_dask.cluster.queues import INQUIRIES, Answer, seconds_for_walltime
+from guild_dask.cluster.queues import INQUIRIES, Answer
 
 CANNOT_SAY = {
     "slurm": Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"),
@@ -49,32 +49,3 @@ def test_queue_that_cannot_be_reached_says_nothing_about_its_jobs(queue: str) ->
 @pytest.mark.parametrize(("queue", "jobs", "answer", "over"), SAYS)
 def test_jobs_that_are_over_are_found(queue: str, jobs: list[str], answer: Answer, over: set[str]) -> None:
     assert INQUIRIES[queue].over(jobs, answer) == over
-
-
-@pytest.mark.parametrize(
-    ("queue", "text", "seconds"),
-    [
-        ("slurm", "90", 90 * 60),
-        ("slurm", "30:15", 30 * 60 + 15),
-        ("slurm", "02:00:00", 7200),
-        ("slurm", "1-12", 36 * 3600),
-        ("slurm", "1-12:30:00", 36.5 * 3600),
-        ("lsf", "00:30", 1800),
-        ("lsf", "90", 90 * 60),
-        ("lsf", "24:00/head", 24 * 3600),
-        ("pbs", "3600", 3600),
-        ("pbs", "30:15", 30 * 60 + 15),
-        ("pbs", "72:00:00", 72 * 3600),
-        ("sge", "3600", 3600),
-        ("sge", "00:30:00", 1800),
-        ("moab", "1:00:00:00", 24 * 3600),
-        ("oar", "2", 7200),
-        ("oar", "02:30:00", 2.5 * 3600),
-        ("pbs", "30m", 1800),
-        ("lsf", "00:30:00", None),  # LSF takes hours and minutes only
-        ("slurm", "", None),
-        ("slurm", "soon", None),
-    ],
-)
-def test_walltime_is_read_as_its_queue_reads_it(queue: str, text: str, seconds: float | None) -> None:
-    assert seconds_for_walltime(queue, text) == seconds

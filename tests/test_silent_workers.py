@@ -8,16 +8,18 @@ from collections.abc import Iterator
 
 import pytest
 from distributed import Worker
-from support import Sandbox, free_port, wait_until
+from support import DEADLINE, Sandbox, free_port, wait_until
 from systems.dask_processes import DaskProcesses, dask_processes
 
 from guild_dask import __version__, claims, processes, runner
 from guild_dask.choices import cluster_for_text
-from guild_dask.cluster import Common, address, open_existing, remote, tasks
+from guild_dask.cluster import address, remote, tasks
+from guild_dask.cluster.address import open_existing
 from guild_dask.cluster.background import Background, answers, in_loop_of, told
+from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, WorkerRefused, WorkersChanged
+from guild_dask.cluster.kinds import Common
 from guild_dask.cluster.on_worker import PLUGIN, is_silence, problem_of_stranger
 from guild_dask.cluster.remote import RemoteCluster
-from guild_dask.events import Event, JobAdrift, JobEnded, WorkerRefused, WorkersChanged
 from guild_dask.job import NOT_STARTED, Job
 from guild_dask.ledger import Ledger
 from guild_dask.troubles import NoAnswer, NotInstalled, Paused, WorkerWithoutRuns
@@ -30,7 +32,7 @@ def dask(user: Sandbox) -> Iterator[DaskProcesses]:
         yield processes
 
 
-def opened(user: Sandbox, dask: DaskProcesses, events: list[Event], name: str = "token") -> RemoteCluster:
+def opened(user: Sandbox, dask: DaskProcesses, events: list[ClusterEvent], name: str = "token") -> RemoteCluster:
     token = user.root / name
     token.touch()
     choice = cluster_for_text(f"scheduler-file:{dask.file}")
@@ -44,7 +46,7 @@ def closes(cluster: RemoteCluster) -> None:
 
 
 def test_silent_workers_hold_up_neither_words_to_others_nor_the_end(user: Sandbox, dask: DaskProcesses) -> None:
-    events: list[Event] = []
+    events: list[ClusterEvent] = []
     silent = dask.start_worker("silent")
     dask.start_worker("lively")
     cluster = opened(user, dask, events)
@@ -52,17 +54,21 @@ def test_silent_workers_hold_up_neither_words_to_others_nor_the_end(user: Sandbo
     silent.signal(signal.SIGSTOP)
     try:
         for _ in range(50):
-            in_loop_of(cluster._client, told(cluster._client, 60.0, [places["silent"]], runner.stop, "no such run"))
+            in_loop_of(cluster.client, told(cluster.client, 60.0, [places["silent"]], runner.stop, "no such run"))
         answered: list[object] = []
 
         async def ask() -> None:
-            answered.append(await answers(cluster._client, 60.0, [places["lively"]], runner.stop, "no such run"))
+            answered.append(await answers(cluster.client, 60.0, [places["lively"]], runner.stop, "no such run"))
 
-        in_loop_of(cluster._client, ask())
+        in_loop_of(cluster.client, ask())
         wait_until(lambda: answered, describe=lambda: events)
         closes(cluster)
     finally:
         silent.signal(signal.SIGCONT)
+
+
+def is_silent(cluster: RemoteCluster) -> bool:
+    return any(worker.is_silent for worker in cluster.known_workers())
 
 
 def test_worker_that_answers_late_is_welcome_then(
@@ -70,14 +76,14 @@ def test_worker_that_answers_late_is_welcome_then(
 ) -> None:
     monkeypatch.setattr(remote, "_WELCOME", 0.5)
     monkeypatch.setattr(address, "PATIENCE", 5)
-    events: list[Event] = []
+    events: list[ClusterEvent] = []
     late = dask.start_worker("late")
     late.signal(signal.SIGSTOP)
     try:
         cluster = opened(user, dask, events)
-        wait_until(lambda: cluster._silent, describe=lambda: events)
+        wait_until(lambda: is_silent(cluster), describe=lambda: events)
         cluster.tidy()
-        wait_until(lambda: not cluster._silent, describe=lambda: events)  # it is asked once more
+        wait_until(lambda: not is_silent(cluster), describe=lambda: events)  # it is asked once more
     finally:
         late.signal(signal.SIGCONT)
     monkeypatch.setattr(remote, "_WELCOME", 60.0)
@@ -109,7 +115,7 @@ def test_worker_that_does_not_say_how_runs_ended_holds_up_no_other(
 ) -> None:
     # Dask has one thread for the ends of all tasks, five places for their results, and waits for ever for one.
     monkeypatch.setattr(tasks, "_RESULT", 10.0)
-    events: list[Event] = []
+    events: list[ClusterEvent] = []
     dask.start_worker("silent", "--nthreads 8")
     cluster = opened(user, dask, events)
     (silent,) = cluster.workers()
@@ -123,7 +129,7 @@ def test_worker_that_does_not_say_how_runs_ended_holds_up_no_other(
 
         dask_worker.handlers["get_data"] = wait_for_ever
 
-    cluster._client.run(hand_out_nothing, workers=[silent.name])
+    cluster.client.run(hand_out_nothing, workers=[silent.name])
     runs = [f"aaa{number}" for number in range(8)]
     for run_id in runs:
         cluster.submit(a_job(user, run_id), silent.name, {})
@@ -138,14 +144,19 @@ def test_worker_that_does_not_say_how_runs_ended_holds_up_no_other(
     closes(cluster)
 
 
+def set_status(cluster: RemoteCluster, name: str) -> None:
+    """Does to all workers what Dask does with one whose memory is nearly full, and not any more."""
+
+    def set_it(dask_worker: Worker) -> None:
+        dask_worker.status = type(dask_worker.status)[name]
+
+    cluster.client.run(set_it)
+
+
 def test_worker_that_dask_has_paused_gets_no_runs(user: Sandbox, dask: DaskProcesses) -> None:
-    events: list[Event] = []
+    events: list[ClusterEvent] = []
     dask.start_worker("one", "--memory-limit 0")  # or Dask itself would see that it has memory, and let it go on
     cluster = opened(user, dask, events)
-
-    def set_status(name: str, dask_worker: Worker) -> None:
-        """Does what Dask does with a worker whose memory is nearly full, and not any more."""
-        dask_worker.status = type(dask_worker.status)[name]
 
     def is_seen(slots: int) -> bool:
         cluster.tidy()
@@ -153,13 +164,13 @@ def test_worker_that_dask_has_paused_gets_no_runs(user: Sandbox, dask: DaskProce
 
     # It is still there, with what it has: a run that could start on it later is not one that never can.
     workforce = Workforce(cluster, Ledger())
-    cluster._client.run(set_status, "paused")
+    set_status(cluster, "paused")
     wait_until(lambda: is_seen(0), describe=lambda: events)
     assert workforce.troubles == (WorkerWithoutRuns("one", Paused()),)
-    cluster._client.run(set_status, "init")  # as one that has just come, and will be running in an instant
+    set_status(cluster, "init")  # as one that has just come, and will be running in an instant
     wait_until(lambda: is_seen(1), describe=lambda: events)
     assert not workforce.troubles
-    cluster._client.run(set_status, "closing_gracefully")
+    set_status(cluster, "closing_gracefully")
     wait_until(lambda: is_seen(0), describe=lambda: events)
     news = [each.news.partition(" on ")[2].partition(" ")[2] for each in events if isinstance(each, WorkersChanged)]
     assert news[-3:] == ["is paused by Dask, and gets no run", "takes runs again", "is about to close, and gets no run"]
@@ -172,7 +183,7 @@ def who_has_our_plugin(cluster: RemoteCluster) -> list[bool]:
     def has_plugin(dask_worker: Worker) -> bool:
         return PLUGIN in dask_worker.plugins
 
-    return list(cluster._client.run(has_plugin).values())
+    return list(cluster.client.run(has_plugin).values())
 
 
 def test_worker_keeps_our_plugin_until_the_last_of_our_schedulers_has_gone(user: Sandbox, dask: DaskProcesses) -> None:
@@ -187,16 +198,36 @@ def test_worker_keeps_our_plugin_until_the_last_of_our_schedulers_has_gone(user:
     closes(first)
 
 
+class HeldAtPause(list[ClusterEvent]):
+    """Events; whoever reports that a worker is paused waits until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go_on = threading.Event()
+
+    def append(self, event: ClusterEvent) -> None:
+        super().append(event)
+        if isinstance(event, WorkersChanged) and "is paused" in event.news:
+            assert self.may_go_on.wait(DEADLINE)
+
+
 def test_worker_that_was_started_anew_at_its_address_is_another_one(user: Sandbox, dask: DaskProcesses) -> None:
-    events: list[Event] = []
-    port = f"--worker-port {free_port()}"
+    events = HeldAtPause()
+    port = f"--worker-port {free_port()} --memory-limit 0"
     before = dask.start_worker("one", port)
     cluster = opened(user, dask, events)
     (first,) = cluster.workers()
-    # As if our scheduler were too busy to look between the end of one and the beginning of the next.
-    with cluster._looking:
-        before.kill()
-        dask.start_worker("one", port)
+
+    def is_held() -> bool:
+        cluster.tidy()
+        return any(isinstance(event, WorkersChanged) and "is paused" in event.news for event in events)
+
+    # The list of workers is not refreshed between the end of one and the beginning of the next.
+    set_status(cluster, "paused")
+    wait_until(is_held, describe=lambda: events)
+    before.kill()
+    dask.start_worker("one", port)
+    events.may_go_on.set()
 
     def has_joined_again() -> bool:
         cluster.tidy()

@@ -1,4 +1,4 @@
-"""Clusters of others: a Dask scheduler that runs already, which is left as it was found, and any of Dask's classes."""
+"""A Dask scheduler that runs already, which is left as it was found, and clusters of any Dask cluster class."""
 
 import contextlib
 import ipaddress
@@ -17,11 +17,11 @@ from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 from guild_dask.cluster.kinds import ClusterError, Common, OpeningStopped
 from guild_dask.cluster.remote import RemoteCluster
 
-# Seconds to find the scheduler, at first and when it was gone.
+# Seconds to connect to the scheduler, at first and after the connection was lost.
 PATIENCE = 30
 _PATIENCE_LATER = 5
 
-# Seconds for a cluster of anybody's class to close.
+# Seconds for a cluster of another package to close.
 _CLOSE = 8.0
 
 
@@ -48,7 +48,7 @@ def _client(choice: ClusterChoice, patience: float) -> Client:
 
 
 def _client_again(choice: ClusterChoice) -> Client | None:
-    """Returns a client of a scheduler that was gone, or None if it still is."""
+    """Returns a new client of a scheduler that was lost, or None if it cannot be reached."""
     try:
         return _client(choice, _PATIENCE_LATER)
     except ClusterError:
@@ -70,21 +70,21 @@ def open_class(name: str, workers: int | None, common: Common) -> RemoteCluster:
         return cluster, Client(cluster, set_as_default=False, timeout=PATIENCE)
 
     try:
-        # It may have workers by then, and is not left to itself if it comes soon.
+        # A cluster that is opened soon after a stop request is closed: it may have workers by then.
         cluster, client = opened(open_it, lambda both: _close(*reversed(both)), common.is_stopping, _CLOSE)
     except OpeningStopped:
         raise
-    except Exception as e:  # it is anybody's class
+    except Exception as e:  # the class may raise anything
         raise ClusterError(f"cluster={name} cannot be opened: {e or type(e).__name__}") from e
-    return OwnCluster(cluster, client, common)
+    return own_cluster(cluster, client, common)
 
 
 def _close(*of_others: Any) -> None:
-    """Closes clients and clusters of anybody's class, and waits for that no longer than a few seconds."""
+    """Closes clients and clusters, and waits a few seconds at most."""
 
     def close_all() -> None:
         for each in of_others:
-            with contextlib.suppress(Exception):  # it is anybody's class
+            with contextlib.suppress(Exception):  # the class may raise anything
                 each.close()
 
     closing = threading.Thread(target=close_all, name="closing", daemon=True)
@@ -92,17 +92,9 @@ def _close(*of_others: Any) -> None:
     closing.join(_CLOSE)
 
 
-class OwnCluster(RemoteCluster):
-    """A cluster of another's class that we opened, and close."""
-
-    def __init__(self, cluster: Any, client: Client, common: Common) -> None:
-        self._cluster = cluster
-        super().__init__(client, common)
-
-    def close(self) -> None:
-        """Closes the cluster with its workers."""
-        super().close()
-        _close(self._cluster)
+def own_cluster(cluster: Any, client: Client, common: Common) -> RemoteCluster:
+    """Returns a cluster that we opened with a class of another package, and close with its workers."""
+    return RemoteCluster(client, common, close_after=lambda: _close(cluster))
 
 
 def _unreachable(choice: ClusterChoice, error: Exception) -> str:
@@ -115,7 +107,7 @@ def _unreachable(choice: ClusterChoice, error: Exception) -> str:
 
 
 def is_open_to_others(address: str) -> bool:
-    """Tells whether an address is unencrypted and on another host, so that others can read and send what we do."""
+    """Tells whether an address is unencrypted and on another host, so that others can read and forge messages."""
     parts = urllib.parse.urlsplit(address)
     if parts.scheme not in ("tcp", "ucx", "ws"):
         return False

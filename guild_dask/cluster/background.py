@@ -1,4 +1,4 @@
-"""What may take time, so that nobody waits for it: threads, and calls to workers that need none."""
+"""Work that may take long, kept off the caller's thread: daemon threads, and calls to workers in Dask's event loop."""
 
 import asyncio
 import contextlib
@@ -15,17 +15,17 @@ from guild_dask.cluster.kinds import OpeningStopped
 
 T = TypeVar("T")
 
-# Seconds between two looks whether the user has asked the scheduler to stop.
-_LOOK = 0.1
+# Seconds between two checks for a stop request.
+_CHECK = 0.1
 
 
 class Background:
-    """Threads that do what they are given, in that order. One that hangs keeps nobody from the process's end."""
+    """Threads that call functions in the order given. A thread that hangs does not keep the process from ending."""
 
     def __init__(self, name: str, threads: int = 1) -> None:
         self._work: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._is_closed = False
-        # Python waits at its exit for the threads of its own pools, whatever these wait for.
+        # Not a pool of concurrent.futures: Python waits for those at exit, however long they take.
         self._threads = [
             threading.Thread(target=self._do_all, name=f"{name}-{number}", daemon=True) for number in range(threads)
         ]
@@ -33,19 +33,19 @@ class Background:
             thread.start()
 
     def start(self, function: Callable[..., object], *args: object) -> bool:
-        """Has a function called in one of the threads, as soon as one is free; tells whether it will be."""
+        """Queues a function call for the threads; returns False if they are closed."""
         if not self._is_closed:
             self._work.put(lambda: function(*args))
         return not self._is_closed
 
     def _do_all(self) -> None:
         while (work := self._work.get()) is not None:
-            with contextlib.suppress(Exception):  # what matters is told by the function; the thread is there for others
+            with contextlib.suppress(Exception):  # functions report their own errors; the thread must survive
                 if not self._is_closed:
                     work()
 
     def close(self, seconds: float = 0.0) -> None:
-        """Leaves undone what was not begun, and waits for the rest, no longer than so many seconds."""
+        """Drops what was not begun, and waits at most so many seconds for the rest."""
         self._is_closed = True
         until = time.monotonic() + seconds
         for _ in self._threads:
@@ -57,10 +57,10 @@ class Background:
 def opened(
     open_it: Callable[[], T], close: Callable[[T], object], is_stopping: Callable[[], bool], patience: float = 0.0
 ) -> T:
-    """Returns what is opened, which may take long; raises what that raised, or OpeningStopped when asked to stop.
+    """Returns what is opened, which may take long; raises what that raised, or OpeningStopped at a stop request.
 
-    What comes after that, within so many seconds, is closed. Dask cannot be told to give up, so it goes on in a thread
-    of its own, which ends with the process.
+    Dask cannot be told to give up, so opening continues in a thread of its own, which ends with the process. What is
+    opened within `patience` seconds after the stop request is closed.
     """
     found: Future[T] = Future()
 
@@ -73,7 +73,7 @@ def opened(
     thread = threading.Thread(target=attempt, name="opening", daemon=True)
     thread.start()
     while thread.is_alive() and not is_stopping():
-        thread.join(_LOOK)
+        thread.join(_CHECK)
     if not is_stopping():
         return found.result()
     thread.join(patience)
@@ -83,13 +83,13 @@ def opened(
 
 
 def is_connected(client: Client) -> bool:
-    """Tells whether the scheduler is there. Dask itself does not try to find one again that was shut down."""
+    """Tells whether the scheduler is connected. Dask itself does not reconnect to one that was shut down."""
     stream = client.scheduler_comm
     return bool(client.status == "running" and stream is not None and not stream.closed())
 
 
 def in_loop_of(client: Client, work: Coroutine[Any, Any, None]) -> "Future[None] | None":
-    """Has Dask's own thread do the work beside all else that it does; returns None if the client is closed."""
+    """Runs a coroutine in the client's event loop; returns its future, or None if the client is closed."""
     try:
         return asyncio.run_coroutine_threadsafe(work, client.loop.asyncio_loop)
     except (RuntimeError, AttributeError):
@@ -100,9 +100,9 @@ def in_loop_of(client: Client, work: Coroutine[Any, Any, None]) -> "Future[None]
 async def answers(
     client: Client, seconds: float, workers: Sequence[str], function: Callable[..., object], *args: object
 ) -> dict[str, Any]:
-    """Returns what workers say to a function, by address; raises what it raised there, or an error if one is silent.
+    """Returns the results of a function on workers, by address; raises what it raised there, or a timeout.
 
-    A worker whose node thrashes, or that was stopped by a signal, is silent for ever.
+    A worker whose node thrashes, or that was stopped by a signal, never answers.
     """
     return dict(await asyncio.wait_for(client._run(function, *args, workers=list(workers)), seconds))
 
@@ -110,6 +110,6 @@ async def answers(
 async def told(
     client: Client, seconds: float, workers: Sequence[str], function: Callable[..., object], *args: object
 ) -> None:
-    """Tells workers something, and takes no notice of those that cannot be told: they are gone, or will be."""
+    """Calls a function on workers, and ignores those that cannot be reached: they are gone, or will be."""
     with contextlib.suppress(Exception):
         await answers(client, seconds, workers, function, *args)

@@ -1,36 +1,37 @@
-"""Several clusters as one: a CPU partition and a GPU partition, or this machine and a job queue. One queue for all."""
+"""Several clusters as one: a CPU partition and a GPU partition, or this machine and a job queue."""
 
 import contextlib
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost
 from guild_dask.cluster.kinds import Cluster, WorkerCapacity
-from guild_dask.events import Event, JobAdrift, JobEnded, JobLost
 from guild_dask.job import Job
 from guild_dask.plan import StagedRun
 from guild_dask.terms import Terms
 
-# How many workers are remembered that have gone: a plan may have been made with one of them.
+# How many lost workers are remembered: a plan may still name one of them.
 _REMEMBERED = 1000
 
 
 class RunsOfPools:
-    """Which pool has which run, until that is over. What pools report is to come by here."""
+    """Which pool has which run until the run is over. All reports of pools pass through here."""
 
-    def __init__(self, report: Callable[[Event], object]) -> None:
+    def __init__(self, report: Callable[[ClusterEvent], object]) -> None:
         self._report = report
         self._pools: dict[str, Cluster] = {}
 
     def note(self, run_id: str, pool: Cluster) -> None:
-        """Notes that a pool gets a run."""
+        """Notes that a run is submitted to a pool."""
         self._pools[run_id] = pool
 
     def pools_of(self, run_id: str) -> list[Cluster]:
         """Returns the pool that has a run, or nothing if none has."""
-        pool = self._pools.get(run_id)  # at once: it may end meanwhile
+        pool = self._pools.get(run_id)  # one access: the run may end meanwhile
         return [pool] if pool else []
 
-    def report(self, event: Event) -> None:
+    def report(self, event: ClusterEvent) -> None:
         """Passes on an event, and forgets the run if it was its last."""
         if isinstance(event, (JobEnded, JobLost, JobAdrift)):
             self._pools.pop(event.run_id, None)
@@ -38,15 +39,15 @@ class RunsOfPools:
 
 
 class CompositeCluster:
-    """Clusters by the names of their pools. Each scales for the runs that need it, the first that can before others."""
+    """Clusters by the names of their pools. Each scales for the runs that fit on it, in the order of the pools."""
 
     def __init__(self, pools: Mapping[str, Cluster], runs: "RunsOfPools") -> None:
         self._pools = pools
         self._runs = runs
-        self._of_worker: dict[str, Cluster] = {}  # those that have gone last included
+        self._of_worker: dict[str, Cluster] = {}  # including recently lost ones
 
     def workers(self) -> list[WorkerCapacity]:
-        """Returns the workers of all pools there are now."""
+        """Returns the workers of all pools that are there now."""
         found = [(worker, pool) for pool in self._pools.values() for worker in pool.workers()]
         here = {worker.name: pool for worker, pool in found}
         gone = [(name, pool) for name, pool in self._of_worker.items() if name not in here]
@@ -54,7 +55,7 @@ class CompositeCluster:
         return [worker for worker, _ in found]
 
     def prospects(self) -> list[WorkerCapacity]:
-        """Returns the workers that may come, one of each kind."""
+        """Returns one worker of each kind that may still join."""
         return [
             replace(worker, name=f"{worker.name} in {name}")
             for name, pool in self._pools.items()
@@ -63,11 +64,11 @@ class CompositeCluster:
 
     @property
     def appetite(self) -> int:
-        """Returns how many waiting runs adjust() has a use for."""
+        """Returns how many waiting runs adjust() needs to see."""
         return sum(pool.appetite for pool in self._pools.values())
 
     def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> Sequence[StagedRun]:
-        """Has each pool ask for what the runs need that those before it have not asked for."""
+        """Lets each pool request workers for the runs that the pools before it cannot take."""
         for pool in self._pools.values():
             waiting = pool.adjust(waiting, busy)
         return waiting
@@ -86,12 +87,12 @@ class CompositeCluster:
         return self._of_worker.get(worker) or next(iter(self._pools.values()))
 
     def prepare(self, environ: Mapping[str, str]) -> None:
-        """Lets workers get ready to start runs."""
+        """Prepares workers that are in this process to start runs."""
         for pool in self._pools.values():
             pool.prepare(environ)
 
     def tidy(self) -> None:
-        """Does what is to be done now and then."""
+        """Does periodic work; called at every poll."""
         for pool in self._pools.values():
             pool.tidy()
 
@@ -114,6 +115,10 @@ class CompositeCluster:
         """Returns where the dashboard of the first pool that has one can be seen."""
         links = (pool.dashboard_link() for pool in self._pools.values())
         return next((link for link in links if link), None)
+
+    def add_pages(self, routes: Sequence[Any], first: str) -> str | None:
+        """Returns None: the dashboard of one pool is not the place for pages about all of them."""
+        return None
 
     def close(self) -> None:
         """Closes all that was opened, the last one first."""

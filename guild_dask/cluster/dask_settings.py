@@ -1,11 +1,11 @@
-"""What we set in Dask, and what the user has set there."""
+"""Dask's settings for long-running jobs, and the user's own configuration of Dask."""
 
 from typing import Any
 
 import dask.config
 from dask.system import CPU_COUNT
 
-# What long-running processes need of Dask; see docs/architecture.md for the reason of each.
+# Settings that long-running processes need; docs/architecture.md gives the reason of each.
 FOR_LONG_RUNS = {
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.allowed-failures": 1_000_000,
@@ -22,7 +22,7 @@ FOR_LONG_RUNS = {
     "distributed.comm.timeouts.connect": "60s",
     "distributed.comm.timeouts.tcp": "60s",
     "distributed.comm.retry.count": 3,
-    # A worker out of sight may have a run that is well. Whether its job is given back is for the pool to decide.
+    # A run may continue on a worker that Dask has lost. The pool decides whether its job is given back.
     "distributed.deploy.lost-worker-timeout": "3650 days",
     "distributed.admin.system-monitor.interval": "5s",
     "distributed.admin.system-monitor.log-length": 360,

@@ -1,4 +1,4 @@
-"""Workers that are jobs of a job queue, through dask-jobqueue, configured as its users do it."""
+"""Workers that are jobs of a job queue, through dask-jobqueue and its own configuration."""
 
 import contextlib
 import itertools
@@ -7,6 +7,7 @@ import pathlib
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +16,14 @@ import dask.config
 
 from guild_dask.choices import WorkerCount
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
+from guild_dask.cluster.jobs import PoolTerms
 from guild_dask.cluster.kinds import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.local import QuietScheduler
-from guild_dask.cluster.pool import PoolTerms, WorkerPool
-from guild_dask.cluster.queues import jobs_over, seconds_for_walltime
+from guild_dask.cluster.pool import WorkerPool
+from guild_dask.cluster.queues import jobs_over
 from guild_dask.cluster.security import remove_certificates, security_for
 from guild_dask.settings import DashboardAddress
+from guild_dask.units import seconds_for_walltime
 
 _CLASSES = {
     "slurm": "SLURMCluster",
@@ -41,8 +44,8 @@ class JobQueue:
     resources: Mapping[str, float]
     run_dir: str  # of the scheduler, on the file system that all hosts share
     environ: Mapping[str, str]
-    config_name: str = ""  # another section of the configuration than that of the queue's name
-    workers: str = "guild"  # what the names of workers begin with
+    config_name: str = ""  # a section of the configuration other than that of the queue
+    workers: str = "guild"  # prefix of the names of workers
 
     @property
     def section(self) -> str:
@@ -66,18 +69,18 @@ class JobQueue:
         return getattr(dask_jobqueue, _CLASSES[self.name])
 
     def job_options(self) -> dict[str, Any]:
-        """Returns what we add to the user's configuration of a job."""
+        """Returns the options that are added to the user's configuration of a job."""
         configured = self.configured
         options: dict[str, Any] = {}
         if self.section != self.name:
-            # A section of one's own needs to say only what is different.
+            # The section of a pool needs only the values that differ from the section of the queue.
             dask.config.set({f"jobqueue.{self.section}": dict(configured)})
             options["config_name"] = self.section
         if (configured.get("processes") or 1) == 1:
-            # A nanny would start a dead worker again, and change the environment. The job's end is what we want.
+            # A nanny would restart a dead worker and change the environment; the job is to end with its worker.
             options.update(nanny=False, processes=1)
         if self.name != "htcondor":
-            # The worker takes the place of the job's shell, so that signals of the job queue reach it.
+            # The worker replaces the job's shell, so that signals of the job queue reach it.
             options["python"] = f"exec {configured.get('python') or shlex.quote(sys.executable)}"
         if self.resources:
             amounts = ",".join(f"{name}={amount!r}" for name, amount in _plain(self.resources).items())
@@ -106,13 +109,17 @@ def _plain(amounts: Mapping[str, float]) -> dict[str, float]:
 def job_script(queue: JobQueue) -> str:
     """Returns the script of a job as it would be submitted; raises ClusterError if it cannot be made."""
     job_class = queue.cluster_class().job_cls
-    with _told(queue):
+    with _translated(queue):
         job = job_class("tcp://SCHEDULER:PORT", name="guild-1", **queue.job_options())
         return str(job.job_script())
 
 
 def open_job_queue(
-    queue: JobQueue, count: WorkerCount, dashboard: DashboardAddress | None, common: Common
+    queue: JobQueue,
+    count: WorkerCount,
+    dashboard: DashboardAddress | None,
+    common: Common,
+    clock: Callable[[], float] = time.monotonic,
 ) -> WorkerPool:
     """Opens a Dask scheduler in this process for workers that are jobs; raises ClusterError if it cannot be done."""
     cluster_class = queue.cluster_class()
@@ -124,9 +131,9 @@ def open_job_queue(
     options.setdefault("dashboard_address", f"{dashboard.host}:{dashboard.port}" if dashboard else None)
     options.setdefault("dashboard", dashboard is not None)
     secure, folder = _security(queue, configured, options)
-    dask.config.set(FOR_LONG_RUNS)  # for good: Dask reads some of them when something happens
+    dask.config.set(FOR_LONG_RUNS)  # permanently: Dask reads some of them only when it needs them
     with contextlib.ExitStack() as closing:
-        with _told(queue):
+        with _translated(queue):
             cluster = cluster_class(
                 scheduler_options=options,
                 scheduler_cls=QuietScheduler,
@@ -147,13 +154,13 @@ def open_job_queue(
         closing.pop_all()
     failures = _failures_in(queue, job.log_directory)
     terms = PoolTerms(worker, int(job.worker_processes), count, failures, prefix=queue.workers, folder=folder)
-    return WorkerPool(cluster, terms, common)
+    return WorkerPool(cluster, terms, common, clock)
 
 
 def _security(
     queue: JobQueue, configured: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str | None]:
-    """Returns what makes connections encrypted, unless all is on loopback, and the folder that is made for it."""
+    """Returns options that encrypt connections, none on loopback, and the folder of the certificates."""
     if configured.get("interface") == "lo" or str(options.get("host", "")).startswith(("127.", "localhost")):
         return {}, None
     security, folder = security_for(queue.run_dir)
@@ -169,7 +176,7 @@ def resources_in(script: str) -> dict[str, float]:
         try:
             words = shlex.split(line)
         except ValueError:
-            continue  # a shell may read more lines than one; a worker is on one
+            continue  # an unclosed quote: the command continues on the next line, and that of a worker never does
         for word, following in itertools.pairwise(words):
             if word == "--resources":
                 return _declared(following)
@@ -185,11 +192,11 @@ def _declared(text: str) -> dict[str, float]:
 
 
 def _failures_in(queue: JobQueue, log_directory: str | None) -> Callable[[Sequence[str]], Mapping[str, str]]:
-    """Returns what tells why jobs will not come."""
+    """Returns a function that tells which jobs are over, and why."""
 
     def failures_of(job_ids: Sequence[str]) -> Mapping[str, str]:
         return {
-            job_id: f"job {job_id} ended before its worker came{_last_words(log_directory, job_id)}"
+            job_id: f"job {job_id} ended before its worker joined{_last_words(log_directory, job_id)}"
             for job_id in sorted(jobs_over(queue.name, job_ids))
         }
 
@@ -206,8 +213,8 @@ def _last_words(log_directory: str | None, job_id: str) -> str:
 
 
 @contextlib.contextmanager
-def _told(queue: JobQueue) -> Any:
-    """Raises ClusterError for what dask-jobqueue has against the configuration."""
+def _translated(queue: JobQueue) -> Any:
+    """Translates errors of dask-jobqueue in the configuration to ClusterError."""
     try:
         yield
     except (ValueError, TypeError, OSError, RuntimeError, KeyError) as e:

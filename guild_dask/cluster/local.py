@@ -17,26 +17,26 @@ from distributed.utils import format_dashboard_link
 from tornado.httpserver import HTTPServer
 
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
+from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
 from guild_dask.cluster.kinds import AsManyAsThereAre, ClusterError, WorkerCapacity
-from guild_dask.events import Event, JobEnded, JobLost
 from guild_dask.job import Job
 from guild_dask.runner import RUNNER
 from guild_dask.settings import DashboardAddress
 from guild_dask.terms import Terms
 
-# Dask adds and subtracts a worker's resources as floats for as long as the worker lives. The plan decides what fits;
-# this much slack, a share and an amount, keeps a rounding error of Dask's from holding back what the plan has started.
+# Dask adds and subtracts a worker's resources as floats as long as the worker lives. The plan decides what fits; this
+# slack, a share and an amount, keeps Dask's rounding errors from delaying what the plan has started.
 _SLACK = (1e-9, 1e-6)
 
-# Milliseconds between the wake-ups of each of Dask's periodic duties in our process.
+# Least period of each of Dask's periodic callbacks in our process, in milliseconds.
 _LEAST_PERIOD = 5000.0
 
-# Seconds that a worker that is to close waits for the end of its heartbeat.
+# Seconds that a closing worker waits for its heartbeat to end.
 _LONGEST_BEAT = 2.0
 
 
 class _Quiet:
-    """A Dask server that opens no HTTP port unless it is to show a dashboard, and wakes up seldom."""
+    """A Dask server that opens no HTTP port but for a dashboard, and wakes up seldom."""
 
     periodic_callbacks: dict[str, Any]
 
@@ -71,11 +71,11 @@ class _QuietWorker(_Quiet, Worker):  # type: ignore[misc]
             await super().heartbeat()
         finally:
             self._beating = None
-        # The scheduler's answer has asked for another one soon; it need not look after a worker in its own process.
+        # The scheduler's answer requests another one soon, which a worker in its own process does not need.
         self.periodic_callbacks["heartbeat"].callback_time = _LEAST_PERIOD
 
     async def close(self, *args: Any, **kwargs: Any) -> Any:
-        # A heartbeat that finds its worker closed has Dask fill its log with tracebacks.
+        # Dask logs a traceback for a heartbeat that finds its worker closed.
         self.periodic_callbacks["heartbeat"].stop()
         if self._beating and self._beating is not asyncio.current_task():
             await asyncio.wait([self._beating], timeout=_LONGEST_BEAT)
@@ -83,17 +83,17 @@ class _QuietWorker(_Quiet, Worker):  # type: ignore[misc]
 
 
 # The jobs of this process's clusters that have not been reported yet, by the keys of their Dask tasks. The worker is in
-# this process, so a task needs to be told no more than its key, and reports its end itself: to send the job to Dask and
-# the result back would take as long as the rest of what Dask does for it.
-_jobs: dict[str, tuple[Job, Callable[[Event], object]]] = {}
+# this process, so a task gets only its key, and reports its end itself: sending the job to Dask and the result back
+# would take as long as everything else that Dask does for it.
+_jobs: dict[str, tuple[Job, Callable[[ClusterEvent], object]]] = {}
 
 
 def _do(key: str) -> None:
-    """Does a job and reports its end, in a thread of the worker."""
+    """Runs a job and reports its end, in a thread of the worker."""
     work, report = _jobs[key]
     try:
         ended = RUNNER.run(work)
-    except Exception as e:  # noqa: BLE001  # as Dask does it: whatever it is, it is the job's and not the worker's
+    except Exception as e:  # noqa: BLE001  # as in Dask, any error is the job's and not the worker's
         _report_lost(key, f"its worker says: {e}")
         return
     if _jobs.pop(key, None):
@@ -116,7 +116,7 @@ class LocalCluster(AsManyAsThereAre):
         slots: int,
         resources: Mapping[str, float],
         dashboard: DashboardAddress | None,
-        report: Callable[[Event], object],
+        report: Callable[[ClusterEvent], object],
         devices: tuple[str, ...] = (),
     ) -> None:
         self._capacity = WorkerCapacity(self.WORKER, slots, resources, socket.gethostname(), devices)
@@ -128,7 +128,7 @@ class LocalCluster(AsManyAsThereAre):
             opened.enter_context(dask.config.set(FOR_LONG_RUNS))
             try:
                 self._cluster = opened.enter_context(_spec_cluster(self._capacity, dashboard))
-                self._client = opened.enter_context(Client(self._cluster, set_as_default=False))
+                self.client = opened.enter_context(Client(self._cluster, set_as_default=False))
             except (OSError, RuntimeError, ValueError) as e:
                 raise ClusterError(f"cannot open a local Dask cluster: {e}") from e
             self._opened = opened.pop_all()
@@ -152,29 +152,29 @@ class LocalCluster(AsManyAsThereAre):
         pages = template_variables(scheduler)["pages"]
         if first not in pages:
             pages.insert(0, first)
-        # The user may have told Dask where its dashboard is seen through a proxy.
+        # The user may have configured a link through a proxy in Dask.
         before, status, after = (self.dashboard_link() or "").rpartition("status")
         return f"{before}{first}{after}" if status else None
 
     def workers(self) -> list[WorkerCapacity]:
-        """Returns the workers there are now."""
+        """Returns the workers that are there now."""
         return [self._capacity]
 
     def terms(self, worker: str) -> Terms:
-        """Returns the terms of runs on a worker: those that get no device see none, if devices are given out."""
+        """Returns the terms of runs on a worker: if devices are assigned, a run without one sees none."""
         return Terms(devices="" if self._capacity.devices else None)
 
     def submit(self, work: Job, worker: str, asks: Mapping[str, float]) -> None:
-        """Runs a job on a worker, which the plan has found to have room. An event tells its end."""
+        """Runs a job on a worker that has a free slot for it. An event reports its end."""
         key = f"guild-run-{work.run_id}-{work.claim.attempt}-{next(self._count)}"
         _jobs[key] = work, self._report
         try:
-            future = self._client.submit(
+            future = self.client.submit(
                 _do,
                 key,
                 key=key,
                 workers=[worker],
-                # Dask never runs a task that asks for nothing of something that the worker does not define.
+                # Dask never runs a task that requests 0 of a resource that the worker does not define.
                 resources={name: float(amount) for name, amount in asks.items() if amount > 0},
                 pure=False,
                 retries=0,
@@ -183,11 +183,15 @@ class LocalCluster(AsManyAsThereAre):
             _report_lost(key, f"the Dask cluster does not take it: {e}")
             return
         self._futures[key] = future
-        # Not before: Dask sends what comes within a few milliseconds of other messages a few milliseconds later.
+        # After the submission: Dask delays messages that closely follow others by a few milliseconds.
         self._release_done()
 
+    def unreleased(self) -> set[str]:
+        """Returns the keys of the Dask tasks whose jobs are not reported, or whose futures are not released."""
+        return {*self._futures, *_jobs}
+
     def _release_done(self) -> None:
-        """Lets go of futures whose task is done, and reports those that Dask could not do."""
+        """Releases futures whose tasks are done, and reports tasks that Dask could not run."""
         for key, future in list(self._futures.items()):
             if future.done():
                 if future.status != "finished":
@@ -197,14 +201,14 @@ class LocalCluster(AsManyAsThereAre):
                 future.release()
 
     def prepare(self, environ: Mapping[str, str]) -> None:
-        """Lets the worker get ready to start runs with this environment."""
+        """Prepares the worker to start runs with this environment."""
         RUNNER.prepare(environ)
 
     def tidy(self) -> None:
-        """Lets go of dead processes that runs left to this one, and of what Dask keeps of runs that have ended."""
+        """Reaps dead processes that runs left behind, and releases what Dask keeps of ended runs."""
         RUNNER.reap()
         self._release_done()
-        key_split.cache_clear()  # Dask remembers 100,000 keys, and none of ours comes again
+        key_split.cache_clear()  # Dask caches 100,000 keys, and ours are never reused
 
     def stop(self, run_id: str) -> None:
         """Asks a running job to end."""
@@ -219,7 +223,7 @@ class LocalCluster(AsManyAsThereAre):
         RUNNER.destroy(run_id)
 
     def close(self) -> None:
-        """Closes the cluster. Jobs should have ended by now."""
+        """Closes the cluster. Jobs should have ended before."""
         RUNNER.close()
         self._opened.close()
 
@@ -230,7 +234,7 @@ def _with_slack(amount: float) -> float:
 
 
 def _without_spans(extensions: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns Dask's extensions but for the one that notes something of each task for as long as the cluster lives."""
+    """Returns Dask's extensions without work stealing, and without the one whose records grow with every task."""
     return {name: extension for name, extension in extensions.items() if name not in ("spans", "stealing")}
 
 
@@ -258,7 +262,7 @@ def _spec_cluster(capacity: WorkerCapacity, dashboard: DashboardAddress | None) 
         },
     }
     with warnings.catch_warnings():
-        # Dask warns when the port is in use; we have looked for a free one, and say so ourselves.
+        # Dask warns when the port is in use; opening.py has found a free one and logged that.
         warnings.simplefilter("ignore")
         workers = {capacity.name: worker}
         return SpecCluster(scheduler=scheduler, workers=workers, silence_logs=False, scheduler_sync_interval=60)

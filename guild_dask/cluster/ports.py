@@ -1,16 +1,10 @@
-"""Which port the dashboard can have, and what its pages are called."""
+"""Finds a free port for the dashboard."""
 
 import errno
 import socket
 
 from guild_dask.cluster.kinds import ClusterError
 from guild_dask.settings import DashboardAddress
-
-
-def link(host: str, port: int, page: str) -> str:
-    """Returns where a page can be seen that is served on an address."""
-    shown = socket.gethostname() if host in ("0.0.0.0", "::") else host
-    return f"http://{shown}:{port}/{page}"
 
 
 def free_port(wanted: DashboardAddress) -> DashboardAddress:
@@ -30,7 +24,7 @@ def free_port(wanted: DashboardAddress) -> DashboardAddress:
 
 
 def _is_free(host: str, port: int) -> bool:
-    """Tells whether nobody listens there; raises OSError if nobody could."""
+    """Tells whether the port is free; raises OSError if it cannot be listened on at all."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

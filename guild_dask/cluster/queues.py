@@ -1,6 +1,6 @@
-"""What job queues differ in: how they are asked which of their jobs are over, and how they write times.
+"""Which jobs of a job queue are over, by what its own command prints.
 
-An answer that says nothing about a job, such as that of a queue that is being restarted, is no word on the job.
+An answer that says nothing about a job, such as that of a queue that is being restarted, leaves the job as it is.
 """
 
 import contextlib
@@ -10,15 +10,13 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dask.utils import parse_timedelta
-
-# Seconds for a queue to answer. The next look asks again.
+# Seconds for a queue to answer. The next check asks again.
 _ANSWER = 30.0
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command of a queue printed, and its exit code."""
+    """The exit code and output of a queue's command."""
 
     exit_code: int
     printed: str = ""
@@ -27,7 +25,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Inquiry:
-    """A command that is asked about jobs, and what its answer says of them."""
+    """A command that is asked about jobs, and how its answer is read."""
 
     command: tuple[str, ...]
     over: Callable[[Sequence[str], Answer], set[str]]  # the jobs that are over
@@ -37,7 +35,7 @@ class Inquiry:
 
 
 def _not_listed(jobs: Sequence[str], answer: Answer) -> set[str]:
-    """Returns the jobs that a list which is complete does not have in its first column."""
+    """Returns the jobs that are missing in the first column of a complete list."""
     if answer.exit_code != 0:
         return set()
     listed = {line.split()[0] for line in answer.printed.splitlines() if line.split()}
@@ -45,20 +43,20 @@ def _not_listed(jobs: Sequence[str], answer: Answer) -> set[str]:
 
 
 def _over_in_slurm(jobs: Sequence[str], answer: Answer) -> set[str]:
-    # Slurm takes no notice of one job among several that it has forgotten, and complains if it knows none of them.
+    # Slurm leaves unknown jobs out of the list, and fails only if it knows none of them.
     if answer.exit_code != 0 and "invalid job id" in answer.complaint.lower():
         return set(jobs)
     return _not_listed(jobs, answer)
 
 
 def _over_in_sge(jobs: Sequence[str], answer: Answer) -> set[str]:
-    # The job itself is named in a line of its own. It is the only one that was asked about.
+    # The answer is about one job only.
     is_unknown = "do not exist" in (answer.complaint + answer.printed).lower()
     return set(jobs) if answer.exit_code != 0 and is_unknown else set()
 
 
 def _complained_of(*phrases: str) -> Callable[[Sequence[str], Answer], set[str]]:
-    """Returns what finds the jobs that are named in a line with one of the phrases."""
+    """Returns a function that finds the jobs named in a line with one of the phrases."""
 
     def over(jobs: Sequence[str], answer: Answer) -> set[str]:
         lines = [line.lower() for line in (answer.complaint + "\n" + answer.printed).splitlines()]
@@ -125,26 +123,3 @@ def jobs_over(queue: str, jobs: Sequence[str]) -> set[str]:
             )
             over |= inquiry.over(group, Answer(asked.returncode, asked.stdout, asked.stderr))
     return over
-
-
-def seconds_for_walltime(queue: str, text: str) -> float | None:
-    """Returns the seconds of a walltime as the queue reads it, such as 00:30:00 or 1-12:00:00; None if it is none."""
-    days, dash, clock = text.partition("/")[0].rpartition("-")  # LSF has a host behind a slash
-    parts = clock.split(":")
-    try:
-        units = _units(queue, len(parts), has_days=bool(dash))
-        amounts = zip(parts, units, strict=True)
-        return int(days or 0) * 86400.0 + sum(int(part) * unit for part, unit in amounts)
-    except ValueError:
-        with contextlib.suppress(ValueError, TypeError, KeyError, IndexError):
-            return float(parse_timedelta(text)) if text else None
-        return None
-
-
-def _units(queue: str, count: int, has_days: bool) -> tuple[float, ...]:
-    """Returns the seconds of each part of a time that has so many: hours first, minutes last or seconds last."""
-    if queue == "oar" or has_days:
-        return (3600.0, 60.0, 1.0)[:count]
-    if queue == "lsf" or (queue == "slurm" and count == 1):
-        return (3600.0, 60.0)[-count:]
-    return (86400.0, 3600.0, 60.0, 1.0)[-count:]

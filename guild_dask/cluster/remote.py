@@ -1,20 +1,21 @@
-"""A cluster whose workers are processes of their own, seen through a Dask client: who comes and goes, and runs on them.
+"""A cluster whose workers are separate processes, seen through a Dask client: membership, and runs on the workers.
 
-What may take time happens in the background, so that a worker that does not answer holds up nobody.
+What may take time happens in the background, so that a worker that does not answer delays nothing else.
 """
 
 import concurrent.futures
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from distributed import Client
 
 from guild_dask import runner
 from guild_dask.cluster.background import Background, answers, in_loop_of, is_connected, told
+from guild_dask.cluster.events import JobAdrift, JobLost, WorkerRefused, WorkersChanged
 from guild_dask.cluster.kinds import AsManyAsThereAre, Common, WorkerCapacity
 from guild_dask.cluster.on_worker import (
     Card,
@@ -27,28 +28,27 @@ from guild_dask.cluster.on_worker import (
     welcome,
 )
 from guild_dask.cluster.tasks import Tasks
-from guild_dask.events import JobAdrift, JobLost, WorkerRefused, WorkersChanged
 from guild_dask.job import Job
 from guild_dask.terms import Terms
 from guild_dask.troubles import Closing, Paused, Refusal
 
-# Two look for workers at a time at most: one that waits for a scheduler, and one that is told of a worker meanwhile.
+# At most two threads refresh the list of workers: one may wait for the scheduler while the other handles an event.
 _THREADS = 2
 
-# Seconds for a worker to say whether it can start runs, and to be told that we go. Guild waits 30 seconds for a
-# scheduler that it stops, most of which its runs may take.
+# Seconds for a worker to answer whether it can start runs, and to be told that the scheduler leaves. Guild waits 30
+# seconds for a scheduler that it stops, most of which its runs may take.
 _WELCOME = 60.0
 _FAREWELL = 3.0
 _CLOSE = 2.0
 
-# Seconds between two looks, while the cluster is opened, whether the user has asked for a stop.
-_LOOK = 0.1
+# Seconds between two checks for a stop request while the cluster is opened.
+_CHECK = 0.1
 
-# What Dask says of a worker that takes nothing new, and what that means. One that has just come is in none of these
-# states, although it is not yet `running`.
+# Dask's states of a worker that accepts no task, and how they are reported. A worker that has just joined is in none of
+# them, although it is not yet `running`.
 _HALTS: Mapping[Any, Refusal] = {"paused": Paused(), "closing_gracefully": Closing()}
 
-# Names in Dask's log of events for workers that come and go.
+# Names in Dask's event log for workers that join and leave.
 _MEMBERSHIP = ("add-worker", "remove-worker")
 
 
@@ -60,47 +60,74 @@ class _Member:
     node: str
 
 
+class KnownWorker(NamedTuple):
+    """A worker that Dask knows, whether or not it may start runs."""
+
+    address: str
+    name: str
+    is_member: bool  # it has said that it can start runs
+    is_silent: bool  # it has not answered, and will be asked again
+
+
+@dataclass(frozen=True)
+class WorkerTraits:
+    """What is known of all workers of a cluster, and who is told of those that leave or cannot start runs."""
+
+    lifetime: float | None = None  # seconds from the start of a worker to its end, where that is known
+    is_whole_host: bool = False  # each worker is the only one on its host
+    # Is told the names of lost workers by address, before their runs are reported.
+    on_lost: Callable[[Mapping[str, str]], object] = lambda _names: None
+    # Is told the name of a worker that cannot start runs, and why; None: that is reported as an event.
+    on_refused: Callable[[str, Refusal], object] | None = None
+
+
 class RemoteCluster(AsManyAsThereAre):
     """The workers of a Dask scheduler, and runs on them."""
 
-    def __init__(self, client: Client, common: Common, connect: Callable[[], Client | None] = lambda: None) -> None:
-        self._client = client
+    def __init__(
+        self,
+        client: Client,
+        common: Common,
+        connect: Callable[[], Client | None] = lambda: None,
+        traits: WorkerTraits = WorkerTraits(),  # it is immutable
+        close_after: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.client = client
         self._common = common
         self._connect = connect  # to a scheduler that may come back; None if it is not there
+        self._traits = traits
+        self._close_after = close_after  # closes what was opened with the client
         self._report = common.report
         self._members: dict[str, _Member] = {}
-        self._known: dict[str, Mapping[str, Any]] = {}  # address -> what Dask says of the worker, welcome or not
-        self._problems: dict[str, Refusal] = {}  # address -> what was said of a worker that gets no run
-        self._halts: dict[str, Refusal] = {}  # addresses of workers that take nothing at the moment, with why
-        self._silent: set[str] = set()  # addresses of workers that are to be asked again whether they can start runs
+        self._known: dict[str, Mapping[str, Any]] = {}  # address -> what Dask knows of the worker, member or not
+        self._problems: dict[str, Refusal] = {}  # address -> the problem that was reported of a worker
+        self._halts: dict[str, Refusal] = {}  # address -> why the worker accepts no run now
+        self._silent: set[str] = set()  # addresses of workers that did not answer and will be asked again
         self._tasks = Tasks(common.report)
         self._lock = threading.RLock()
-        self._looking = threading.Lock()
+        self._refreshing = threading.Lock()
         self._background = Background("cluster", _THREADS)
         self._welcomes: set[concurrent.futures.Future[None]] = set()  # under way
         client.subscribe_topic("all", self._on_event)
-        self.look()
+        self.refresh()
 
-    lifetime: float | None = None  # seconds from the start of a worker to its end, where that is known
-    of_host = False  # tells whether each worker is the only one on its host
-
-    # Who is there
+    # Which workers are there
 
     def _on_event(self, event: tuple[float, Any]) -> None:
-        """Is called in Dask's own thread for all that happens in the cluster."""
+        """Is called in Dask's own thread for every event of the cluster."""
         message = event[1]
         if isinstance(message, Mapping) and message.get("action") in _MEMBERSHIP:
-            self._background.start(self.look)
+            self._background.start(self.refresh)
 
-    def look(self) -> None:
-        """Finds out which workers there are now, and asks new ones whether they can start runs."""
-        with self._looking:
-            if not is_connected(self._client) and not self._reconnect():
+    def refresh(self) -> None:
+        """Refreshes the list of workers, and asks new ones whether they can start runs."""
+        with self._refreshing:
+            if not is_connected(self.client) and not self._reconnect():
                 return
             try:
-                found = dict(self._client.scheduler_info(n_workers=-1)["workers"])
+                found = dict(self.client.scheduler_info(n_workers=-1)["workers"])
             except (OSError, RuntimeError, ValueError, TimeoutError):
-                return  # the connection has just gone, or the scheduler is busy; the next look tells
+                return  # the connection was just lost, or the scheduler is busy; the next refresh finds out
             gone = {each: about for each, about in self._known.items() if not _is_same(about, found.get(each))}
             new = [each for each in found if each in gone or each in self._silent or each not in self._known]
             self._silent.difference_update([*new, *gone])
@@ -109,13 +136,13 @@ class RemoteCluster(AsManyAsThereAre):
             halts = {address: _HALTS.get(about.get("status")) for address, about in found.items()}
             self._note_halts({address: halt for address, halt in halts.items() if halt})
         for address in new:
-            welcoming = in_loop_of(self._client, self._welcome(address, found[address]))
+            welcoming = in_loop_of(self.client, self._welcome(address, found[address]))
             if welcoming:
                 self._welcomes.add(welcoming)
                 welcoming.add_done_callback(self._welcomes.discard)
 
     def _note_halts(self, halts: dict[str, Refusal]) -> None:
-        """Notes which workers take nothing at the moment, as one whose memory is nearly full."""
+        """Notes which workers accept no run now, such as one whose memory is nearly full."""
         before, self._halts = self._halts, halts
         for address, member in list(self._members.items()):
             if (halt := halts.get(address)) != before.get(address):
@@ -123,7 +150,7 @@ class RemoteCluster(AsManyAsThereAre):
                 self._report(WorkersChanged(f"Worker {member.capacity.label} on {member.node} {what}"))
 
     def _reconnect(self) -> bool:
-        """Gives up the workers of a scheduler that is gone, and tells whether there is one again."""
+        """Gives up the workers of a lost scheduler, and tells whether a scheduler could be reached again."""
         if self._known:
             self._report(WorkersChanged("The Dask scheduler is gone; nothing starts until it is there again"))
         gone, self._known = self._known, {}
@@ -132,22 +159,22 @@ class RemoteCluster(AsManyAsThereAre):
         if client is None:
             return False
         with contextlib.suppress(Exception):  # Dask has several for a scheduler that is gone
-            self._client.close(timeout=0)
-        self._client = client
+            self.client.close(timeout=0)
+        self.client = client
         client.subscribe_topic("all", self._on_event)
         return True
 
     def wait_for_welcomes(self, seconds: float) -> None:
-        """Waits until the workers that are there have said whether they can start runs, or for a time, or a stop."""
+        """Waits until all present workers have answered, the time is over, or the user asks for a stop."""
         until = time.monotonic() + seconds
         while self._welcomes and time.monotonic() < until and not self._common.is_stopping():
-            concurrent.futures.wait(list(self._welcomes), timeout=_LOOK)
+            concurrent.futures.wait(list(self._welcomes), timeout=_CHECK)
 
     async def _welcome(self, address: str, about: Mapping[str, Any]) -> None:
-        """Asks a worker whether it can start runs. One that does not answer is asked again at the next look."""
+        """Asks a worker whether it can start runs. One that does not answer is asked again at the next refresh."""
         mine = self._common
         try:
-            said = await answers(self._client, _WELCOME, [address], welcome, mine.home, mine.token, mine.gpus)
+            said = await answers(self.client, _WELCOME, [address], welcome, mine.home, mine.token, mine.gpus)
             card: Card = said[address]
             problem = problem_with(card, mine.home)
         except Exception as e:  # noqa: BLE001  # whatever a strange worker makes of it; it is told, and gets no run
@@ -161,29 +188,33 @@ class RemoteCluster(AsManyAsThereAre):
         with self._lock:
             capacity = replace(
                 capacity_for(address, about, card, (member.capacity for member in self._members.values())),
-                lifetime=self.lifetime,
-                is_whole_host=self.of_host,
-                ends=time.monotonic() + self.lifetime - card.age if self.lifetime else None,
+                lifetime=self._traits.lifetime,
+                is_whole_host=self._traits.is_whole_host,
+                ends=time.monotonic() + self._traits.lifetime - card.age if self._traits.lifetime else None,
             )
             if not _is_same(about, self._known.get(address)):
-                return  # it has gone meanwhile, or is another one now
+                return  # it has left meanwhile, or another one has its address
             self._members[address] = _Member(capacity, card.node)
         self._report(WorkersChanged(f"Worker {capacity.described(card.node)} has joined"))
 
     def _refuse(self, address: str, name: str, problem: Refusal) -> None:
-        """Says, once, why a worker gets no run."""
+        """Reports, once, why a worker gets no run. One that is silent may still answer."""
+        if self._traits.on_refused and address not in self._silent:
+            self._traits.on_refused(name, problem)
+            return
         if address in self._known and self._problems.get(address) != problem:
             self._problems[address] = problem
             self._report(WorkerRefused(name, problem))
 
     def _lose_all(self, gone: Mapping[str, Mapping[str, Any]]) -> None:
         """Notes that workers are gone."""
+        self._traits.on_lost({address: str(about.get("name")) for address, about in gone.items()})
         for address in gone:
             self._problems.pop(address, None)
             self._lose(address)
 
     def _lose(self, address: str) -> None:
-        """Notes that a worker is gone. Its runs may go on."""
+        """Notes that a worker is gone. Its runs may still be running."""
         with self._lock:
             member = self._members.pop(address, None)
         for run_id in self._tasks.give_up(address):
@@ -193,77 +224,107 @@ class RemoteCluster(AsManyAsThereAre):
 
     @property
     def address(self) -> str:
-        """Returns where the Dask scheduler is, however it was found."""
-        return str(self._client.scheduler.address)
+        """Returns the address of the Dask scheduler."""
+        return str(self.client.scheduler.address)
 
     def workers(self) -> list[WorkerCapacity]:
-        """Returns the workers there are now."""
-        if self._client.status != "running":
-            return []  # what was sent now would be sent later, to nobody knows whom
+        """Returns the workers that are there now."""
+        if self.client.status != "running":
+            return []  # Dask would send a task later, to whatever scheduler is there then
         with self._lock:
             members = list(self._members.items())
         return [replace(member.capacity, halt=self._halts.get(address)) for address, member in members]
+
+    def known_workers(self) -> list[KnownWorker]:
+        """Returns all workers that Dask knows now."""
+        return [
+            KnownWorker(address, str(about.get("name")), address in self._members, address in self._silent)
+            for address, about in list(self._known.items())
+        ]
+
+    def drop(self, address: str) -> None:
+        """Takes a worker out of workers(), although it is still there. What it runs goes on."""
+        with self._lock:
+            self._members.pop(address, None)
 
     def terms(self, worker: str) -> Terms:
         """Returns the terms of runs on a worker."""
         member = self._members.get(worker)
         node = member.node if member else worker
-        devices = None if self._common.gpus is None else ""  # where some are given out, a run that gets none sees none
+        devices = None if self._common.gpus is None else ""  # where GPUs are assigned, a run without one sees none
         return Terms(node=node, lease=self._common.lease, has_lifeline=True, devices=devices)
 
     # Runs
 
     def submit(self, work: Job, worker: str, asks: Mapping[str, float]) -> None:
-        """Runs a job on a worker, which the plan has found to have room. An event tells its end."""
-        if not is_connected(self._client):
+        """Runs a job on a worker that has a free slot for it. An event reports its end."""
+        if not is_connected(self.client):
             self._report(JobLost(work.run_id, "the Dask scheduler is gone"))
             return
         resources = known_to_dask(asks, self._known.get(worker, {}).get("resources", asks))
-        if self._tasks.submit(self._client, work, worker, resources) and worker not in self._known:
+        if self._tasks.submit(self.client, work, worker, resources) and worker not in self._known:
             self._background.start(self._lose, worker)
 
     def stop(self, run_id: str) -> None:
         """Asks a running job to end."""
-        self._tasks.tell(self._client, runner.stop, run_id)
+        self._tasks.tell(self.client, runner.stop, run_id)
 
     def kill(self, run_id: str) -> None:
         """Ends the processes of a running job at once."""
-        self._tasks.tell(self._client, runner.kill, run_id)
+        self._tasks.tell(self.client, runner.kill, run_id)
 
     def destroy(self, run_id: str) -> None:
         """Ends a job that kill() has not ended."""
-        self._tasks.tell(self._client, runner.destroy, run_id)
+        self._tasks.tell(self.client, runner.destroy, run_id)
 
-    # Now and then
+    # Periodic work
 
     def prepare(self, environ: Mapping[str, str]) -> None:
-        """Does nothing: a worker gets ready when it comes, with the environment of its own job."""
+        """Does nothing: a worker gets ready when it joins, with the environment of its own job."""
 
     def tidy(self) -> None:
-        """Looks for workers that came or went without a word."""
-        if not self._looking.locked():
-            self._background.start(self.look)
+        """Looks for workers that joined or left without an event."""
+        if not self._refreshing.locked():
+            self._background.start(self.refresh)
 
     def dashboard_link(self) -> str | None:
         """Returns where the dashboard can be seen, or None if there is none."""
         with contextlib.suppress(OSError, RuntimeError, ValueError, KeyError):
-            if "dashboard" in self._client.scheduler_info()["services"]:
-                return str(self._client.dashboard_link)
+            if "dashboard" in self.client.scheduler_info()["services"]:
+                return str(self.client.dashboard_link)
+        return None
+
+    def add_pages(self, routes: Sequence[Any], first: str) -> str | None:
+        """Returns None: the dashboard is in the process of the Dask scheduler."""
         return None
 
     def close(self) -> None:
-        """Lets go of the workers, which are left as they were found."""
-        with contextlib.suppress(Exception):
-            self._client.unsubscribe_topic("all")
+        """Leaves the workers as they were found, and closes what was opened with the client."""
+        self._unsubscribe()
         goodbye = in_loop_of(
-            self._client, told(self._client, _FAREWELL, list(self._members), farewell, self._common.token)
+            self.client, told(self.client, _FAREWELL, list(self._members), farewell, self._common.token)
         )
         concurrent.futures.wait([goodbye] if goodbye else [], timeout=_FAREWELL + 1)
-        self._background.close()
+        self.stop_refreshing()
         with contextlib.suppress(Exception):
-            self._client.close(timeout=_CLOSE)
+            self.client.close(timeout=_CLOSE)
+        self._close_after()
+
+    def stop_refreshing(self) -> None:
+        """Ends the search for workers that joined or left."""
+        self._background.close()
+
+    def disconnect(self, seconds: float) -> None:
+        """Closes the connection, without telling the workers, which end with the cluster."""
+        self._unsubscribe()
+        with contextlib.suppress(Exception):
+            self.client.close(timeout=seconds)
+
+    def _unsubscribe(self) -> None:
+        with contextlib.suppress(Exception):
+            self.client.unsubscribe_topic("all")
 
 
 def _is_same(before: Mapping[str, Any], now: Mapping[str, Any] | None) -> bool:
-    """Tells whether a worker is still there. One that was started anew may have its address, but not its folder."""
+    """Tells whether a worker is the same process. A restarted one may have its address, but not its directory."""
     return now is not None and before.get("local_directory") == now.get("local_directory")

@@ -1,4 +1,4 @@
-"""How many workers to ask for, and which to give back. Pure."""
+"""How many workers to request, and which to give back. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from guild_dask.cluster.kinds import WorkerCapacity
 from guild_dask.plan import StagedRun, Worker, plan
 
-# Seconds after which a worker without a run is given back, and pauses after requests for workers that failed.
+# Seconds after which an idle worker is given back, and the shortest and longest pause after a failed request.
 IDLE = 60.0
 _FIRST_PAUSE = 10.0
 _LONGEST_PAUSE = 600.0
@@ -14,23 +14,23 @@ _LONGEST_PAUSE = 600.0
 
 @dataclass(frozen=True)
 class Requested:
-    """Workers that were asked for with one job."""
+    """A requested job, which brings one or more workers."""
 
     name: str
     has_come: bool = False
-    idle_since: float | None = None  # None: it has a run, or has not come
+    idle_since: float | None = None  # None: it has a run, or has not joined
 
 
 @dataclass(frozen=True)
 class Need:
-    """How many jobs to ask for, and the runs that would still wait."""
+    """How many jobs to request, and the runs that would still wait."""
 
     jobs: int
     left: Sequence[StagedRun]
 
 
 def need(waiting: Sequence[StagedRun], worker: WorkerCapacity, expected: int, room: int, of_each_job: int = 1) -> Need:
-    """Returns what to ask for, at most `room` jobs, for runs that wait and would not fit on those expected."""
+    """Returns what to request, at most `room` jobs, for waiting runs that do not fit on the expected workers."""
     to_come = [_idle(worker, f"expected-{n}") for n in range(expected * of_each_job)]
     to_ask = [_idle(worker, f"new-{n}") for n in range(max(0, room) * of_each_job)]
     rest = _left(waiting, to_come)
@@ -46,14 +46,14 @@ def _left(waiting: Sequence[StagedRun], workers: Sequence[Worker]) -> Sequence[S
 
 
 def to_give_back(jobs: Mapping[str, Requested], least: int, now: float) -> list[str]:
-    """Returns the jobs that have been idle for long and are more than the least, the longest idle first."""
+    """Returns the jobs to give back: idle for long, the longest first, and never below `least` jobs."""
     idle = [(job.idle_since, name) for name, job in jobs.items() if job.idle_since is not None]
     long_idle = [name for since, name in sorted(idle) if now - since >= IDLE]
     return long_idle[: max(0, len(jobs) - least)]
 
 
 def pause_after(failures: int) -> float:
-    """Returns how many seconds to wait after so many failed requests in a row."""
+    """Returns the pause in seconds after so many failed requests in a row."""
     return min(_FIRST_PAUSE * 2.0 ** min(max(failures - 1, 0), 20), _LONGEST_PAUSE)
 
 

@@ -1,4 +1,4 @@
-"""Encrypted connections, with certificates that are made for one cluster and known to nobody else."""
+"""Encrypted connections, with certificates that are made for one cluster only."""
 
 import atexit
 import contextlib
@@ -15,13 +15,13 @@ from guild_dask.cluster.kinds import ClusterError
 
 
 def security_for(run_dir: str) -> tuple[Any, str]:
-    """Returns what encrypts connections, and the folder for what workers need of it.
+    """Returns the security of connections, and the folder for the files that workers need.
 
     The user's own certificates are used where Dask's configuration has some.
     """
     parent = pathlib.Path(run_dir, "certificates")
     parent.mkdir(mode=0o700, exist_ok=True)
-    folder = tempfile.mkdtemp(dir=parent)  # that only the user can read; of several pools, each has its own
+    folder = tempfile.mkdtemp(dir=parent)  # readable by the user only, and one for each pool
     if dask.config.get("distributed.comm.tls.ca-file", None):
         return Security(), folder
     try:
@@ -33,9 +33,9 @@ def security_for(run_dir: str) -> tuple[Any, str]:
 
 
 def worker_options(security: Any, folder: str) -> list[str]:
-    """Returns the options of `dask worker` for encrypted connections, after writing what they name to the folder.
+    """Returns the options of `dask worker` for encrypted connections, and writes the files that they name.
 
-    What is written goes when this process ends. Workers have read it when they came.
+    The files are removed when this process ends; workers read them when they start.
     """
     options = []
     for key, value in security.get_tls_config_for_role("worker").items():
@@ -57,8 +57,8 @@ def _remove(path: str) -> None:
 
 
 def remove_certificates(cluster: Any, folder: str) -> None:
-    """Removes the folder of a cluster that is closed."""
-    # dask-jobqueue has some open, which it removes itself, and complains on standard error if they are gone.
+    """Removes the folder of a closed cluster."""
+    # dask-jobqueue keeps some files open and removes them itself; it prints errors if they are gone.
     for name in ("_job_ca_file", "_job_cert", "_job_key"):
         kept = getattr(cluster, name, None)
         if kept is not None:

@@ -1,6 +1,6 @@
-"""Workers on hosts that one can log in to: one on each, started with the user's own `ssh`.
+"""One worker on each of several hosts, started with the user's own `ssh`.
 
-The user's configuration of ssh (names, keys, gateways) holds. Dask's scheduler is in this process, where all else is.
+The user's configuration of ssh (names, keys, gateways) applies. Dask's scheduler is in this process.
 """
 
 import asyncio
@@ -19,13 +19,14 @@ from distributed.deploy.spec import ProcessInterface
 
 from guild_dask.choices import WorkerCount
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
+from guild_dask.cluster.jobs import PoolTerms
 from guild_dask.cluster.kinds import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.local import QuietScheduler
-from guild_dask.cluster.pool import PoolTerms, WorkerPool
+from guild_dask.cluster.pool import WorkerPool
 from guild_dask.cluster.security import security_for, worker_options
 from guild_dask.settings import DashboardAddress
 
-# Keys and known hosts are to be in order: nobody is there to answer. A connection that is dead is noticed.
+# No prompts: keys and known hosts must be set up. A dead connection is noticed.
 _SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15", "-T")
 
 # Seconds that an `ssh` has to end.
@@ -37,7 +38,7 @@ _DEATH_TIMEOUT = 60
 
 @dataclass(frozen=True)
 class Hosts:
-    """The hosts to log in to, and what each may run."""
+    """The hosts to log in to, and the capacity of each."""
 
     names: tuple[str, ...]
     slots: int | None  # on each; None: as many as it has CPUs
@@ -60,7 +61,7 @@ class SSHWorker(ProcessInterface):  # type: ignore[misc]  # Dask is not typed
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Starts the worker; whether it comes is for the scheduler to see."""
+        """Starts the worker. The scheduler sees whether it joins."""
         address = await asyncio.get_running_loop().run_in_executor(None, _seen_from, self.scheduler, self.name)
         remote = shlex.join([sys.executable, "-m", "distributed.cli.dask_worker", address, *self._command])
         process = await asyncio.create_subprocess_exec(
@@ -84,7 +85,7 @@ class SSHWorker(ProcessInterface):  # type: ignore[misc]  # Dask is not typed
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
         if self._reading:
-            # What is still open when this process ends, Python complains about.
+            # Python warns about pipes that are still open when this process ends.
             with contextlib.suppress(asyncio.TimeoutError, asyncio.CancelledError):
                 await asyncio.wait_for(self._reading, _TO_END)
         self.status = Status.closed
@@ -100,7 +101,7 @@ async def _keep_last(process: "asyncio.subprocess.Process", lines: list[str]) ->
 
 
 def _seen_from(address: str, host: str) -> str:
-    """Returns the address of our scheduler as a host sees it: with that of ours which the way to the host begins at."""
+    """Returns the address of our scheduler as a host sees it: with our own address on the route to that host."""
     protocol, _, rest = address.partition("://")
     port = rest.rpartition(":")[2]
     try:
@@ -156,7 +157,7 @@ def _worker_command(hosts: Hosts) -> list[str]:
 
 
 def _failures_of(hosts: Sequence[str]) -> Mapping[str, str]:
-    """Returns why workers of hosts will not come, by host."""
+    """Returns why workers of hosts have failed, by host."""
     found = {host: SSHWorker.started[host] for host in hosts if host in SSHWorker.started}
     return {
         host: f"ssh {host} ended with exit code {process.returncode}: {lines[-1] if lines else 'it said nothing'}"

@@ -1,4 +1,4 @@
-"""Runs as tasks of a Dask scheduler, each on one worker and no other: sent there, told things, and settled."""
+"""Runs as tasks of a Dask scheduler, each pinned to one worker: submitted, signalled and settled."""
 
 import asyncio
 import contextlib
@@ -11,27 +11,27 @@ from distributed import Client, Future
 
 from guild_dask import runner
 from guild_dask.cluster.background import in_loop_of, told
-from guild_dask.events import Event, JobAdrift, JobEnded, JobLost
+from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost
 from guild_dask.job import Ended, Job
 
 log = logging.getLogger("guild")
 
-# Seconds for a worker to be told something, and to say how a run ended.
+# Seconds for a call to a worker, and for fetching how a run ended.
 _WORD = 30.0
 _RESULT = 20.0
 
 
 class Tasks:
-    """The tasks that have not been settled or given up."""
+    """The tasks that are neither settled nor given up."""
 
-    def __init__(self, report: Callable[[Event], object]) -> None:
+    def __init__(self, report: Callable[[ClusterEvent], object]) -> None:
         self._report = report
         self._futures: dict[str, tuple[str, Future]] = {}  # run id -> worker and future
         self._count = itertools.count()  # no two submissions have the same key
         self._lock = threading.Lock()
 
     def submit(self, client: Client, work: Job, worker: str, resources: Mapping[str, float]) -> bool:
-        """Sends a job to a worker; an event tells its end. False, with an event, if it cannot be sent."""
+        """Submits a job to a worker; an event reports its end. Returns False if it is not accepted."""
         run_id = work.run_id
         try:
             future = client.submit(
@@ -44,12 +44,12 @@ class Tasks:
                 pure=False,
                 retries=0,
             )
-        except Exception as e:  # noqa: BLE001  # nothing was sent, whatever Dask says
+        except Exception as e:  # noqa: BLE001  # whatever Dask raises, nothing was submitted
             self._report(JobLost(run_id, f"the Dask cluster does not take it: {e}"))
             return False
         with self._lock:
             self._futures[run_id] = (worker, future)
-        # Not in the one thread that Dask has for such calls: what waits there holds up the ends of all runs.
+        # Not in the one thread that Dask has for callbacks: waiting there would delay the ends of all runs.
         future.add_done_callback(lambda done: in_loop_of(client, self._settle(client, run_id, done)))
         return True
 
@@ -64,7 +64,7 @@ class Tasks:
         _release(future)
 
     def give_up(self, worker: str) -> list[str]:
-        """Forgets the tasks of a worker that is gone, and returns their runs, which may go on."""
+        """Forgets the tasks of a lost worker, and returns their run ids. The runs may still be running."""
         with self._lock:
             lost = [run_id for run_id, (where, _) in self._futures.items() if where == worker]
             futures = [self._futures.pop(run_id)[1] for run_id in lost]
@@ -73,7 +73,7 @@ class Tasks:
         return lost
 
     def tell(self, client: Client, function: Callable[[str], None], run_id: str) -> None:
-        """Has a function called for a run by its worker."""
+        """Has the run's worker call a function with the run's id."""
         with self._lock:
             worker = self._futures.get(run_id, ("", None))[0]
         if worker:
@@ -83,7 +83,7 @@ class Tasks:
 async def _end_of(client: Client, run_id: str, future: Future) -> JobEnded | JobLost | JobAdrift:
     error = await future._exception() if future.status == "error" else None
     if isinstance(error, (OSError, ValueError, ImportError)):
-        # These come from the job itself, on a worker that is well.
+        # The job itself raised these, on a working worker.
         return JobLost(run_id, f"its worker says: {error}")
     ended = await _fetched(client, run_id, future) if future.status == "finished" else None
     if ended is None:
@@ -92,10 +92,10 @@ async def _end_of(client: Client, run_id: str, future: Future) -> JobEnded | Job
 
 
 async def _fetched(client: Client, run_id: str, future: Future) -> Ended | None:
-    """Returns what a task has returned, which is still with its worker; None if that does not hand it out."""
+    """Returns the result of a task, which is still on its worker; None if it cannot be fetched."""
     try:
-        # Not Dask's own future.result(): all of these share one call, which hangs for all of them if a worker has just
-        # died, and cannot be given up without harm to those to come.
+        # Not Dask's own future.result(): all results share one call, which hangs for all of them if one worker has just
+        # died, and which cannot be cancelled without breaking later calls.
         answer = await asyncio.wait_for(client.scheduler.gather(keys=[future.key]), _RESULT)
         ended: Ended = answer["data"][future.key]
     except Exception as e:  # noqa: BLE001  # Dask has many, for a worker or a scheduler that is gone

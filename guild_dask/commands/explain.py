@@ -15,7 +15,6 @@ from guild_dask.plan import place_for
 from guild_dask.problems import HomeUnavailable
 from guild_dask.resources import MEMORY
 from guild_dask.runviews import RunView
-from guild_dask.settings import BadSetting
 from guild_dask.state import State
 
 
@@ -56,12 +55,12 @@ def _explanation(run: RunView, demands: Demands, state: State) -> Explanation:
 
 
 def _matches(run: RunView, expression: str) -> bool:
-    from guild_dask.selection import Selection
+    from guild_dask.selection import BadFilter, Selection
 
     try:
         return Selection(expression).matches(run.dir)
-    except BadSetting:
-        return True  # of a scheduler with another version of Guild
+    except BadFilter:
+        return True  # the scheduler has another version of Guild
 
 
 def _place(run: RunView, state: State) -> int | None:

@@ -1,6 +1,5 @@
-"""Do Dask's configuration, the dashboard's port and a job queue allow a scheduler to work?"""
+"""Checks Dask's configuration, the dashboard's port and job queues."""
 
-import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -9,8 +8,9 @@ from typing import Any
 from guild_dask.doctor.finding import Finding, bad, good, note
 from guild_dask.doctor.installation import version_of
 from guild_dask.settings import BadSetting, Settings, section_of, settings_for
+from guild_dask.units import seconds_for_walltime
 
-# How each job queue is called in dask-jobqueue's configuration, and the command that jobs are handed in with.
+# The name of each job queue in dask-jobqueue's configuration, and the command that submits jobs.
 _QUEUES = {
     "slurm": "sbatch",
     "pbs": "qsub",
@@ -26,11 +26,11 @@ _SHORT = 3600.0
 def findings() -> Iterator[Finding]:
     """Yields what was found about Dask."""
     try:
-        from guild_dask import cluster
+        from guild_dask.cluster import dask_settings
     except ValueError as e:  # Dask reads its configuration when it is imported
         yield bad("configuration", str(e), "mend or remove the file that it names; see ~/.config/dask")
         return
-    configuration = cluster.configuration()
+    configuration = dask_settings.configuration()
     section, unknown = section_of(configuration)
     try:
         settings = settings_for({}, section)
@@ -54,14 +54,15 @@ def _configuration(section: Mapping[str, Any], unknown: list[str]) -> Finding:
 
 
 def _port(settings: Settings) -> Finding:
-    from guild_dask import cluster
+    from guild_dask.cluster import ports
+    from guild_dask.cluster.kinds import ClusterError
 
     wanted = settings.dashboard_address
     if wanted is None:
         return note("port", "the dashboard is switched off")
     try:
-        free = cluster.free_port(wanted)
-    except cluster.ClusterError as e:
+        free = ports.free_port(wanted)
+    except ClusterError as e:
         return bad("port", str(e), "give another dashboard-address")
     if free.port != wanted.port:
         return note(
@@ -90,7 +91,7 @@ def _queues(jobqueue: Mapping[str, Any], settings: Settings) -> Iterator[Finding
 
 
 def _gpus(name: str, section: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
-    """Yields a note where workers are said to have GPUs, and jobs do not ask the queue for any."""
+    """Yields a note if workers declare GPUs and their jobs request none from the queue."""
     declared = [*_words(section, "worker-extra-args"), *settings.resources.amounts]
     asked = _words(section, "job-extra-directives")
     if any("gpu" in word.lower() for word in declared) and not any("gpu" in word.lower() for word in asked):
@@ -103,7 +104,7 @@ def _gpus(name: str, section: Mapping[str, Any], settings: Settings) -> Iterator
 
 
 def _words(section: Mapping[str, Any], key: str) -> list[str]:
-    """Returns the list under a key, which Dask writes with underscores where it comes from the environment."""
+    """Returns the list under a key. A key from the environment has underscores."""
     return [str(word) for name in (key, key.replace("-", "_")) for word in section.get(name) or ()]
 
 
@@ -116,7 +117,7 @@ def _queue(name: str, section: Mapping[str, Any]) -> Finding:
             f"{name}: the configuration says no {' and no '.join(missing)}",
             f"set {where} in ~/.config/dask",
         )
-    walltime = seconds_for(str(section.get("walltime") or ""))
+    walltime = seconds_for_walltime(name, str(section.get("walltime") or ""))
     text = f"{name}: jobs of {section['cores']} cores and {section['memory']}"
     if walltime is None:
         return note("walltime", f"{text}, with no walltime that can be read", f"set jobqueue: {name}: walltime")
@@ -127,16 +128,3 @@ def _queue(name: str, section: Mapping[str, Any]) -> Finding:
             f"set jobqueue: {name}: walltime to more than your longest run takes",
         )
     return good("walltime", f"{text}, for {section['walltime']} each")
-
-
-def seconds_for(text: str) -> float | None:
-    """Returns the seconds of a walltime as job queues write it: D-HH:MM:SS, HH:MM:SS, MM:SS or minutes."""
-    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(?:(\d+):)?(\d+)", text.strip(), re.ASCII)
-    if not match:
-        return None
-    days, first, second, last = match.groups()
-    parts = [int(part) for part in (first, second, last) if part is not None]
-    if len(parts) == 1:
-        parts = [0, parts[0], 0] if days is None else [parts[0], 0, 0]
-    hours, minutes, seconds = [0] * (3 - len(parts)) + parts
-    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds

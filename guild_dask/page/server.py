@@ -1,7 +1,8 @@
-"""A server for the page alone, where the cluster has no dashboard in our process that could take it."""
+"""A server for the page alone, where pages cannot be added to a dashboard in our process."""
 
 import asyncio
 import functools
+import socket
 import threading
 from collections.abc import Sequence
 
@@ -18,6 +19,7 @@ class PageServer:
     def __init__(self, routes: Sequence[Route], host: str, port: int) -> None:
         """Listens; raises OSError if that cannot be done."""
         self.port = 0
+        self._host = host
         self._loop: IOLoop | None = None
         self._problem: OSError | None = None
         ready = threading.Event()
@@ -46,15 +48,20 @@ class PageServer:
             self._loop.start()
         loop.close()
 
+    def link(self, page: str) -> str:
+        """Returns the URL of a page; a server on all addresses is shown with the name of this host."""
+        host = socket.gethostname() if self._host in ("0.0.0.0", "::") else self._host
+        return f"http://{host}:{self.port}/{page}"
+
     def close(self) -> None:
-        """Ends it."""
+        """Stops the server."""
         if self._loop:
             self._loop.add_callback(self._stop)
         self._thread.join()
 
 
 async def _stop(server: HTTPServer) -> None:
-    """Ends a server with its connections, so that browsers see that nobody is there any more."""
+    """Stops a server and closes its connections, so that browsers notice."""
     server.stop()
     await server.close_all_connections()
     IOLoop.current().stop()

@@ -1,31 +1,25 @@
-"""Puts the page of runs where people find it: on the dashboard, or on a port of its own where we cannot add to that."""
+"""Puts the page of runs on Dask's dashboard, or on a port of its own where pages cannot be added to that."""
 
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from guild_dask import cluster
-from guild_dask.cluster import Cluster, ClusterError
 from guild_dask.page.book import Book
-from guild_dask.page.handlers import routes_for
+from guild_dask.page.handlers import Route, routes_for
 from guild_dask.page.server import PageServer
-from guild_dask.settings import DashboardAddress
 
-log = logging.getLogger("guild")
+PAGE = "guild"
 
 
-def show(book: Book, opened: Cluster, wanted: DashboardAddress | None) -> tuple[str | None, Callable[[], None]]:
-    """Returns where the page is, None if nowhere, and what closes it."""
-    if wanted is None:
-        return None, lambda: None
+def show(
+    book: Book, add_pages: Callable[[Sequence[Route], str], str | None], free_address: Callable[[], tuple[str, int]]
+) -> tuple[str, Callable[[], None]]:
+    """Returns the link to the page, and what closes it; raises OSError if no port can be listened on.
+
+    `add_pages` adds routes to the dashboard and returns the link to the first page, or None if it cannot;
+    `free_address` returns the host and port for a server of the page's own.
+    """
     routes = routes_for(book)
-    # Elsewhere the dashboard is in another process, or is not ours.
-    link = opened.add_pages(routes, "guild") if isinstance(opened, cluster.LocalCluster) else None
+    link = add_pages(routes, PAGE)
     if link:
         return link, lambda: None
-    try:
-        address = cluster.free_port(wanted)
-        server = PageServer(routes, address.host, address.port)
-    except (ClusterError, OSError) as e:
-        log.warning("There is no page of runs: %s", e)
-        return None, lambda: None
-    return cluster.link(address.host, server.port, "guild"), server.close
+    server = PageServer(routes, *free_address())
+    return server.link(PAGE), server.close
