@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import click
 
-from guild_dask.demands import demands_for_tags
-from guild_dask.plan import PATIENCE, StagedRun, Worker, plan
+from guild_dask.plan.placement import PATIENCE, StagedRun, Worker, plan
+from guild_dask.plan.tags import demands_for_tags
 
 RUNS = 10_000
 KINDS = 20

@@ -12,9 +12,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from guild_dask import records
 from guild_dask.freshness import look_anew
 from guild_dask.outcomes import Cause, cause_for_name
+from guild_dask.plan import records
 
 _FOLDER = "dask-attempts"
 _RECORD = "record.json"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container, Iterable, Mapping
 
-from guild_dask.dependencies import Fate, Found
+from guild_dask.plan.dependencies import Fate, Found
 
 Find = Callable[[Iterable[str]], Mapping[str, Found]]
 

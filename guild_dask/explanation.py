@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from guild_dask import estimate
-from guild_dask.devices import PIN, is_pin
-from guild_dask.plan import kind_of
-from guild_dask.reasons import (
+from guild_dask.plan.devices import PIN, is_pin
+from guild_dask.plan.placement import kind_of
+from guild_dask.plan.reasons import (
     AfterAmbiguous,
     AfterCycle,
     AfterFailed,
@@ -25,7 +25,7 @@ from guild_dask.reasons import (
     TooLarge,
     TooLong,
 )
-from guild_dask.resources import fits, format_amounts, remaining
+from guild_dask.plan.resources import fits, format_amounts, remaining
 from guild_dask.shown import about, duration, short
 from guild_dask.state import RunningRun, State
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 import psutil
 
 from guild_dask import claims, rundir
-from guild_dask.dependencies import Fate, Found
+from guild_dask.plan.dependencies import Fate, Found
 from guild_dask.rundir import BrokenRun
 
 # How many of the runs that an ambiguous id may mean are named.

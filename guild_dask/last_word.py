@@ -10,9 +10,9 @@ import os
 import pathlib
 from typing import Any
 
-from guild_dask import records
 from guild_dask.freshness import look_anew
 from guild_dask.outcomes import NO_EXCESS, Cause, Excess, cause_for_name
+from guild_dask.plan import records
 
 ENDED = ".ended"
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from guild_dask.claims import Claim
 from guild_dask.outcomes import End
-from guild_dask.plan import Worker
-from guild_dask.reasons import Reason
-from guild_dask.resources import remaining
+from guild_dask.plan.placement import Worker
+from guild_dask.plan.reasons import Reason
+from guild_dask.plan.resources import remaining
 from guild_dask.rundir import Staged
 
 # Where `told` has what was last said about having nothing to do.

@@ -22,11 +22,11 @@ from guild_dask.job import NOT_STARTED
 from guild_dask.ledger import WAITING
 from guild_dask.listing import Listing
 from guild_dask.orders import Orders
-from guild_dask.plan import plan
+from guild_dask.plan.placement import plan
+from guild_dask.plan.reasons import IMPOSSIBLE, Obstacle, SetAside, StartsFailed
 from guild_dask.presence import BEAT, Presence
 from guild_dask.problems import HomeUnavailable
 from guild_dask.publisher import View
-from guild_dask.reasons import IMPOSSIBLE, Obstacle, SetAside, StartsFailed
 from guild_dask.settings import Settings
 from guild_dask.shutdown import end_runs, settle_rest
 from guild_dask.waiting import WaitingRuns

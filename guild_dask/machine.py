@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import psutil
 
-from guild_dask.resources import CPU, MEMORY, Amount
+from guild_dask.plan.resources import CPU, MEMORY, Amount
 
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")
 # Where there is no limit, cgroup v1 shows a number near the largest 64-bit integer.

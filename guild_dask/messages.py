@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from guild_dask import signals
 from guild_dask.ends import Result
 from guild_dask.outcomes import End, text_for_cause
-from guild_dask.resources import format_amounts
+from guild_dask.plan.resources import format_amounts
 
 
 def starting(run_id: str, asks: Mapping[str, float]) -> str:

@@ -16,8 +16,8 @@ from guild_dask.cluster.jobqueue import JobQueue, job_script, open_job_queue
 from guild_dask.cluster.kinds import Cluster, Common, WorkerCapacity
 from guild_dask.cluster.local import LocalCluster
 from guild_dask.cluster.ssh import Hosts, open_hosts
-from guild_dask.devices import GPU
-from guild_dask.resources import AUTO, format_amounts
+from guild_dask.plan.devices import GPU
+from guild_dask.plan.resources import AUTO, format_amounts
 from guild_dask.settings import DashboardAddress, Settings
 
 log = logging.getLogger("guild")

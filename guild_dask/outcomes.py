@@ -7,8 +7,8 @@ import enum
 from dataclasses import dataclass
 
 from guild_dask import signals
-from guild_dask.resources import format_size
-from guild_dask.units import format_duration
+from guild_dask.plan.resources import format_size
+from guild_dask.plan.units import format_duration
 
 
 class End(enum.Enum):

@@ -23,12 +23,13 @@ from guild_dask.ends import Result
 from guild_dask.journal import NAME, Journal
 from guild_dask.outcomes import End
 from guild_dask.page.book import Book, InLine
-from guild_dask.plan import Kind, Worker, place_for
+from guild_dask.plan.capacity import TIME
+from guild_dask.plan.placement import Kind, Worker, place_for
+from guild_dask.plan.reasons import IMPOSSIBLE, Reason
+from guild_dask.plan.resources import format_amounts
+from guild_dask.plan.troubles import Trouble
 from guild_dask.presence import STATE, STATE_DRAFT
 from guild_dask.processes import ProcessIdentity
-from guild_dask.reasons import IMPOSSIBLE, Reason
-from guild_dask.resources import format_amounts
-from guild_dask.rooms import TIME
 from guild_dask.rundir import Staged
 from guild_dask.state import (
     MOST_ENDED,
@@ -42,7 +43,6 @@ from guild_dask.state import (
     as_data,
     left_in,
 )
-from guild_dask.troubles import Trouble
 from guild_dask.waiting import WaitingRuns
 
 log = logging.getLogger("guild")

@@ -18,7 +18,7 @@ import yaml
 from guild import opref as guild_opref
 
 from guild_dask import freshness, opdata
-from guild_dask.demands import may_be_ours
+from guild_dask.plan.tags import may_be_ours
 
 # No attribute that we read comes near this, and what is nested deeper than memory allows would end the process.
 _LONGEST = 20_000

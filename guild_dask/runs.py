@@ -15,10 +15,10 @@ import psutil
 from guild import config, lock
 
 from guild_dask import attempts, claims, last_word, processes, rundir, snapshot
-from guild_dask.devices import are_taken
 from guild_dask.ends import Again, Result, never, result_for
 from guild_dask.listing import Listing, RunsDirectory
 from guild_dask.outcomes import Cause, End
+from guild_dask.plan.devices import are_taken
 from guild_dask.presence import Presence
 from guild_dask.problems import HomeUnavailable, problem_for, translated
 from guild_dask.rundir import Staged

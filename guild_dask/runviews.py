@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 
 from guild_dask import rundir
-from guild_dask.demands import PREFIX
+from guild_dask.plan.tags import PREFIX
 from guild_dask.rundir import BrokenRun
 
 

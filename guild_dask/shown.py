@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 
-from guild_dask.resources import Amount, format_amount
+from guild_dask.plan.resources import Amount, format_amount
 
 _UNIT = re.compile(r"[a-z]+$", re.IGNORECASE)
 _FACTORS = {letter: power for power, letter in enumerate("kmgtp", start=1)}

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from guild_dask import records
 from guild_dask.outcomes import FAILURES, NO_EXCESS, End, Ending, Excess
-from guild_dask.reasons import AnyReason, ToBeTriedAgain, data_for_reason, reason_for_data
-from guild_dask.resources import Amount, amount_for_text, format_amount
-from guild_dask.troubles import Trouble, data_for_trouble, text_for, trouble_for_data
+from guild_dask.plan import records
+from guild_dask.plan.reasons import AnyReason, ToBeTriedAgain, data_for_reason, reason_for_data
+from guild_dask.plan.resources import Amount, amount_for_text, format_amount
+from guild_dask.plan.troubles import Trouble, data_for_trouble, text_for, trouble_for_data
 
 T = TypeVar("T")
 

@@ -8,17 +8,28 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from guild_dask import dependencies, messages
+from guild_dask import messages
 from guild_dask.awaited import Awaited, Find
-from guild_dask.demands import Demands, demands_for_tags, few_bytes
-from guild_dask.dependencies import Links
-from guild_dask.devices import asks_with_pins
 from guild_dask.ledger import Ledger
 from guild_dask.listing import Listing
-from guild_dask.plan import Kind, StagedRun, Worker, is_impossible, kind_of, place_for
-from guild_dask.reasons import AfterRuns, AnyReason, Broken, Hold, IsScheduler, NotDefined, Obstacle, Reason, Reserved
-from guild_dask.resources import MEMORY
-from guild_dask.rooms import TIME
+from guild_dask.plan import dependencies
+from guild_dask.plan.capacity import TIME
+from guild_dask.plan.dependencies import Links
+from guild_dask.plan.devices import asks_with_pins
+from guild_dask.plan.placement import Kind, StagedRun, Worker, is_impossible, kind_of, place_for
+from guild_dask.plan.reasons import (
+    AfterRuns,
+    AnyReason,
+    Broken,
+    Hold,
+    IsScheduler,
+    NotDefined,
+    Obstacle,
+    Reason,
+    Reserved,
+)
+from guild_dask.plan.resources import MEMORY
+from guild_dask.plan.tags import Demands, demands_for_tags, few_bytes
 from guild_dask.rundir import Staged
 
 log = logging.getLogger("guild")

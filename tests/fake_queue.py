@@ -18,7 +18,7 @@ from guild_dask.cluster.events import ClusterEvent
 from guild_dask.cluster.jobqueue import JobQueue, open_job_queue
 from guild_dask.cluster.kinds import Common
 from guild_dask.cluster.pool import WorkerPool
-from guild_dask.plan import StagedRun
+from guild_dask.plan.placement import StagedRun
 
 _SBATCH = """#!/bin/sh
 cd {folder}

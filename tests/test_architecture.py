@@ -97,7 +97,7 @@ NEVER: Mapping[str, frozenset[str]] = {
     "processes": frozenset(("guild_dask.claims", "guild_dask.rundir", "guild_dask.runs")),
     "rundir": frozenset(("guild_dask.cluster", "guild_dask.job", "guild_dask.runner", "guild_dask.runs")),
     "runner": frozenset(("guild_dask.cluster", "guild_dask.rundir", "guild_dask.runs")),
-    "runs": frozenset(("guild_dask.cluster", "guild_dask.job", "guild_dask.plan", "guild_dask.runner")),
+    "runs": frozenset(("guild_dask.cluster", "guild_dask.job", "guild_dask.plan.placement", "guild_dask.runner")),
     "settings": frozenset(("asyncio", "multiprocessing", "os", "signal", "socket", "subprocess", "threading")),
     "operation": frozenset(("guild_dask.cluster", "guild_dask.runner")),
     "starter": frozenset(("guild_dask.cluster", "guild_dask.runner")),

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from guild_dask import claims, last_word, processes, snapshot
 from guild_dask.claims import Claim
 from guild_dask.outcomes import Cause
-from guild_dask.resources import request_for_spec
+from guild_dask.plan.resources import request_for_spec
 
 
 @pytest.fixture

@@ -4,16 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guild_dask.demands import (
-    After,
-    BadTag,
-    Demands,
-    demands_for_tags,
-    few_bytes,
-    may_be_ours,
-)
-from guild_dask.resources import Unreadable
-from guild_dask.units import ACCEPTED_DURATIONS
+from guild_dask.plan.resources import Unreadable
+from guild_dask.plan.tags import After, BadTag, Demands, demands_for_tags, few_bytes, may_be_ours
+from guild_dask.plan.units import ACCEPTED_DURATIONS
 
 checked = settings(deadline=None, max_examples=200)
 

@@ -15,9 +15,9 @@ from test_rundir import make_run
 
 from guild_dask import claims, fates, processes, rundir
 from guild_dask.awaited import Awaited
-from guild_dask.demands import After
-from guild_dask.dependencies import Fate, Found, Links, decide
-from guild_dask.reasons import AfterAmbiguous, AfterCycle, AfterFailed, AfterRuns, AfterUnknown, Hold
+from guild_dask.plan.dependencies import Fate, Found, Links, decide
+from guild_dask.plan.reasons import AfterAmbiguous, AfterCycle, AfterFailed, AfterRuns, AfterUnknown, Hold
+from guild_dask.plan.tags import After
 
 checked = settings(deadline=None, max_examples=200)
 

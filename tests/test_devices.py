@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guild_dask import devices
-from guild_dask.plan import PATIENCE, Plan, StagedRun, Worker, plan
-from guild_dask.reasons import IMPOSSIBLE, InUse, NotDefined, NotWhole, Reserved, TooLarge
+from guild_dask.plan import devices
+from guild_dask.plan.placement import PATIENCE, Plan, StagedRun, Worker, plan
+from guild_dask.plan.reasons import IMPOSSIBLE, InUse, NotDefined, NotWhole, Reserved, TooLarge
 
 checked = settings(deadline=None, max_examples=200)
 

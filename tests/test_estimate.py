@@ -7,7 +7,7 @@ import pytest
 from guild_dask import shown
 from guild_dask.estimate import seconds_left, seconds_until_starts
 from guild_dask.explanation import in_vain, with_scheduler, without_scheduler
-from guild_dask.reasons import (
+from guild_dask.plan.reasons import (
     AfterCycle,
     AfterFailed,
     AfterRuns,
@@ -21,7 +21,7 @@ from guild_dask.reasons import (
     TooLarge,
     TooLong,
 )
-from guild_dask.resources import amount_for_text
+from guild_dask.plan.resources import amount_for_text
 from guild_dask.state import RunningRun, State, WaitingKind, WaitingRun, WorkerState
 
 NEVER = TooLarge("gpu", 4.0, 2.0)

@@ -15,8 +15,8 @@ from support import Guild, Sandbox, wait_until
 from guild_dask import claims, environment, gpus, opdata, processes
 from guild_dask.claims import Claim
 from guild_dask.cluster import on_worker
-from guild_dask.devices import are_taken
 from guild_dask.ledger import Flight, Ledger
+from guild_dask.plan.devices import are_taken
 from guild_dask.presence import Presence
 from guild_dask.rundir import Staged
 from guild_dask.runs import GuildHome

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guild_dask import environment, machine
-from guild_dask.resources import Request, amount_for_text, definition_for_spec, format_size
+from guild_dask.plan.resources import Request, amount_for_text, definition_for_spec, format_size
 
 
 def test_cpus_are_those_that_this_process_may_use() -> None:

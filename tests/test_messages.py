@@ -7,7 +7,7 @@ import pytest
 from guild_dask import messages
 from guild_dask.ends import Result
 from guild_dask.outcomes import End
-from guild_dask.resources import request_for_specs
+from guild_dask.plan.resources import request_for_specs
 
 RUN = "1234567890abcdef"
 

@@ -20,8 +20,8 @@ from support import Guild, Sandbox, wait_until
 from guild_dask.page.book import MOST_ENDED, Book, InLine
 from guild_dask.page.handlers import Route
 from guild_dask.page.showing import show
+from guild_dask.plan.reasons import NoFreeSlot
 from guild_dask.publisher import state_path
-from guild_dask.reasons import NoFreeSlot
 from guild_dask.state import EndedRun, RunningRun, State, WaitingKind, WorkerState
 
 EVIL = '<script>document.title="taken"</script><img src=x onerror=document.title="taken">'

@@ -10,8 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from guild_dask.ledger import Flight, Ledger
-from guild_dask.plan import DAY, PATIENCE, StagedRun, Worker, is_impossible, place_for, plan
-from guild_dask.reasons import (
+from guild_dask.plan.capacity import TIME
+from guild_dask.plan.placement import DAY, PATIENCE, StagedRun, Worker, is_impossible, place_for, plan
+from guild_dask.plan.reasons import (
     IMPOSSIBLE,
     InUse,
     NoFreeSlot,
@@ -23,7 +24,6 @@ from guild_dask.reasons import (
     TooLarge,
     TooLong,
 )
-from guild_dask.rooms import TIME
 from guild_dask.rundir import Staged
 
 checked = settings(deadline=None, max_examples=150)

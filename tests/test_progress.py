@@ -18,8 +18,8 @@ from support import DEADLINE, Guild, Sandbox, wait_until
 
 from guild_dask import progress
 from guild_dask.log import OutputStream
+from guild_dask.plan.reasons import TooLarge
 from guild_dask.progress import line_for, text_for
-from guild_dask.reasons import TooLarge
 from guild_dask.state import RunningRun, State, WaitingKind, WorkerState
 
 OPERATIONS = """

@@ -9,9 +9,9 @@ import pytest
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Guild, Sandbox, wait_until
 
+from guild_dask.plan.resources import Amount
 from guild_dask.report import charts, files, page, summary
 from guild_dask.report.story import RUNS, Aftermath, story_for
-from guild_dask.resources import Amount
 
 # Says that it runs, and ends when it is let go; with code 77, later.
 LATE = """

@@ -8,7 +8,7 @@ from dask.utils import byte_sizes, parse_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guild_dask.resources import (
+from guild_dask.plan.resources import (
     ACCEPTED_AMOUNTS,
     Amount,
     Unreadable,

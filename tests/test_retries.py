@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guild_dask.retries import LOSSES, may_try_again, pause_after, policy_for
+from guild_dask.plan.retries import LOSSES, may_try_again, pause_after, policy_for
 
 OUTCOMES = st.lists(st.booleans(), max_size=30)
 

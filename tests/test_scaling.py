@@ -8,9 +8,9 @@ from typing import Any
 from guild_dask.cluster.kinds import WorkerCapacity
 from guild_dask.cluster.scaling import IDLE, Requested, need, pause_after, to_give_back
 from guild_dask.ledger import Ledger
-from guild_dask.plan import StagedRun, plan
-from guild_dask.reasons import TooLong
-from guild_dask.rooms import TIME
+from guild_dask.plan.capacity import TIME
+from guild_dask.plan.placement import StagedRun, plan
+from guild_dask.plan.reasons import TooLong
 from guild_dask.workforce import Workforce
 
 TWO_GPUS = WorkerCapacity("to come", 2, {"gpu": 2.0}, "")

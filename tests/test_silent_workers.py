@@ -22,7 +22,7 @@ from guild_dask.cluster.on_worker import PLUGIN, is_silence, problem_of_stranger
 from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.job import NOT_STARTED, Job
 from guild_dask.ledger import Ledger
-from guild_dask.troubles import NoAnswer, NotInstalled, Paused, WorkerWithoutRuns
+from guild_dask.plan.troubles import NoAnswer, NotInstalled, Paused, WorkerWithoutRuns
 from guild_dask.workforce import Workforce
 
 

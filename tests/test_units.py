@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guild_dask.choices import JOB_QUEUES
-from guild_dask.units import duration_for_text, format_duration, seconds_for_walltime
+from guild_dask.plan.units import duration_for_text, format_duration, seconds_for_walltime
 
 checked = settings(deadline=None, max_examples=200)
 

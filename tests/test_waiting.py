@@ -7,7 +7,7 @@ import pytest
 from guild_dask import waiting
 from guild_dask.ledger import Ledger
 from guild_dask.listing import Listing
-from guild_dask.plan import Worker
+from guild_dask.plan.placement import Worker
 from guild_dask.rundir import Staged
 from guild_dask.waiting import WaitingRuns
 

@@ -19,7 +19,7 @@ from support import Guild, Sandbox, run_command
 from wording_stories import REWORDED, RUN
 
 from guild_dask import attempts
-from guild_dask.reasons import NotDefined
+from guild_dask.plan.reasons import NotDefined
 from guild_dask.report.files import story_of
 
 OPERATIONS = """

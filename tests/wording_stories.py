@@ -70,7 +70,7 @@ def _me() -> Any:
 
 
 def _reasons() -> tuple[Any, ...]:
-    from guild_dask import reasons as r
+    from guild_dask.plan import reasons as r
 
     return (
         r.NotDefined(("gpu",)),
@@ -99,7 +99,7 @@ def _reasons() -> tuple[Any, ...]:
 
 
 def _troubles() -> tuple[Any, ...]:
-    from guild_dask import troubles as t
+    from guild_dask.plan import troubles as t
 
     refusals = (
         t.OtherVersion("0.0", "1.0"),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from guild_dask.troubles import NoWorkerComes, Refusal
+from guild_dask.plan.troubles import NoWorkerComes, Refusal
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from guild_dask.cluster.local import QuietScheduler
 from guild_dask.cluster.pool import WorkerPool
 from guild_dask.cluster.queues import jobs_over
 from guild_dask.cluster.security import remove_certificates, security_for
+from guild_dask.plan.units import seconds_for_walltime
 from guild_dask.settings import DashboardAddress
-from guild_dask.units import seconds_for_walltime
 
 _CLASSES = {
     "slurm": "SLURMCluster",

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 from guild_dask.cluster.events import ClusterEvent
 from guild_dask.job import Job
-from guild_dask.plan import StagedRun
-from guild_dask.resources import format_amounts
+from guild_dask.plan.placement import StagedRun
+from guild_dask.plan.resources import format_amounts
+from guild_dask.plan.troubles import Refusal
 from guild_dask.terms import Terms
-from guild_dask.troubles import Refusal
 
 # Seconds before a worker's end in which no run starts on it and by which every run must have ended, and seconds from a
 # worker's start to the first run on it. Each is at most a tenth of the worker's lifetime.

@@ -16,11 +16,11 @@ from distributed import Worker, WorkerPlugin
 
 from guild_dask import __version__, environment, gpus, processes
 from guild_dask.cluster.kinds import WorkerCapacity
-from guild_dask.devices import GPU
 from guild_dask.freshness import look_anew
-from guild_dask.resources import AUTO
+from guild_dask.plan.devices import GPU
+from guild_dask.plan.resources import AUTO
+from guild_dask.plan.troubles import CannotStartRuns, HomeNotSeen, NoAnswer, NotInstalled, OtherVersion, Refusal
 from guild_dask.runner import RUNNER
-from guild_dask.troubles import CannotStartRuns, HomeNotSeen, NoAnswer, NotInstalled, OtherVersion, Refusal
 
 PLUGIN = "guild-dask"
 

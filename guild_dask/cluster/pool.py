@@ -13,9 +13,9 @@ from guild_dask.cluster.remote import RemoteCluster, WorkerTraits
 from guild_dask.cluster.scaling import Need, need
 from guild_dask.cluster.security import remove_certificates
 from guild_dask.job import Job
-from guild_dask.plan import StagedRun
+from guild_dask.plan.placement import StagedRun
+from guild_dask.plan.troubles import NoWorkerComes, Refusal
 from guild_dask.terms import Terms
-from guild_dask.troubles import NoWorkerComes, Refusal
 
 # Seconds for the Dask cluster to close.
 _CLOSE = 8.0

@@ -29,8 +29,8 @@ from guild_dask.cluster.on_worker import (
 )
 from guild_dask.cluster.tasks import Tasks
 from guild_dask.job import Job
+from guild_dask.plan.troubles import Closing, Paused, Refusal
 from guild_dask.terms import Terms
-from guild_dask.troubles import Closing, Paused, Refusal
 
 # At most two threads refresh the list of workers: one may wait for the scheduler while the other handles an event.
 _THREADS = 2

@@ -7,13 +7,13 @@ import click
 
 from guild_dask import control, explanation, rundir, schedulers, shown, whereabouts
 from guild_dask.commands import common, predecessors
-from guild_dask.demands import Demands, demands_for_tags, few_bytes, may_be_ours
 from guild_dask.explanation import Explanation
 from guild_dask.listing import RunsDirectory
 from guild_dask.outcomes import Cause, cause_for_name, text_for_name, text_for_signal
-from guild_dask.plan import place_for
+from guild_dask.plan.placement import place_for
+from guild_dask.plan.resources import MEMORY
+from guild_dask.plan.tags import Demands, demands_for_tags, few_bytes, may_be_ours
 from guild_dask.problems import HomeUnavailable
-from guild_dask.resources import MEMORY
 from guild_dask.runviews import RunView
 from guild_dask.state import State
 

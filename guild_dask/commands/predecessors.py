@@ -5,10 +5,11 @@ import pathlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from guild_dask import dependencies, fates, rundir
-from guild_dask.demands import demands_for_tags
-from guild_dask.dependencies import Fate, Found, Links
-from guild_dask.reasons import Hold
+from guild_dask import fates, rundir
+from guild_dask.plan import dependencies
+from guild_dask.plan.dependencies import Fate, Found, Links
+from guild_dask.plan.reasons import Hold
+from guild_dask.plan.tags import demands_for_tags
 from guild_dask.rundir import BrokenRun
 
 

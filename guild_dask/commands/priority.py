@@ -4,7 +4,7 @@ import click
 
 from guild_dask import rundir, shown
 from guild_dask.commands import common
-from guild_dask.demands import PRIORITY, demands_for_tags
+from guild_dask.plan.tags import PRIORITY, demands_for_tags
 
 
 @click.command("priority", context_settings={"ignore_unknown_options": True})

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from guild_dask import estimate, runviews, shown
 from guild_dask.commands import common
 from guild_dask.outcomes import End
-from guild_dask.resources import format_amounts
+from guild_dask.plan.resources import format_amounts
 from guild_dask.schedulers import Survivor
 from guild_dask.state import EndedRun, RunningRun, State, WaitingRun
 

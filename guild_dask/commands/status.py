@@ -12,9 +12,9 @@ import click
 from guild_dask import control, estimate, runviews, schedulers, shown
 from guild_dask.commands import common, sections
 from guild_dask.outcomes import FAILURES, End
+from guild_dask.plan.troubles import text_for
 from guild_dask.schedulers import Scheduler
 from guild_dask.state import State, as_data
-from guild_dask.troubles import text_for
 
 # How many runs a section shows unless all are asked for.
 _SHOWN = 10

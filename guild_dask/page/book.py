@@ -15,9 +15,9 @@ from typing import Any
 
 from guild_dask import estimate, runviews
 from guild_dask.outcomes import End
-from guild_dask.resources import format_amounts
+from guild_dask.plan.resources import format_amounts
+from guild_dask.plan.troubles import text_for
 from guild_dask.state import EndedRun, State, as_data
-from guild_dask.troubles import text_for
 
 # How many ended runs are kept, and how many directories are read for one answer: the page must not slow down runs.
 MOST_ENDED = 5000

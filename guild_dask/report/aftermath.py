@@ -4,8 +4,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from guild_dask import attempts, records, rundir, runviews, schedulers, whereabouts
+from guild_dask import attempts, rundir, runviews, schedulers, whereabouts
 from guild_dask.outcomes import End
+from guild_dask.plan import records
 from guild_dask.report.story import RUNNING, Aftermath, goes_on
 from guild_dask.rundir import BrokenRun
 

@@ -7,10 +7,11 @@ from typing import Any
 from bokeh.models import ColumnDataSource, DatetimeTickFormatter, FactorRange, HoverTool, Range1d
 from bokeh.plotting import figure
 
-from guild_dask import resources, shown
+from guild_dask import shown
 from guild_dask.outcomes import End
+from guild_dask.plan import resources
+from guild_dask.plan.resources import format_amounts
 from guild_dask.report.story import RUNNING, Span, Story, Use
-from guild_dask.resources import format_amounts
 from guild_dask.whereabouts import CPU, MEMORY
 
 # Each end has a colour that tells it apart for the colour-blind, too.

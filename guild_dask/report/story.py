@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from guild_dask import records
 from guild_dask.outcomes import End
-from guild_dask.reasons import AnyReason
+from guild_dask.plan import records
+from guild_dask.plan.reasons import AnyReason
 from guild_dask.state import EndedRun, WorkerState, amounts_for_data, ended_for_data, left_for_data
 
 # The name under which the runs themselves are counted beside the resources that they use.

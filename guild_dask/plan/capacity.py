@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from guild_dask import devices
-from guild_dask.devices import GPU, PIN, is_pin
-from guild_dask.resources import fits
+from guild_dask.plan import devices
+from guild_dask.plan.devices import GPU, PIN, is_pin
+from guild_dask.plan.resources import fits
 
 # A run with a time limit asks for so many seconds under this name. A worker that ends lasts that long, and no run takes
 # of it.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from guild_dask import records
+from guild_dask.plan import records
 
 
 class _Refusal:

@@ -7,7 +7,7 @@ others; `gpu:NAME` asks for that very device. Where a worker's GPUs have no name
 import re
 from collections.abc import Mapping, Sequence
 
-from guild_dask.resources import fits
+from guild_dask.plan.resources import fits
 
 GPU = "gpu"
 

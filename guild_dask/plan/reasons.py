@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from guild_dask import records
-from guild_dask.resources import format_amount
-from guild_dask.units import format_duration
+from guild_dask.plan import records
+from guild_dask.plan.resources import format_amount
+from guild_dask.plan.units import format_duration
 
 
 class _Waits:

@@ -8,8 +8,9 @@ PATIENCE times has what it needs reserved, so that it cannot wait for ever.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from guild_dask.devices import GPU, could_be_given, is_pin
-from guild_dask.reasons import (
+from guild_dask.plan.capacity import TIME, Room, Worker
+from guild_dask.plan.devices import GPU, could_be_given, is_pin
+from guild_dask.plan.reasons import (
     IMPOSSIBLE,
     InUse,
     NoFreeSlot,
@@ -22,8 +23,7 @@ from guild_dask.reasons import (
     TooLarge,
     TooLong,
 )
-from guild_dask.resources import fits
-from guild_dask.rooms import TIME, Room, Worker
+from guild_dask.plan.resources import fits
 
 __all__ = ["DAY", "PATIENCE", "Kind", "Plan", "StagedRun", "Worker", "is_impossible", "kind_of", "place_for", "plan"]
 

@@ -10,8 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from guild_dask.resources import LEAST_MEMORY, MEMORY, Unreadable, format_amount, request_for_spec, request_for_specs
-from guild_dask.units import ACCEPTED_DURATIONS, duration_for_text
+from guild_dask.plan.resources import (
+    LEAST_MEMORY,
+    MEMORY,
+    Unreadable,
+    format_amount,
+    request_for_spec,
+    request_for_specs,
+)
+from guild_dask.plan.units import ACCEPTED_DURATIONS, duration_for_text
 
 # All tags that are meant for us begin so.
 PREFIX = "dask"
