@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from guild_dask.processes import ProcessIdentity, identity_for_data
+from guild_dask.host.processes import ProcessIdentity, identity_for_data
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from dataclasses import dataclass, replace
 
 from guild_dask import last_word
 from guild_dask.claimdata import Claim, claim_for_text
-from guild_dask.freshness import look_anew, time_of
+from guild_dask.host.files import look_anew, time_of
+from guild_dask.host.processes import ProcessIdentity, is_alive
 from guild_dask.last_word import BEAT, ENDED, STOP
-from guild_dask.processes import ProcessIdentity, is_alive
 
 __all__ = ["Claim"]
 

@@ -14,7 +14,7 @@ import pathlib
 from dataclasses import dataclass
 from typing import Literal
 
-from guild_dask.freshness import look_anew
+from guild_dask.host.files import look_anew
 
 Request = Literal["pause", "resume", "drain"]
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from guild_dask import rundir, signals
+from guild_dask import rundir
+from guild_dask.host import signals
 from guild_dask.outcomes import NO_EXCESS, Cause, End, Ending, Excess
 from guild_dask.rundir import BrokenRun
 

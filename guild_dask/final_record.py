@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from guild_dask import last_word, signals, whereabouts
+from guild_dask import last_word, whereabouts
+from guild_dask.host import signals
 from guild_dask.outcomes import NO_EXCESS, Cause, Excess
 
 

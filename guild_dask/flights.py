@@ -10,6 +10,7 @@ from guild_dask import attempts, messages
 from guild_dask.claims import Claim
 from guild_dask.cluster.kinds import Cluster
 from guild_dask.ends import Result
+from guild_dask.host.processes import ProcessIdentity
 from guild_dask.job import NOT_STARTED, Job
 from guild_dask.ledger import Flight, Ledger
 from guild_dask.outcomes import End
@@ -18,7 +19,6 @@ from guild_dask.plan import devices, retries
 from guild_dask.plan.resources import CPU, LEAST_MEMORY, MEMORY
 from guild_dask.plan.tags import demands_for_tags
 from guild_dask.problems import HomeUnavailable, RunUnusable
-from guild_dask.processes import ProcessIdentity
 from guild_dask.publisher import Publisher
 from guild_dask.rundir import BrokenRun, Staged, our_tags
 from guild_dask.runs import GuildHome

@@ -10,7 +10,7 @@ import os
 import pathlib
 from typing import Any
 
-from guild_dask.freshness import look_anew
+from guild_dask.host.files import look_anew
 from guild_dask.outcomes import NO_EXCESS, Cause, Excess, cause_for_name
 from guild_dask.plan import records
 

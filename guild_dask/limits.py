@@ -5,10 +5,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from guild_dask.cgroups import Cgroup
+from guild_dask.host.cgroups import Cgroup
+from guild_dask.host.memory import Meter
 from guild_dask.outcomes import Cause, Excess
 from guild_dask.terms import Terms
-from guild_dask.usage import Meter
 
 # A run may use this fraction more memory than it requests: users who request 8GB rarely measured the peak.
 MARGIN = 0.1

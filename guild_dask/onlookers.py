@@ -7,10 +7,11 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from guild_dask import environment, journal, runs, terminal
+from guild_dask import journal, runs, terminal
 from guild_dask.cluster import ports
 from guild_dask.cluster.kinds import Cluster, ClusterError
 from guild_dask.events import Event, SomebodyLooks
+from guild_dask.host import environment
 from guild_dask.log import OutputStream
 from guild_dask.notify import Notifier, command_for
 from guild_dask.output import OutputFollower

@@ -11,10 +11,11 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from guild_dask import final_record, last_word, signals, whereabouts
-from guild_dask.cgroups import Cgroup, cgroup_for_run
+from guild_dask import final_record, last_word, whereabouts
 from guild_dask.final_record import Evidence
 from guild_dask.guard import Guard, send_term
+from guild_dask.host import signals
+from guild_dask.host.cgroups import Cgroup, cgroup_for_run
 from guild_dask.job import NOT_STARTED
 from guild_dask.outcomes import NO_EXCESS, Cause, Excess
 from guild_dask.terms import Terms
@@ -75,7 +76,7 @@ class Operation:
 
     def on_child(self, _number: int, _frame: object) -> None:
         """Reaps adopted processes that have died. The handler of SIGCHLD."""
-        from guild_dask import processes
+        from guild_dask.host import processes
 
         if not self._spawning:
             processes.reap_adopted(self._own)
@@ -117,12 +118,12 @@ class Operation:
 
         `guild stop` signals the operation's own process, and is still running at this moment, to wait for its end.
         """
-        from guild_dask import processes
+        from guild_dask.host import processes
 
         return processes.has_children() and self._is_guild_stopping()
 
     def _is_guild_stopping(self) -> bool:
-        from guild_dask import processes
+        from guild_dask.host import processes
 
         return any(map(is_guild_stop, processes.command_lines()))
 
@@ -195,7 +196,7 @@ class Operation:
 
         They would use the resources that the next run is given.
         """
-        from guild_dask import processes
+        from guild_dask.host import processes
 
         was_cut_short = self.is_stopping or (self.exit_status or 0) < 0
         deadline = time.monotonic() + (0 if was_cut_short else _TIME_TO_FOLLOW)
@@ -211,7 +212,7 @@ class Operation:
 
     def stop(self) -> None:
         """Ends the operation and all descendants of this process: TERM first, KILL after the grace period."""
-        from guild_dask import processes
+        from guild_dask.host import processes
 
         with self._sweep:
             started = time.monotonic()
@@ -228,7 +229,7 @@ class Operation:
                 threading.Event().wait(_INTERVAL)
 
     def _next_to_end(self, left: list[Any], waited: float) -> tuple[list[Any], signal.Signals]:
-        from guild_dask import processes
+        from guild_dask.host import processes
 
         if waited > self.terms.grace:
             return left, signal.SIGKILL

@@ -6,7 +6,7 @@ Records and decisions use the names and numbers only. The text is made here, whe
 import enum
 from dataclasses import dataclass
 
-from guild_dask import signals
+from guild_dask.host import signals
 from guild_dask.plan.resources import format_size
 from guild_dask.plan.units import format_duration
 

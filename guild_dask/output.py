@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from guild_dask import shown
-from guild_dask.inotify import MODIFIED, Watcher
+from guild_dask.host.inotify import MODIFIED, Watcher
 
 # How often files are looked at where nobody tells of changes (macOS, network file systems).
 _LOOK_UNNOTIFIED = 0.2

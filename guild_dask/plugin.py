@@ -49,7 +49,7 @@ class DaskSchedulerPlugin(plugin.Plugin):  # type: ignore[misc]  # Guild has no 
 
     def apply_cmd_env(self, op: Any, cmd_env: dict[str, str]) -> None:
         """Tells the scheduler which variables of the user's shell Guild covers with its own, and where Guild prints."""
-        from guild_dask import environment
+        from guild_dask.host import environment
 
         cmd_env.update(environment.covered(os.environ))
         cmd_env.update(environment.terminal())

@@ -9,8 +9,8 @@ import json
 import os
 import pathlib
 
-from guild_dask import processes
-from guild_dask.processes import ProcessIdentity
+from guild_dask.host import processes
+from guild_dask.host.processes import ProcessIdentity
 
 # Seconds between heartbeats, and without one until a scheduler on another host is taken for dead.
 BEAT = 30.0

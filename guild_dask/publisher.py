@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from guild_dask import rundir, whereabouts
 from guild_dask.claims import Claim
 from guild_dask.ends import Result
+from guild_dask.host.processes import ProcessIdentity
 from guild_dask.journal import NAME, Journal
 from guild_dask.outcomes import End
 from guild_dask.page.book import Book, InLine
@@ -29,7 +30,6 @@ from guild_dask.plan.reasons import IMPOSSIBLE, Reason
 from guild_dask.plan.resources import format_amounts
 from guild_dask.plan.troubles import Trouble
 from guild_dask.presence import STATE, STATE_DRAFT
-from guild_dask.processes import ProcessIdentity
 from guild_dask.rundir import Staged
 from guild_dask.state import (
     MOST_ENDED,

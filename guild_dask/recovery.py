@@ -10,8 +10,9 @@ import signal
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from guild_dask import attempts, claims, last_word, processes, rundir, scheduler_run
+from guild_dask import attempts, claims, last_word, rundir, scheduler_run
 from guild_dask.ends import Again, Result, never, result_for
+from guild_dask.host import processes
 from guild_dask.outcomes import Cause, End
 from guild_dask.problems import HomeUnavailable, RunUnusable, translated
 from guild_dask.runs import GuildHome, attempt_of

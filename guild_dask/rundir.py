@@ -17,7 +17,8 @@ from typing import Any
 import yaml
 from guild import opref as guild_opref
 
-from guild_dask import freshness, opdata
+from guild_dask import opdata
+from guild_dask.host import files
 from guild_dask.plan.tags import may_be_ours
 
 # No attribute that we read comes near this, and what is nested deeper than memory allows would end the process.
@@ -56,7 +57,7 @@ def marker(run_dir: str, name: str) -> str:
 
 def look_anew(run_dir: str) -> None:
     """Has the next look at the run show what is there now, also of what another host has written."""
-    freshness.look_anew(run_dir, marker(run_dir, ""), marker(run_dir, "attrs"))
+    files.look_anew(run_dir, marker(run_dir, ""), marker(run_dir, "attrs"))
 
 
 def has(run_dir: str, name: str) -> bool:

@@ -14,8 +14,9 @@ from typing import Any
 import psutil
 from guild import config, lock
 
-from guild_dask import attempts, claims, last_word, processes, rundir, snapshot
+from guild_dask import attempts, claims, last_word, rundir, snapshot
 from guild_dask.ends import Again, Result, never, result_for
+from guild_dask.host import processes
 from guild_dask.listing import Listing, RunsDirectory
 from guild_dask.outcomes import Cause, End
 from guild_dask.plan.devices import are_taken

@@ -59,7 +59,7 @@ def main(**flags: str | None) -> None:
 
 def _begin_to_load_guild(kind_of_cluster: str | None) -> None:
     """Has a process of its own get ready for runs on this machine, while this one loads Dask."""
-    from guild_dask import environment
+    from guild_dask.host import environment
     from guild_dask.runner import RUNNER
 
     # The configuration, which is Dask's, may ask for another kind; then that process ends with this one, unused.
@@ -69,7 +69,8 @@ def _begin_to_load_guild(kind_of_cluster: str | None) -> None:
 
 def _show(settings: Settings) -> int:
     """Shows what would be submitted, and returns the exit code."""
-    from guild_dask import environment, opening
+    from guild_dask import opening
+    from guild_dask.host import environment
 
     user = environment.user_environment(os.environ)
     click.echo(opening.dry_run(settings, scheduler_run.this_run().dir, user))
@@ -79,9 +80,10 @@ def _show(settings: Settings) -> int:
 def _run(
     settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]", is_stopping: "Callable[[], bool]"
 ) -> int:
-    from guild_dask import control, onlookers, opening, processes, runs
+    from guild_dask import control, onlookers, opening, runs
     from guild_dask.cluster.kinds import Common, OpeningStopped
     from guild_dask.flights import Flights
+    from guild_dask.host import processes
     from guild_dask.ledger import Ledger
     from guild_dask.loop import Loop
     from guild_dask.orders import Orders
@@ -167,8 +169,8 @@ def _select_for(settings: Settings) -> "tuple[Callable[[Listing], Listing], ...]
 
 
 def _identity(this_run: scheduler_run.SchedulerRun) -> "Identity":
-    from guild_dask import environment, processes
     from guild_dask.flights import Identity
+    from guild_dask.host import environment, processes
 
     process = processes.identity(os.getpid())
     assert process is not None  # we are alive

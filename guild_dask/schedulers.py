@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from guild_dask import claims, processes, runviews
+from guild_dask import claims, runviews
+from guild_dask.host import processes
+from guild_dask.host.processes import ProcessIdentity
 from guild_dask.presence import SILENCE, STATE
-from guild_dask.processes import ProcessIdentity
 from guild_dask.state import State, state_for_data
 
 

@@ -25,7 +25,7 @@ import subprocess
 import threading
 from typing import Any
 
-from guild_dask import environment, signals
+from guild_dask.host import environment, signals
 from guild_dask.job import NOT_STARTED
 from guild_dask.operation import Operation
 from guild_dask.terms import Terms, terms_for_text
@@ -83,7 +83,8 @@ def run(gate: int, claim: pathlib.Path, run_dir: str, terms: Terms) -> int:
     signals.set_handler((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), operation.on_signal)
     if not os.read(gate, 1):
         return NOT_STARTED
-    from guild_dask import claims, processes, snapshot
+    from guild_dask import claims, snapshot
+    from guild_dask.host import processes
 
     operation.identity = processes.identity(os.getpid())
     operation.guard.watch(operation.identity)

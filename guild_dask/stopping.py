@@ -5,7 +5,8 @@ import os
 import pathlib
 import signal
 
-from guild_dask import claims, last_word, processes
+from guild_dask import claims, last_word
+from guild_dask.host import processes
 
 
 class CannotStop(Exception):

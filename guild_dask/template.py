@@ -22,7 +22,8 @@ import signal
 import socket
 from typing import Any
 
-from guild_dask import processes, starter
+from guild_dask import starter
+from guild_dask.host import processes
 from guild_dask.terms import terms_for_text
 
 # What a start imports, at the latest when the operation prints its first line.

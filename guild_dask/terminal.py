@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import Mapping
 
-from guild_dask.environment import TERMINAL
+from guild_dask.host.environment import TERMINAL
 
 
 class Terminal:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 
 from guild_dask import rundir
-from guild_dask.inotify import CREATED, DELETED, MOVED_TO, Watcher
+from guild_dask.host.inotify import CREATED, DELETED, MOVED_TO, Watcher
 
 # Folders watched at a time, at most. One staged run takes a folder for a fraction of a second.
 _MOST = 2_000

@@ -16,9 +16,9 @@ from scheduling import NO_DASHBOARD, a_project, stage, statuses
 from support import Guild, Sandbox, wait_until
 from test_limits import MB, TAKE, end, mapper, taker
 
-from guild_dask import cgroups
-from guild_dask.cgroups import Cgroup
-from guild_dask.usage import Meter
+from guild_dask.host import cgroups
+from guild_dask.host.cgroups import Cgroup
+from guild_dask.host.memory import Meter
 
 V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"
 HYBRID = "41 40 0:35 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw"

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from guild_dask import claims, last_word, processes, snapshot
+from guild_dask import claims, last_word, snapshot
 from guild_dask.claims import Claim
+from guild_dask.host import processes
 from guild_dask.outcomes import Cause
 from guild_dask.plan.resources import request_for_spec
 

@@ -13,8 +13,9 @@ from scheduling import NO_DASHBOARD, a_project, stage, statuses
 from support import Guild, Sandbox, wait_until
 from test_rundir import make_run
 
-from guild_dask import claims, fates, processes, rundir
+from guild_dask import claims, fates, rundir
 from guild_dask.awaited import Awaited
+from guild_dask.host import processes
 from guild_dask.plan.dependencies import Fate, Found, Links, decide
 from guild_dask.plan.reasons import AfterAmbiguous, AfterCycle, AfterFailed, AfterRuns, AfterUnknown, Hold
 from guild_dask.plan.tags import After

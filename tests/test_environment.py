@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import Guild
 
-from guild_dask.environment import COVERED, covered, user_environment
+from guild_dask.host.environment import COVERED, covered, user_environment
 
 checked = settings(deadline=None, max_examples=150)
 

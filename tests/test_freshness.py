@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from guild_dask import attempts, claims, control, freshness, last_word, processes
+from guild_dask import attempts, claims, control, last_word
+from guild_dask.host import files, processes
 from guild_dask.presence import Presence
 from guild_dask.runs import GuildHome
 
@@ -92,8 +93,8 @@ def test_attempts_and_wishes_are_looked_at_anew(tmp_path: pathlib.Path, touched:
 
 
 def test_folder_that_is_not_there_is_none(tmp_path: pathlib.Path) -> None:
-    freshness.look_anew(tmp_path / "missing", tmp_path)
+    files.look_anew(tmp_path / "missing", tmp_path)
     with pytest.raises(FileNotFoundError):
-        freshness.time_of(tmp_path / "missing")
+        files.time_of(tmp_path / "missing")
     (tmp_path / "file").touch()
-    assert freshness.time_of(tmp_path / "file") == (tmp_path / "file").stat().st_mtime
+    assert files.time_of(tmp_path / "file") == (tmp_path / "file").stat().st_mtime

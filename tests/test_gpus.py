@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Guild, Sandbox, wait_until
 
-from guild_dask import claims, environment, gpus, opdata, processes
+from guild_dask import claims, gpus, opdata
 from guild_dask.claims import Claim
 from guild_dask.cluster import on_worker
+from guild_dask.host import environment, processes
 from guild_dask.ledger import Flight, Ledger
 from guild_dask.plan.devices import are_taken
 from guild_dask.presence import Presence

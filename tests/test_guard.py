@@ -15,7 +15,8 @@ import pytest
 from scheduling import a_project, stage
 from support import Guild, Sandbox, wait_until
 
-from guild_dask import attempts, claims, last_word, processes
+from guild_dask import attempts, claims, last_word
+from guild_dask.host import processes
 from guild_dask.job import NOT_STARTED, Ended, Job
 from guild_dask.outcomes import Cause, End
 from guild_dask.presence import Presence

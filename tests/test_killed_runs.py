@@ -7,8 +7,9 @@ import pytest
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Guild, Sandbox, run_command, wait_until
 
-from guild_dask import attempts, claims, last_word, processes, rundir, signals
+from guild_dask import attempts, claims, last_word, rundir
 from guild_dask.ends import Result, result_for
+from guild_dask.host import processes, signals
 from guild_dask.outcomes import Cause, End
 from guild_dask.presence import Presence
 from guild_dask.recovery import recover

@@ -13,11 +13,11 @@ import pytest
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Guild, Sandbox, wait_until
 
-from guild_dask import usage
+from guild_dask.host import memory
+from guild_dask.host.memory import Meter
 from guild_dask.limits import Limits
 from guild_dask.outcomes import Cause, Excess
 from guild_dask.terms import Terms
-from guild_dask.usage import Meter
 
 MB = 1_000_000
 
@@ -116,10 +116,10 @@ def test_all_processes_below_are_found_whichever_thread_started_them() -> None:
     thread.start()
     thread.join()
     (process,) = found
-    below = usage.below(os.getpid())
+    below = memory.below(os.getpid())
     assert process.pid in below
-    assert len(usage.below(process.pid)) == 1
-    assert set(usage.below(process.pid)) < set(below)
+    assert len(memory.below(process.pid)) == 1
+    assert set(memory.below(process.pid)) < set(below)
     end(process)
 
 

@@ -10,12 +10,12 @@ import pytest
 from guild_dask import attempts, last_word
 from guild_dask.attempts import Attempt
 from guild_dask.explanation import with_scheduler
+from guild_dask.host.processes import ProcessIdentity
 from guild_dask.outcomes import Cause, Ending, Excess, cause_for_name
 from guild_dask.plan import records
 from guild_dask.plan.reasons import AfterFailed, TooLarge, Unknown, reason_for_data
 from guild_dask.plan.resources import Amount
 from guild_dask.plan.troubles import Paused, UnknownTrouble, WorkerWithoutRuns, text_for
-from guild_dask.processes import ProcessIdentity
 from guild_dask.publisher import scheduler_state
 from guild_dask.report import summary
 from guild_dask.report.story import story_for

@@ -5,9 +5,10 @@ import pathlib
 
 import pytest
 
-from guild_dask import claims, processes
+from guild_dask import claims
+from guild_dask.host import processes
+from guild_dask.host.processes import ProcessIdentity
 from guild_dask.presence import SILENCE, Presence
-from guild_dask.processes import ProcessIdentity
 from guild_dask.recovery import recover
 from guild_dask.runs import GuildHome
 

@@ -17,8 +17,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support import DEADLINE
 
-from guild_dask import processes
-from guild_dask.processes import ProcessIdentity
+from guild_dask.host import processes
+from guild_dask.host.processes import ProcessIdentity
 
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel has no such thing")
 

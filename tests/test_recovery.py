@@ -10,7 +10,8 @@ import pytest
 from scheduling import a_project, stage, statuses
 from support import Guild, Sandbox
 
-from guild_dask import attempts, claims, last_word, processes, rundir
+from guild_dask import attempts, claims, last_word, rundir
+from guild_dask.host import processes
 from guild_dask.job import NOT_STARTED
 from guild_dask.outcomes import Cause, End
 from guild_dask.presence import Presence

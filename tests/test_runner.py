@@ -10,8 +10,9 @@ import pytest
 from scheduling import a_project, stage, statuses
 from support import DEADLINE, Guild, Sandbox
 
-from guild_dask import claims, processes
+from guild_dask import claims
 from guild_dask.ends import Result
+from guild_dask.host import processes
 from guild_dask.job import NOT_STARTED, Ended, Job
 from guild_dask.outcomes import End
 from guild_dask.presence import Presence

@@ -62,7 +62,7 @@ ASKS = {"gpu": 1.0}
 
 
 def _me() -> Any:
-    from guild_dask import processes
+    from guild_dask.host import processes
 
     found = processes.identity(os.getpid())
     assert found

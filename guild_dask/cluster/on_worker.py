@@ -14,9 +14,10 @@ from typing import Any
 
 from distributed import Worker, WorkerPlugin
 
-from guild_dask import __version__, environment, gpus, processes
+from guild_dask import __version__, gpus
 from guild_dask.cluster.kinds import WorkerCapacity
-from guild_dask.freshness import look_anew
+from guild_dask.host import environment, processes
+from guild_dask.host.files import look_anew
 from guild_dask.plan.devices import GPU
 from guild_dask.plan.resources import AUTO
 from guild_dask.plan.troubles import CannotStartRuns, HomeNotSeen, NoAnswer, NotInstalled, OtherVersion, Refusal

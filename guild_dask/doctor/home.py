@@ -8,8 +8,9 @@ import socket
 import time
 from collections.abc import Iterator
 
-from guild_dask import processes, runs
+from guild_dask import runs
 from guild_dask.doctor.finding import Finding, bad, good, note
+from guild_dask.host import processes
 from guild_dask.presence import Presence
 from guild_dask.problems import HomeUnavailable
 from guild_dask.shown import size

@@ -11,8 +11,8 @@ import pathlib
 
 import psutil
 
-from guild_dask import processes
-from guild_dask.cgroups import Cgroup
+from guild_dask.host import processes
+from guild_dask.host.cgroups import Cgroup
 
 
 class Meter:
