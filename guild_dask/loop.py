@@ -27,7 +27,7 @@ from guild_dask.plan.reasons import IMPOSSIBLE, Obstacle, SetAside, StartsFailed
 from guild_dask.presence import BEAT, Presence
 from guild_dask.problems import HomeUnavailable
 from guild_dask.publisher import View
-from guild_dask.settings import Settings
+from guild_dask.settings.settings import Settings
 from guild_dask.shutdown import end_runs, settle_rest
 from guild_dask.waiting import WaitingRuns
 from guild_dask.workforce import Workforce

@@ -22,7 +22,7 @@ from guild_dask.publisher import Publisher
 from guild_dask.report import files
 from guild_dask.scalars import FOLDER, Scalars
 from guild_dask.scheduler_run import SchedulerRun
-from guild_dask.settings import DashboardAddress, Settings
+from guild_dask.settings.settings import DashboardAddress, Settings
 from guild_dask.state import State
 
 log = logging.getLogger("guild")

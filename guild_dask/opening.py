@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from guild_dask import gpus, machine
-from guild_dask.choices import Kind, WorkerCount
 from guild_dask.cluster import address, ports
 from guild_dask.cluster.composite import CompositeCluster, RunsOfPools
 from guild_dask.cluster.dask_settings import default_workers
@@ -18,7 +17,8 @@ from guild_dask.cluster.local import LocalCluster
 from guild_dask.cluster.ssh import Hosts, open_hosts
 from guild_dask.plan.devices import GPU
 from guild_dask.plan.resources import AUTO, format_amounts
-from guild_dask.settings import DashboardAddress, Settings
+from guild_dask.settings.cluster_spec import Kind, WorkerCount
+from guild_dask.settings.settings import DashboardAddress, Settings
 
 log = logging.getLogger("guild")
 

@@ -22,11 +22,9 @@ class DaskModel:
     name = "dask"
 
     def __init__(self) -> None:
-        from guild_dask import command
+        from guild_dask.settings import flags
 
-        self.modeldef = guildfile.Guildfile([command.definition()], src=f"<{self.__class__.__name__}>").models[
-            self.name
-        ]
+        self.modeldef = guildfile.Guildfile([flags.definition()], src=f"<{self.__class__.__name__}>").models[self.name]
         # "builtin" is what makes Guild show the operation as `dask:scheduler` and lets a scheduler be restarted.
         self.reference = model.ModelRef("builtin", "guild-dask", __version__, self.name)
 

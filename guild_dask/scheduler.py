@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from guild_dask import command, log, scheduler_run
+from guild_dask import log, scheduler_run
 from guild_dask.events import ControlChanged, Event, RunStaged, StopAsked
-from guild_dask.settings import BadSetting, Settings, checked, section_of, settings_for
+from guild_dask.settings import flags
+from guild_dask.settings.settings import BadSetting, Settings, checked, section_of, settings_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,7 @@ UNFORESEEN = 3
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@command.options_for_flags
+@flags.options_for_flags
 def main(**flags: str | None) -> None:
     """Run staged runs in parallel on a Dask cluster. Guild runs this as `guild run dask:scheduler`."""
     gc.disable()  # nothing that is loaded now will be garbage, and to look for some takes a tenth of the time

@@ -93,7 +93,7 @@ NEVER: Mapping[str, frozenset[str]] = {
     "cluster": frozenset(("guild_dask.events", "guild_dask.loop", "guild_dask.rundir", "guild_dask.runs")),
     "claims": frozenset(("guild_dask.cluster", "guild_dask.rundir", "guild_dask.runs")),
     "job": frozenset(("guild_dask.cluster", "guild_dask.rundir", "guild_dask.runner", "guild_dask.runs")),
-    "page": frozenset(("guild_dask.cluster", "guild_dask.settings")),
+    "page": frozenset(("guild_dask.cluster", "guild_dask.settings.settings")),
     "processes": frozenset(("guild_dask.claims", "guild_dask.rundir", "guild_dask.runs")),
     "rundir": frozenset(("guild_dask.cluster", "guild_dask.job", "guild_dask.runner", "guild_dask.runs")),
     "runner": frozenset(("guild_dask.cluster", "guild_dask.rundir", "guild_dask.runs")),

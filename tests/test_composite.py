@@ -11,14 +11,14 @@ from distributed import Client, LocalCluster
 from support import wait_until
 
 from guild_dask import claims, opening
-from guild_dask.choices import cluster_for_text
 from guild_dask.cluster import address
 from guild_dask.cluster.composite import CompositeCluster, RunsOfPools
 from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost, WorkersChanged
 from guild_dask.cluster.kinds import Common, WorkerCapacity
 from guild_dask.host import processes
 from guild_dask.job import Job
-from guild_dask.settings import Settings
+from guild_dask.settings.cluster_spec import cluster_for_text
+from guild_dask.settings.settings import Settings
 
 
 class _Pool:

@@ -14,8 +14,8 @@ import pytest
 from scheduling import NO_DASHBOARD
 from support import Finished, Guild, free_port, wait_until
 
-from guild_dask import command
 from guild_dask.runs import guild_home
+from guild_dask.settings import flags
 
 pytestmark = pytest.mark.every_python
 
@@ -76,7 +76,7 @@ def test_check_lists_the_plugin(guild: Guild, guild_home: pathlib.Path) -> None:
 def test_help_of_the_operation_is_ours_and_has_every_flag(guild: Guild) -> None:
     text = clean(guild("run dask:scheduler --help-op"))
     assert "Run staged runs in parallel on a Dask cluster" in text
-    assert re.findall(r"^  ([a-z-]+)  ", text, re.MULTILINE) == sorted(command.flags())
+    assert re.findall(r"^  ([a-z-]+)  ", text, re.MULTILINE) == sorted(flags.flags())
 
 
 def test_operations_and_scripts_run(guild: Guild, project: pathlib.Path) -> None:

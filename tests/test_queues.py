@@ -2,8 +2,8 @@
 
 import pytest
 
-from guild_dask.choices import JOB_QUEUES
 from guild_dask.cluster.queues import INQUIRIES, Answer
+from guild_dask.settings.cluster_spec import JOB_QUEUES
 
 CANNOT_SAY = {
     "slurm": Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"),

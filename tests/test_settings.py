@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guild_dask.choices import WorkerCount
 from guild_dask.plan.resources import Request, request_for_spec
-from guild_dask.settings import BadSetting, DashboardAddress, Settings, flag_names, section_of, settings_for
+from guild_dask.settings.cluster_spec import WorkerCount
+from guild_dask.settings.settings import BadSetting, DashboardAddress, Settings, flag_names, section_of, settings_for
 
 checked = settings(deadline=None, max_examples=200)
 

@@ -12,7 +12,6 @@ from support import DEADLINE, Sandbox, free_port, wait_until
 from systems.dask_processes import DaskProcesses, dask_processes
 
 from guild_dask import __version__, claims, runner
-from guild_dask.choices import cluster_for_text
 from guild_dask.cluster import address, remote, tasks
 from guild_dask.cluster.address import open_existing
 from guild_dask.cluster.background import Background, answers, in_loop_of, told
@@ -24,6 +23,7 @@ from guild_dask.host import processes
 from guild_dask.job import NOT_STARTED, Job
 from guild_dask.ledger import Ledger
 from guild_dask.plan.troubles import NoAnswer, NotInstalled, Paused, WorkerWithoutRuns
+from guild_dask.settings.cluster_spec import cluster_for_text
 from guild_dask.workforce import Workforce
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guild_dask.choices import JOB_QUEUES
 from guild_dask.plan.units import duration_for_text, format_duration, seconds_for_walltime
+from guild_dask.settings.cluster_spec import JOB_QUEUES
 
 checked = settings(deadline=None, max_examples=200)
 

@@ -21,7 +21,7 @@ from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
 from guild_dask.cluster.kinds import AsManyAsThereAre, ClusterError, WorkerCapacity
 from guild_dask.job import Job
 from guild_dask.runner import RUNNER
-from guild_dask.settings import DashboardAddress
+from guild_dask.settings.settings import DashboardAddress
 from guild_dask.terms import Terms
 
 # Dask adds and subtracts a worker's resources as floats as long as the worker lives. The plan decides what fits; this

@@ -4,7 +4,7 @@ import errno
 import socket
 
 from guild_dask.cluster.kinds import ClusterError
-from guild_dask.settings import DashboardAddress
+from guild_dask.settings.settings import DashboardAddress
 
 
 def free_port(wanted: DashboardAddress) -> DashboardAddress:

@@ -17,14 +17,14 @@ import dask.config
 from distributed import SpecCluster, Status
 from distributed.deploy.spec import ProcessInterface
 
-from guild_dask.choices import WorkerCount
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 from guild_dask.cluster.jobs import PoolTerms
 from guild_dask.cluster.kinds import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.local import QuietScheduler
 from guild_dask.cluster.pool import WorkerPool
 from guild_dask.cluster.security import security_for, worker_options
-from guild_dask.settings import DashboardAddress
+from guild_dask.settings.cluster_spec import WorkerCount
+from guild_dask.settings.settings import DashboardAddress
 
 # No prompts: keys and known hosts must be set up. A dead connection is noticed.
 _SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15", "-T")

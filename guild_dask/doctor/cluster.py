@@ -8,7 +8,7 @@ from typing import Any
 from guild_dask.doctor.finding import Finding, bad, good, note
 from guild_dask.doctor.installation import version_of
 from guild_dask.plan.units import seconds_for_walltime
-from guild_dask.settings import BadSetting, Settings, section_of, settings_for
+from guild_dask.settings.settings import BadSetting, Settings, section_of, settings_for
 
 # The name of each job queue in dask-jobqueue's configuration, and the command that submits jobs.
 _QUEUES = {

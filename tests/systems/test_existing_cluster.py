@@ -14,11 +14,11 @@ from distributed import Client
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Guild, Sandbox, Started, free_port, wait_until
 
-from guild_dask.choices import cluster_for_text
 from guild_dask.cluster import address
 from guild_dask.cluster.address import open_existing
 from guild_dask.cluster.kinds import ClusterError, Common
 from guild_dask.scheduler_run import RUN_OUTPUT
+from guild_dask.settings.cluster_spec import cluster_for_text
 from systems.dask_processes import DaskProcesses, dask_processes
 from systems.journal import Journal, Life
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from guild_dask.choices import ClusterChoice, Kind, WorkerCount, cluster_for_text, workers_for_text
 from guild_dask.plan.devices import names_for_text
 from guild_dask.plan.resources import AUTO, Request, definition_for_spec
 from guild_dask.plan.units import ACCEPTED_DURATIONS, duration_for_text
+from guild_dask.settings.cluster_spec import ClusterChoice, Kind, WorkerCount, cluster_for_text, workers_for_text
 
 T = TypeVar("T")
 

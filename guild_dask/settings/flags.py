@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def definition() -> Any:
     """Returns what dask.yml says: Guild's model with its operation."""
-    return yaml.safe_load(pathlib.Path(__file__).with_name("dask.yml").read_text(encoding="utf-8"))
+    return yaml.safe_load(pathlib.Path(__file__).parent.with_name("dask.yml").read_text(encoding="utf-8"))
 
 
 def flags() -> dict[str, Any]:

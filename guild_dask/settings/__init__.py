@@ -1,0 +1,5 @@
+"""Flags and Dask's configuration to one frozen `Settings`, or to an error that names what is accepted.
+
+Starts nothing. May import plan.
+Start at `settings.settings_for`; `cluster_spec` reads the flag `cluster`, `flags` makes the command line from dask.yml.
+"""
