@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from guild_dask import last_word, whereabouts
+from guild_dask.home import end_note, run_info
+from guild_dask.home.outcome import NO_EXCESS, Cause, Excess
 from guild_dask.host import signals
-from guild_dask.outcomes import NO_EXCESS, Cause, Excess
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ def record_for(evidence: Evidence) -> FinalRecord:
 def _facts(evidence: Evidence) -> dict[str, Any]:
     """Returns what cut the run short, if anything did."""
     if evidence.cause:
-        fact = whereabouts.LEFT if evidence.was_over else whereabouts.ENDED
-        return whereabouts.facts_for_cause(fact, evidence.cause, evidence.excess)
+        fact = run_info.LEFT if evidence.was_over else run_info.ENDED
+        return run_info.facts_for_cause(fact, evidence.cause, evidence.excess)
     status = evidence.exit_status or 0
-    return {whereabouts.KILLED_BY: -status} if signals.is_failure(status) else {}
+    return {run_info.KILLED_BY: -status} if signals.is_failure(status) else {}
 
 
 def write(record: FinalRecord, run_dir: str, claim: pathlib.Path, peak_memory: int) -> None:
@@ -70,10 +70,10 @@ def write(record: FinalRecord, run_dir: str, claim: pathlib.Path, peak_memory: i
 
     The note comes last: a scheduler that reads it settles the run, and reads the rest.
     """
-    whereabouts.add_end(run_dir, peak_memory, record.facts)
+    run_info.add_end(run_dir, peak_memory, record.facts)
     if record.is_terminated:
-        whereabouts.make_terminated(run_dir)
+        run_info.make_terminated(run_dir)
     if record.clears_node:
-        whereabouts.clear_node(run_dir)
+        run_info.clear_node(run_dir)
     if record.note:
-        last_word.write(claim, record.note.cause, record.note.excess)
+        end_note.write(claim, record.note.cause, record.note.excess)

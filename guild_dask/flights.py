@@ -6,24 +6,25 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from guild_dask import attempts, messages
-from guild_dask.claims import Claim
+from guild_dask import messages
 from guild_dask.cluster.kinds import Cluster
-from guild_dask.ends import Result
+from guild_dask.home import attempts
+from guild_dask.home.claims import Claim
+from guild_dask.home.errors import HomeUnavailable, RunUnusable
+from guild_dask.home.outcome import End
+from guild_dask.home.result import Result
+from guild_dask.home.run_directory import BrokenRun, Staged, our_tags
+from guild_dask.home.run_queue import GuildHome
+from guild_dask.home.start_directory import working_directory
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.job import NOT_STARTED, Job
 from guild_dask.ledger import Flight, Ledger
-from guild_dask.outcomes import End
 from guild_dask.output import OutputFollower
 from guild_dask.plan import devices, retries
 from guild_dask.plan.resources import CPU, LEAST_MEMORY, MEMORY
 from guild_dask.plan.tags import demands_for_tags
-from guild_dask.problems import HomeUnavailable, RunUnusable
 from guild_dask.publisher import Publisher
-from guild_dask.rundir import BrokenRun, Staged, our_tags
-from guild_dask.runs import GuildHome
 from guild_dask.terms import Terms
-from guild_dask.workplace import working_directory
 
 log = logging.getLogger("guild")
 

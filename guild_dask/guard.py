@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Callable
 
-from guild_dask import claims
+from guild_dask.home import claims
+from guild_dask.home.end_note import BEAT, wish
+from guild_dask.home.outcome import NO_EXCESS, Cause, Excess
 from guild_dask.host.cgroups import Cgroup
 from guild_dask.host.processes import ProcessIdentity
-from guild_dask.last_word import BEAT, wish
 from guild_dask.limits import Limits
-from guild_dask.outcomes import NO_EXCESS, Cause, Excess
 from guild_dask.terms import Terms
 
 # What the worker writes into the lifeline to end the run: because of a stop request, or because the worker closes.

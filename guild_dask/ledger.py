@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from guild_dask.claims import Claim
-from guild_dask.outcomes import End
+from guild_dask.home.claims import Claim
+from guild_dask.home.outcome import End
+from guild_dask.home.run_directory import Staged
 from guild_dask.plan.placement import Worker
 from guild_dask.plan.reasons import Reason
 from guild_dask.plan.resources import remaining
-from guild_dask.rundir import Staged
 
 # Where `told` has what was last said about having nothing to do.
 WAITING = "waiting"

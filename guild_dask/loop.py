@@ -12,20 +12,21 @@ import queue
 import time
 from collections.abc import Mapping
 
-from guild_dask import fates, messages
+from guild_dask import messages
 from guild_dask.aftercare import Aftercare
-from guild_dask.claims import Claim
 from guild_dask.cluster.events import ClusterTrouble, JobAdrift, JobEnded, JobLost, WorkerRefused, WorkersChanged
 from guild_dask.events import ControlChanged, Event, RunStaged, StopAsked
 from guild_dask.flights import Flights, was_staged_again
+from guild_dask.home import lookup
+from guild_dask.home.claims import Claim
+from guild_dask.home.errors import HomeUnavailable
+from guild_dask.home.heartbeat import BEAT, Presence
+from guild_dask.home.listing import Listing
 from guild_dask.job import NOT_STARTED
 from guild_dask.ledger import WAITING
-from guild_dask.listing import Listing
 from guild_dask.orders import Orders
 from guild_dask.plan.placement import plan
 from guild_dask.plan.reasons import IMPOSSIBLE, Obstacle, SetAside, StartsFailed
-from guild_dask.presence import BEAT, Presence
-from guild_dask.problems import HomeUnavailable
 from guild_dask.publisher import View
 from guild_dask.settings.settings import Settings
 from guild_dask.shutdown import end_runs, settle_rest
@@ -58,7 +59,7 @@ class Loop:
         self._cluster = flights.cluster
         self._ledger = flights.ledger
         self._publisher = flights.publisher
-        find = functools.partial(fates.found, self._home.runs_dir, self._home.claims_folder, self._ledger.vanished)
+        find = functools.partial(lookup.found, self._home.runs_dir, self._home.claims_folder, self._ledger.vanished)
         self._aftercare = Aftercare(flights)
         self._workforce = Workforce(flights.cluster, flights.ledger, settings.time_limit)
         self._waiting = WaitingRuns(self._ledger, find, self._workforce.time_of, settings.gpus is not None)

@@ -7,10 +7,11 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from guild_dask import journal, runs, terminal
+from guild_dask import journal, terminal
 from guild_dask.cluster import ports
 from guild_dask.cluster.kinds import Cluster, ClusterError
 from guild_dask.events import Event, SomebodyLooks
+from guild_dask.home import run_queue
 from guild_dask.host import environment
 from guild_dask.log import OutputStream
 from guild_dask.notify import Notifier, command_for
@@ -40,13 +41,13 @@ def open_views(
     settings: Settings, about: State, run_dir: str, opened: Cluster, put: Callable[[Event], object]
 ) -> Views:
     """Opens the page of runs, and the publisher for it and for other views."""
-    runs_dir = os.path.join(runs.guild_home(), "runs")
+    runs_dir = os.path.join(run_queue.guild_home(), "runs")
     book = Book(runs_dir, lambda: put(SomebodyLooks()))
     link, close_page = _show_page(book, opened, settings.dashboard_address)
     about = replace(about, run_once=settings.run_once, filter=settings.filter)
     about = replace(about, dashboard=opened.dashboard_link(), page=link)
     publisher = Publisher(
-        runs.guild_home(), run_dir, about, functools.partial(_placements, opened), book if link else None
+        run_queue.guild_home(), run_dir, about, functools.partial(_placements, opened), book if link else None
     )
     scalars = Scalars(os.path.join(run_dir, FOLDER))
     publisher.listeners.append(scalars)

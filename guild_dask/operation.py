@@ -11,13 +11,14 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from guild_dask import final_record, last_word, whereabouts
+from guild_dask import final_record
 from guild_dask.final_record import Evidence
 from guild_dask.guard import Guard, send_term
+from guild_dask.home import end_note, run_info
+from guild_dask.home.outcome import NO_EXCESS, Cause, Excess
 from guild_dask.host import signals
 from guild_dask.host.cgroups import Cgroup, cgroup_for_run
 from guild_dask.job import NOT_STARTED
-from guild_dask.outcomes import NO_EXCESS, Cause, Excess
 from guild_dask.terms import Terms
 
 # Seconds between TERM to the operation's own process and TERM to its descendants, as with `guild stop`.
@@ -85,7 +86,7 @@ class Operation:
         """Marks the run as started, immediately before its process is; raises SystemExit if it must not start."""
         if self.is_stopping:
             raise SystemExit(NOT_STARTED)
-        from guild_dask import claims
+        from guild_dask.home import claims
 
         # The kernel takes some milliseconds to move us there, which is worth it only for a run with a memory limit.
         self._cgroup = cgroup_for_run() if self.terms.memory else None
@@ -95,8 +96,8 @@ class Operation:
             self.is_starting = False
             raise SystemExit(NOT_STARTED)
         if self.terms.node:
-            whereabouts.set_node(self.run_dir, self.terms.node)
-        whereabouts.write(self.run_dir, self.terms.whereabouts)
+            run_info.set_node(self.run_dir, self.terms.node)
+        run_info.write(self.run_dir, self.terms.whereabouts)
         self.guard.begin(self._cgroup)
         if self.guard.is_too_late:
             self.leave()
@@ -131,7 +132,7 @@ class Operation:
         """Ends the run for a cause, through SIGTERM: its handler knows whether the operation has started."""
         if self.cause is None:
             # A stop request in the home is the better reason than what the lifeline or a limit reports.
-            wanted = None if cause is Cause.CUT_OFF else last_word.wish(self.claim)
+            wanted = None if cause is Cause.CUT_OFF else end_note.wish(self.claim)
             self._note(*((wanted, NO_EXCESS) if wanted else (cause, excess)))
         send_term()
 
@@ -145,7 +146,7 @@ class Operation:
     def on_signal(self, _number: int, _frame: object) -> None:
         self.is_stopping = True
         if self.cause is None:
-            self._note(last_word.wish(self.claim) or self._cause_of_signal())
+            self._note(end_note.wish(self.claim) or self._cause_of_signal())
         if not self.is_starting:
             raise SystemExit(NOT_STARTED)
         self.stop_soon()
@@ -184,7 +185,7 @@ class Operation:
 
     def _is_ours(self) -> bool:
         """Tells whether this process still owns the claim, so that it may write to the run."""
-        from guild_dask import claims
+        from guild_dask.home import claims
 
         try:
             return not self.terms.lease or claims.is_owned_by(self.claim, self.identity)

@@ -2,8 +2,8 @@
 
 import logging
 
-from guild_dask import control
-from guild_dask.control import Control
+from guild_dask.home import control
+from guild_dask.home.control import Control
 
 log = logging.getLogger("guild")
 

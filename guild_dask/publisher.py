@@ -17,20 +17,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from guild_dask import rundir, whereabouts
-from guild_dask.claims import Claim
-from guild_dask.ends import Result
+from guild_dask.home import run_directory, run_info
+from guild_dask.home.claims import Claim
+from guild_dask.home.heartbeat import STATE, STATE_DRAFT
+from guild_dask.home.outcome import End
+from guild_dask.home.result import Result
+from guild_dask.home.run_directory import Staged
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.journal import NAME, Journal
-from guild_dask.outcomes import End
 from guild_dask.page.book import Book, InLine
 from guild_dask.plan.capacity import TIME
 from guild_dask.plan.placement import Kind, Worker, place_for
 from guild_dask.plan.reasons import IMPOSSIBLE, Reason
 from guild_dask.plan.resources import format_amounts
 from guild_dask.plan.troubles import Trouble
-from guild_dask.presence import STATE, STATE_DRAFT
-from guild_dask.rundir import Staged
 from guild_dask.state import (
     MOST_ENDED,
     MOST_WAITING,
@@ -133,7 +133,7 @@ class Publisher:
         facts = {"scheduler": self._state.scheduler, "worker": worker, "host": host, "attempt": claim.attempt}
         asked = {"asked": format_amounts(claim.asks)} if claim.asks else {}
         given = {"devices": ", ".join(devices)} if devices else {}
-        return whereabouts.text_for({**facts, **given, "waited_seconds": round(waited, 1), **asked})
+        return run_info.text_for({**facts, **given, "waited_seconds": round(waited, 1), **asked})
 
     def ended(self, run_id: str, result: Result) -> None:
         """Notes how a run, or the attempt to start it, ended."""
@@ -156,7 +156,7 @@ class Publisher:
             running.waited,
             running.attempt,
             running.asks,
-            whereabouts.used(os.path.join(self._runs_dir, run_id)),
+            run_info.used(os.path.join(self._runs_dir, run_id)),
             result.cause.value if result.cause else "",
             result.excess,
         )
@@ -263,7 +263,7 @@ def scheduler_state(run_id: str, process: ProcessIdentity, **facts: Any) -> Stat
 
 @functools.lru_cache(maxsize=10 * MOST_WAITING)
 def _operation(run_dir: str) -> str:
-    return rundir.operation(run_dir)
+    return run_directory.operation(run_dir)
 
 
 def _worker_state(worker: Worker, place: tuple[str, str]) -> WorkerState:

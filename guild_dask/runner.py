@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from guild_dask import claims, starter, warm
+from guild_dask import starter, warm
 from guild_dask.guard import LOST_BYTE, STOP_BYTE
+from guild_dask.home import claims
 from guild_dask.host import processes
 from guild_dask.host.files import look_anew
 from guild_dask.job import Ended, Job

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from guild_dask.flights import Identity
-    from guild_dask.listing import Listing
+    from guild_dask.home.listing import Listing
     from guild_dask.loop import Loop
 
 _log = logging.getLogger("guild")
@@ -81,17 +81,18 @@ def _show(settings: Settings) -> int:
 def _run(
     settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]", is_stopping: "Callable[[], bool]"
 ) -> int:
-    from guild_dask import control, onlookers, opening, runs
+    from guild_dask import onlookers, opening
     from guild_dask.cluster.kinds import Common, OpeningStopped
     from guild_dask.flights import Flights
+    from guild_dask.home import control, run_queue
+    from guild_dask.home.heartbeat import Presence
+    from guild_dask.home.watch import FolderWatcher, RunsWatcher
     from guild_dask.host import processes
     from guild_dask.ledger import Ledger
     from guild_dask.loop import Loop
     from guild_dask.orders import Orders
     from guild_dask.output import OutputFollower
-    from guild_dask.presence import Presence
     from guild_dask.publisher import scheduler_state
-    from guild_dask.watch import FolderWatcher, RunsWatcher
 
     select = _select_for(settings)
     this_run = scheduler_run.this_run()
@@ -103,10 +104,10 @@ def _run(
     with contextlib.ExitStack() as closing:
         closing.callback(onlookers.leave_report, this_run)
         closing.callback(gc.disable)
-        presence = Presence(runs.guild_home(), this_run.id, identity.process)
+        presence = Presence(run_queue.guild_home(), this_run.id, identity.process)
         presence.beat()
         closing.callback(presence.leave)
-        home, token = runs.guild_home(), presence.token
+        home, token = run_queue.guild_home(), presence.token
         common = Common(home, token, settings.lease, events.put, settings.gpus, is_stopping)
         try:
             opened = opening.open_cluster(settings, common, this_run.dir, identity.environ)
@@ -120,7 +121,7 @@ def _run(
         follower = OutputFollower(this_run.path(scheduler_run.RUN_OUTPUT), stream.write_bytes)
         closing.callback(_log.info, "Stopping Dask scheduler")
         closing.callback(follower.close)
-        queue_of_runs = runs.GuildHome(home, presence, *select)
+        queue_of_runs = run_queue.GuildHome(home, presence, *select)
         watcher = RunsWatcher(queue_of_runs.runs_dir, lambda run_id: events.put(RunStaged(run_id)))
         closing.callback(watcher.close)
         orders = Orders(home, this_run.id)
@@ -164,7 +165,7 @@ def _select_for(settings: Settings) -> "tuple[Callable[[Listing], Listing], ...]
     """Returns what selects the runs that the scheduler sees, if not all; raises BadSetting if it cannot be parsed."""
     if settings.filter is None:
         return ()
-    from guild_dask.selection import Selection
+    from guild_dask.home.run_filter import Selection
 
     return (checked(Selection, "filter", settings.filter).of,)
 

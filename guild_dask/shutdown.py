@@ -5,10 +5,10 @@ import logging
 import time
 from collections.abc import Callable
 
-from guild_dask import claims, last_word
 from guild_dask.flights import Flights
-from guild_dask.outcomes import Cause
-from guild_dask.problems import HomeUnavailable
+from guild_dask.home import claims, end_note
+from guild_dask.home.errors import HomeUnavailable
+from guild_dask.home.outcome import Cause
 
 log = logging.getLogger("guild")
 
@@ -29,7 +29,7 @@ def end_runs(flights: Flights, wait_until: Callable[[float], None]) -> None:
         with contextlib.suppress(OSError):
             if not flights.home.is_ours(run_id):
                 continue
-            last_word.ask_to_stop(claims.path(flights.home.claims_folder, run_id), Cause.SCHEDULER_STOPPED)
+            end_note.ask_to_stop(claims.path(flights.home.claims_folder, run_id), Cause.SCHEDULER_STOPPED)
     for step, deadline in (
         (flights.cluster.stop, asked + LAST_RESORT),
         (flights.cluster.kill, asked + GIVE_UP),

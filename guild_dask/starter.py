@@ -83,7 +83,7 @@ def run(gate: int, claim: pathlib.Path, run_dir: str, terms: Terms) -> int:
     signals.set_handler((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), operation.on_signal)
     if not os.read(gate, 1):
         return NOT_STARTED
-    from guild_dask import claims, snapshot
+    from guild_dask.home import claims, snapshot
     from guild_dask.host import processes
 
     operation.identity = processes.identity(os.getpid())

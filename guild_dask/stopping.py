@@ -5,7 +5,7 @@ import os
 import pathlib
 import signal
 
-from guild_dask import claims, last_word
+from guild_dask.home import claims, end_note
 from guild_dask.host import processes
 
 
@@ -26,7 +26,7 @@ def stop(home: str, run_id: str) -> str:
     if lives is False:
         raise CannotStop("the process that started it is gone; the next scheduler looks after the run")
     try:
-        last_word.ask_to_stop(claims.path(folder, run_id))
+        end_note.ask_to_stop(claims.path(folder, run_id))
     except OSError as e:
         raise CannotStop(f"cannot write to the Guild home: {e.strerror or e}") from e
     if lives is None:

@@ -39,8 +39,8 @@ _PRELOADED = (
     "absl.logging",
     "tensorboard.summary.writer.event_file_writer",
     "tensorboard.compat.proto.summary_pb2",
-    "guild_dask.claims",
-    "guild_dask.snapshot",
+    "guild_dask.home.claims",
+    "guild_dask.home.snapshot",
 )
 
 _LENGTH = 8

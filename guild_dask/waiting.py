@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from guild_dask import messages
 from guild_dask.awaited import Awaited, Find
+from guild_dask.home.listing import Listing
+from guild_dask.home.run_directory import Staged
 from guild_dask.ledger import Ledger
-from guild_dask.listing import Listing
 from guild_dask.plan import dependencies
 from guild_dask.plan.capacity import TIME
 from guild_dask.plan.dependencies import Links
@@ -30,7 +31,6 @@ from guild_dask.plan.reasons import (
 )
 from guild_dask.plan.resources import MEMORY
 from guild_dask.plan.tags import Demands, demands_for_tags, few_bytes
-from guild_dask.rundir import Staged
 
 log = logging.getLogger("guild")
 

@@ -90,13 +90,17 @@ IMPURE_FUNCTIONS = frozenset(("__import__", "breakpoint", "eval", "exec", "input
 
 # What a module must never import, beside Guild and Dask: its own package's modules and those of the library.
 NEVER: Mapping[str, frozenset[str]] = {
-    "cluster": frozenset(("guild_dask.events", "guild_dask.loop", "guild_dask.rundir", "guild_dask.runs")),
-    "claims": frozenset(("guild_dask.cluster", "guild_dask.rundir", "guild_dask.runs")),
-    "job": frozenset(("guild_dask.cluster", "guild_dask.rundir", "guild_dask.runner", "guild_dask.runs")),
+    "cluster": frozenset(
+        ("guild_dask.events", "guild_dask.loop", "guild_dask.home.run_directory", "guild_dask.home.run_queue")
+    ),
+    "claims": frozenset(("guild_dask.cluster", "guild_dask.home.run_directory", "guild_dask.home.run_queue")),
+    "job": frozenset(
+        ("guild_dask.cluster", "guild_dask.home.run_directory", "guild_dask.runner", "guild_dask.home.run_queue")
+    ),
     "page": frozenset(("guild_dask.cluster", "guild_dask.settings.settings")),
-    "processes": frozenset(("guild_dask.claims", "guild_dask.rundir", "guild_dask.runs")),
-    "rundir": frozenset(("guild_dask.cluster", "guild_dask.job", "guild_dask.runner", "guild_dask.runs")),
-    "runner": frozenset(("guild_dask.cluster", "guild_dask.rundir", "guild_dask.runs")),
+    "processes": frozenset(("guild_dask.home.claims", "guild_dask.home.run_directory", "guild_dask.home.run_queue")),
+    "rundir": frozenset(("guild_dask.cluster", "guild_dask.job", "guild_dask.runner", "guild_dask.home.run_queue")),
+    "runner": frozenset(("guild_dask.cluster", "guild_dask.home.run_directory", "guild_dask.home.run_queue")),
     "runs": frozenset(("guild_dask.cluster", "guild_dask.job", "guild_dask.plan.placement", "guild_dask.runner")),
     "settings": frozenset(("asyncio", "multiprocessing", "os", "signal", "socket", "subprocess", "threading")),
     "operation": frozenset(("guild_dask.cluster", "guild_dask.runner")),

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from guild_dask import claims, last_word, snapshot
-from guild_dask.claims import Claim
+from guild_dask.home import claims, end_note, snapshot
+from guild_dask.home.claims import Claim
+from guild_dask.home.outcome import Cause
 from guild_dask.host import processes
-from guild_dask.outcomes import Cause
 from guild_dask.plan.resources import request_for_spec
 
 
@@ -271,7 +271,7 @@ class _Killed(BaseException):
     "write",
     [
         lambda claimed, run_dir: claims.write(claimed.parent, claim_on("aaa", attempt=2)),
-        lambda claimed, run_dir: last_word.write(claimed, Cause.STOPPED),
+        lambda claimed, run_dir: end_note.write(claimed, Cause.STOPPED),
         lambda claimed, run_dir: snapshot.save(str(run_dir), claimed.with_suffix(claims.SAVED)),
     ],
     ids=["claim", "last word", "snapshot"],

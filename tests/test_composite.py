@@ -10,11 +10,12 @@ import pytest
 from distributed import Client, LocalCluster
 from support import wait_until
 
-from guild_dask import claims, opening
+from guild_dask import opening
 from guild_dask.cluster import address
 from guild_dask.cluster.composite import CompositeCluster, RunsOfPools
 from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost, WorkersChanged
 from guild_dask.cluster.kinds import Common, WorkerCapacity
+from guild_dask.home import claims
 from guild_dask.host import processes
 from guild_dask.job import Job
 from guild_dask.settings.cluster_spec import cluster_for_text

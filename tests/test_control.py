@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scheduling import NO_DASHBOARD, a_project, stage, statuses
 from support import Guild, Sandbox, wait_until
 
-from guild_dask import control
-from guild_dask.control import Control
+from guild_dask.home import control
+from guild_dask.home.control import Control
 from guild_dask.publisher import state_path
 from guild_dask.state import State, state_for_data
 

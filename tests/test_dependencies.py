@@ -13,8 +13,8 @@ from scheduling import NO_DASHBOARD, a_project, stage, statuses
 from support import Guild, Sandbox, wait_until
 from test_rundir import make_run
 
-from guild_dask import claims, fates, rundir
 from guild_dask.awaited import Awaited
+from guild_dask.home import claims, lookup, run_directory
 from guild_dask.host import processes
 from guild_dask.plan.dependencies import Fate, Found, Links, decide
 from guild_dask.plan.reasons import AfterAmbiguous, AfterCycle, AfterFailed, AfterRuns, AfterUnknown, Hold
@@ -145,17 +145,17 @@ VANISHED = {"batch1", "patch1", "patch2"}
 
 
 def fate_of(runs_dir: pathlib.Path, reference: str) -> Found:
-    return fates.found(str(runs_dir), runs_dir.parent / "claims", VANISHED, [reference])[reference]
+    return lookup.found(str(runs_dir), runs_dir.parent / "claims", VANISHED, [reference])[reference]
 
 
 def test_fates_are_those_that_guild_tells(runs_dir: pathlib.Path) -> None:
     for name, exit_status in {"completed": "0\n", "failed": "3\n", "terminated": "-15\n", "unreadable": "[\n"}.items():
-        rundir.clear_marker(str(make_run(runs_dir / name, exit_status=exit_status)), "STAGED")
+        run_directory.clear_marker(str(make_run(runs_dir / name, exit_status=exit_status)), "STAGED")
     make_run(runs_dir / "staged")
-    rundir.set_marker(str(make_run(runs_dir / "pending")), "PENDING")
+    run_directory.set_marker(str(make_run(runs_dir / "pending")), "PENDING")
     for name, pid in {"runs": os.getpid(), "died": 2**22 + 1}.items():
         run_dir = make_run(runs_dir / name)
-        rundir.clear_marker(str(run_dir), "STAGED")
+        run_directory.clear_marker(str(run_dir), "STAGED")
         (run_dir / ".guild" / "LOCK").write_text(str(pid))
     assert not psutil.pid_exists(2**22 + 1)
     assert {path.name: fate_of(runs_dir, path.name).fate for path in runs_dir.iterdir()} == {
@@ -172,7 +172,7 @@ def test_fates_are_those_that_guild_tells(runs_dir: pathlib.Path) -> None:
 
 def test_run_that_a_scheduler_has_claimed_goes_on(runs_dir: pathlib.Path) -> None:
     # Between two of Guild's steps a run that starts has no marker, no process and no exit code.
-    rundir.clear_marker(str(make_run(runs_dir / "aaa")), "STAGED")
+    run_directory.clear_marker(str(make_run(runs_dir / "aaa")), "STAGED")
     assert fate_of(runs_dir, "aaa").fate is Fate.FAILED
     me = processes.identity(os.getpid())
     assert me
@@ -196,7 +196,7 @@ def test_id_is_itself_even_if_others_begin_with_it(runs_dir: pathlib.Path) -> No
 @checked
 @given(st.text())
 def test_no_reference_raises(reference: str) -> None:
-    assert fates.found("/nowhere", pathlib.Path("/nowhere"), (), [reference])[reference] == Found(Fate.UNKNOWN)
+    assert lookup.found("/nowhere", pathlib.Path("/nowhere"), (), [reference])[reference] == Found(Fate.UNKNOWN)
 
 
 # What is known already
@@ -280,5 +280,7 @@ plain:
     guild("run train operation:prepare=aaa --run-id ddd --stage -y")
     stage(guild, "train", "eee")
     stage(guild, "plain", "fff")
-    needs = {name: rundir.read_staged(str(user.guild_home / "runs" / name)).needs for name in ("ddd", "eee", "fff")}
+    needs = {
+        name: run_directory.read_staged(str(user.guild_home / "runs" / name)).needs for name in ("ddd", "eee", "fff")
+    }
     assert needs == {"ddd": ("aaa", "ccc"), "eee": ("bbb", "ccc"), "fff": ()}

@@ -8,8 +8,8 @@ import pytest
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Guild, Sandbox, run_command, wait_until
 
-from guild_dask import last_word
-from guild_dask.outcomes import Cause
+from guild_dask.home import end_note
+from guild_dask.home.outcome import Cause
 
 OPERATIONS = """
 nap: {exec: 'sh -c "echo napping; exec sleep 3600"'}
@@ -68,16 +68,16 @@ def test_run_that_a_person_stopped_was_not_ended_by_its_scheduler(user: Sandbox,
 
 def test_wish_of_a_person_comes_before_that_of_a_scheduler(tmp_path: pathlib.Path) -> None:
     claim = tmp_path / "aaa.claimed"
-    assert last_word.wish(claim) is None
-    last_word.ask_to_stop(claim)
-    last_word.ask_to_stop(claim, Cause.SCHEDULER_STOPPED)
-    assert last_word.wish(claim) is Cause.STOPPED
+    assert end_note.wish(claim) is None
+    end_note.ask_to_stop(claim)
+    end_note.ask_to_stop(claim, Cause.SCHEDULER_STOPPED)
+    assert end_note.wish(claim) is Cause.STOPPED
     other = tmp_path / "bbb.claimed"
-    last_word.ask_to_stop(other, Cause.SCHEDULER_STOPPED)
-    assert last_word.wish(other) is Cause.SCHEDULER_STOPPED
-    last_word.ask_to_stop(other)
-    assert last_word.wish(other) is Cause.STOPPED
-    assert last_word.is_asked_to_stop(other)
+    end_note.ask_to_stop(other, Cause.SCHEDULER_STOPPED)
+    assert end_note.wish(other) is Cause.SCHEDULER_STOPPED
+    end_note.ask_to_stop(other)
+    assert end_note.wish(other) is Cause.STOPPED
+    assert end_note.is_asked_to_stop(other)
 
 
 def test_end_with_its_scheduler_is_no_loss() -> None:

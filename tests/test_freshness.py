@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from guild_dask import attempts, claims, control, last_word
+from guild_dask.home import attempts, claims, control, end_note
+from guild_dask.home.heartbeat import Presence
+from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import files, processes
-from guild_dask.presence import Presence
-from guild_dask.runs import GuildHome
 
 _EVENTS = ("open", "os.listdir", "os.rename", "os.remove")
 _heard: list[list[str]] = []  # what is touched, while somebody listens
@@ -59,10 +59,10 @@ LOOKS: dict[str, Callable[[pathlib.Path], object]] = {
     "remove": lambda folder: claims.remove(folder, "aaa"),
     "last_beat": lambda folder: claims.last_beat(folder, "aaa"),
     "written": lambda folder: claims.written(folder, "aaa"),
-    "read": lambda folder: last_word.read(claims.path(folder, "aaa")),
-    "is_over": lambda folder: last_word.is_over(claims.path(folder, "aaa")),
-    "wish": lambda folder: last_word.wish(claims.path(folder, "aaa")),
-    "is_asked_to_stop": lambda folder: last_word.is_asked_to_stop(claims.path(folder, "aaa")),
+    "read": lambda folder: end_note.read(claims.path(folder, "aaa")),
+    "is_over": lambda folder: end_note.is_over(claims.path(folder, "aaa")),
+    "wish": lambda folder: end_note.wish(claims.path(folder, "aaa")),
+    "is_asked_to_stop": lambda folder: end_note.is_asked_to_stop(claims.path(folder, "aaa")),
 }
 
 

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Guild, Sandbox, wait_until
 
-from guild_dask import claims, gpus, opdata
-from guild_dask.claims import Claim
+from guild_dask import gpus
 from guild_dask.cluster import on_worker
+from guild_dask.home import claims, operation_data
+from guild_dask.home.claims import Claim
+from guild_dask.home.heartbeat import Presence
+from guild_dask.home.run_directory import Staged
+from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import environment, processes
 from guild_dask.ledger import Flight, Ledger
 from guild_dask.plan.devices import are_taken
-from guild_dask.presence import Presence
-from guild_dask.rundir import Staged
-from guild_dask.runs import GuildHome
 
 PLAIN = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5f3a)
 GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-77b1)
@@ -121,7 +122,7 @@ def test_run_sees_its_devices_and_no_others() -> None:
     ],
 )
 def test_devices_that_the_user_gave_are_read(op: object, devices: tuple[str, ...] | None) -> None:
-    assert opdata.gpus(op) == devices
+    assert operation_data.gpus(op) == devices
 
 
 @given(
@@ -134,8 +135,8 @@ def test_devices_that_the_user_gave_are_read(op: object, devices: tuple[str, ...
     )
 )
 def test_no_operation_data_raises(op: object) -> None:
-    assert all(isinstance(run, str) for run in opdata.needs(op))
-    assert opdata.gpus(op) is None
+    assert all(isinstance(run, str) for run in operation_data.needs(op))
+    assert operation_data.gpus(op) is None
 
 
 # Who has which

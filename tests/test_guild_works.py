@@ -14,7 +14,7 @@ import pytest
 from scheduling import NO_DASHBOARD
 from support import Finished, Guild, free_port, wait_until
 
-from guild_dask.runs import guild_home
+from guild_dask.home.run_queue import guild_home
 from guild_dask.settings import flags
 
 pytestmark = pytest.mark.every_python

@@ -7,13 +7,13 @@ import pytest
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Guild, Sandbox, run_command, wait_until
 
-from guild_dask import attempts, claims, last_word, rundir
-from guild_dask.ends import Result, result_for
+from guild_dask.home import attempts, claims, end_note, run_directory
+from guild_dask.home.heartbeat import Presence
+from guild_dask.home.outcome import Cause, End
+from guild_dask.home.recovery import recover
+from guild_dask.home.result import Result, result_for
+from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes, signals
-from guild_dask.outcomes import Cause, End
-from guild_dask.presence import Presence
-from guild_dask.recovery import recover
-from guild_dask.runs import GuildHome
 
 OPERATIONS = """
 die: {exec: 'python -c "import os; os.kill(os.getpid(), ${number})"', flags: {number: 9}}
@@ -174,8 +174,8 @@ def test_run_whose_starter_was_killed_did_not_fail_by_itself_whoever_settles_it(
         patched.setattr(claims, "remove", be_killed)
         with pytest.raises(_Killed):
             home.settle("aaa", -signal.SIGKILL, may_stage_again=False, again=lambda *_: True)
-    assert rundir.attribute(home.run_dir("aaa"), "exit_status") == -signal.SIGKILL
-    assert last_word.read(claims.path(home.claims_folder, "aaa")) is Cause.KILLED
+    assert run_directory.attribute(home.run_dir("aaa"), "exit_status") == -signal.SIGKILL
+    assert end_note.read(claims.path(home.claims_folder, "aaa")) is Cause.KILLED
     result = home.settle("aaa", 0, may_stage_again=False, again=lambda *_: True)
     assert (result.end, result.cause) == (End.TERMINATED, Cause.KILLED)
 

@@ -13,10 +13,10 @@ import pytest
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Guild, Sandbox, wait_until
 
+from guild_dask.home.outcome import Cause, Excess
 from guild_dask.host import memory
 from guild_dask.host.memory import Meter
 from guild_dask.limits import Limits
-from guild_dask.outcomes import Cause, Excess
 from guild_dask.terms import Terms
 
 MB = 1_000_000

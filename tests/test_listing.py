@@ -5,10 +5,10 @@ import pathlib
 
 import pytest
 
-from guild_dask import listing
-from guild_dask.listing import RunsDirectory
-from guild_dask.problems import HomeUnavailable
-from guild_dask.rundir import Staged
+from guild_dask.home import listing
+from guild_dask.home.errors import HomeUnavailable
+from guild_dask.home.listing import RunsDirectory
+from guild_dask.home.run_directory import Staged
 
 
 def _staged(runs: pathlib.Path, name: str, since: int, *tags: str) -> pathlib.Path:

@@ -11,9 +11,9 @@ import distributed
 import pytest
 from support import DEADLINE, Sandbox, wait_until
 
-from guild_dask import claims
 from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
 from guild_dask.cluster.local import LocalCluster
+from guild_dask.home import claims
 from guild_dask.host import processes
 from guild_dask.job import NOT_STARTED, Job
 

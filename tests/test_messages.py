@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from guild_dask import messages
-from guild_dask.ends import Result
-from guild_dask.outcomes import End
+from guild_dask.home.outcome import End
+from guild_dask.home.result import Result
 from guild_dask.plan.resources import request_for_specs
 
 RUN = "1234567890abcdef"

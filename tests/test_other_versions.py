@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from guild_dask import attempts, last_word
-from guild_dask.attempts import Attempt
 from guild_dask.explanation import with_scheduler
+from guild_dask.home import attempts, end_note
+from guild_dask.home.attempts import Attempt
+from guild_dask.home.outcome import Cause, Ending, Excess, cause_for_name
 from guild_dask.host.processes import ProcessIdentity
-from guild_dask.outcomes import Cause, Ending, Excess, cause_for_name
 from guild_dask.plan import records
 from guild_dask.plan.reasons import AfterFailed, TooLarge, Unknown, reason_for_data
 from guild_dask.plan.resources import Amount
@@ -99,9 +99,9 @@ def test_attempt_with_a_cause_that_is_not_known_still_counts(tmp_path: pathlib.P
 def test_note_that_cannot_be_read_is_empty(tmp_path: pathlib.Path) -> None:
     claim = tmp_path / "aaa.claimed"
     for text in ("[]", "{", '{"cause": ["x"], "excess": 3}', '{"cause": "eaten", "detail": "by a cow"}'):
-        claim.with_suffix(last_word.ENDED).write_text(text)
-        assert last_word.read(claim) is None
-        assert last_word.excess(claim) == Excess()
+        claim.with_suffix(end_note.ENDED).write_text(text)
+        assert end_note.read(claim) is None
+        assert end_note.excess(claim) == Excess()
 
 
 def test_reason_that_is_not_known_is_shown() -> None:

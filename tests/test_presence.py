@@ -5,12 +5,12 @@ import pathlib
 
 import pytest
 
-from guild_dask import claims
+from guild_dask.home import claims
+from guild_dask.home.heartbeat import SILENCE, Presence
+from guild_dask.home.recovery import recover
+from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes
 from guild_dask.host.processes import ProcessIdentity
-from guild_dask.presence import SILENCE, Presence
-from guild_dask.recovery import recover
-from guild_dask.runs import GuildHome
 
 ELSEWHERE = ProcessIdentity(4242, 1.0, "its boot", "another-host")
 

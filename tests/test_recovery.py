@@ -10,14 +10,14 @@ import pytest
 from scheduling import a_project, stage, statuses
 from support import Guild, Sandbox
 
-from guild_dask import attempts, claims, last_word, rundir
+from guild_dask.home import attempts, claims, end_note, run_directory
+from guild_dask.home.errors import HomeUnavailable
+from guild_dask.home.heartbeat import Presence
+from guild_dask.home.outcome import Cause, End
+from guild_dask.home.recovery import recover
+from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes
 from guild_dask.job import NOT_STARTED
-from guild_dask.outcomes import Cause, End
-from guild_dask.presence import Presence
-from guild_dask.problems import HomeUnavailable
-from guild_dask.recovery import recover
-from guild_dask.runs import GuildHome
 
 # Of its own: processes of another run of that name, in another home, would pass for it.
 RUN = "power-cut-test"
@@ -130,7 +130,7 @@ class _Killed(BaseException):
     """Stands for the end of the process: nothing that handles errors sees it."""
 
 
-@pytest.mark.parametrize("step", [(rundir, "forget_end"), (claims, "give_back_started")])
+@pytest.mark.parametrize("step", [(run_directory, "forget_end"), (claims, "give_back_started")])
 def test_run_that_is_to_be_tried_again_is_so_when_its_scheduler_is_killed_over_it(
     home: GuildHome, user: Sandbox, monkeypatch: pytest.MonkeyPatch, step: tuple[types.ModuleType, str]
 ) -> None:
@@ -248,14 +248,14 @@ def test_run_out_of_sight_that_is_not_ours_any_more_is_gone(home: GuildHome, use
 
 def test_run_that_outlived_a_stop_of_its_scheduler_has_its_own_end(home: GuildHome) -> None:
     # The scheduler was killed after it had noted its wish, and before it had sent a signal.
-    last_word.ask_to_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
+    end_note.ask_to_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
     home.record_end(home.run_dir(RUN), 7)
     ((_, result),) = recover(home).ended
     assert (result.end, result.exit_code, result.cause) == (End.FAILED, 7, None)
 
 
 def test_run_that_died_after_a_stop_of_its_scheduler_was_stopped(home: GuildHome) -> None:
-    last_word.ask_to_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
+    end_note.ask_to_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
     ((_, result),) = recover(home, again=lambda *_: True).ended
     assert (result.end, result.cause) == (End.TERMINATED, Cause.SCHEDULER_STOPPED)
 
@@ -273,7 +273,7 @@ def test_beat_that_cannot_be_seen_is_not_taken_for_none(
     )
     os.utime(claimed, (1.0, 1.0))
     claimed.replace(claimed.with_suffix(claims.STARTED))
-    beat = claimed.with_suffix(last_word.BEAT)
+    beat = claimed.with_suffix(end_note.BEAT)
     beat.touch()
     assert [claim.run_id for claim in recover(home, again=lambda *_: True).orphans] == [RUN]
     beat.unlink()
@@ -288,7 +288,7 @@ def test_beat_that_cannot_be_seen_is_not_taken_for_none(
 @pytest.mark.parametrize(("status", "end"), [(-15, End.TERMINATED), (-9, End.TERMINATED), (7, End.TRIED_AGAIN)])
 def test_run_that_its_scheduler_ended_is_not_tried_again(home: GuildHome, status: int, end: End) -> None:
     # The scheduler, and the starter, died before they could say so.
-    last_word.ask_to_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
+    end_note.ask_to_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
     home.record_end(home.run_dir(RUN), status)
     ((_, result),) = recover(home, again=lambda *_: True).ended
     assert result.end is end
@@ -309,7 +309,7 @@ def test_run_that_was_ended_is_not_tried_again_when_its_claim_is_removed_in_part
         unlink(path)
         removed.append(path)
 
-    last_word.write(claims.path(home.claims_folder, RUN), cause)
+    end_note.write(claims.path(home.claims_folder, RUN), cause)
     home.record_end(home.run_dir(RUN), -9)
     with monkeypatch.context() as patched, contextlib.suppress(_Killed):
         patched.setattr(os, "unlink", unlink_or_be_killed)
@@ -326,10 +326,10 @@ def test_wish_of_a_scheduler_that_died_over_it_is_forgotten_where_the_run_goes_o
     assert found.claim
     claimed = claims.write(home.claims_folder, replace(found.claim, owner=home.presence.process))
     claimed.replace(claimed.with_suffix(claims.STARTED))
-    last_word.ask_to_stop(beside, Cause.SCHEDULER_STOPPED)
+    end_note.ask_to_stop(beside, Cause.SCHEDULER_STOPPED)
     assert [claim.run_id for claim in recover(home).orphans] == [RUN]
-    assert last_word.wish(beside) is None
-    last_word.ask_to_stop(beside, Cause.SCHEDULER_STOPPED)
-    last_word.ask_to_stop(beside)
+    assert end_note.wish(beside) is None
+    end_note.ask_to_stop(beside, Cause.SCHEDULER_STOPPED)
+    end_note.ask_to_stop(beside)
     recover(home)
-    assert last_word.wish(beside) is Cause.STOPPED
+    assert end_note.wish(beside) is Cause.STOPPED

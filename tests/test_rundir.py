@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support import Guild
 
-from guild_dask import rundir, workplace
-from guild_dask.rundir import BrokenRun, Staged
+from guild_dask.home import run_directory, start_directory
+from guild_dask.home.run_directory import BrokenRun, Staged
 
 checked = settings(deadline=None, max_examples=200)
 
@@ -51,68 +51,68 @@ def staged_by_guild(guild: Guild, guild_home: pathlib.Path, monkeypatch: pytest.
 
 def test_run_that_guild_staged_is_read(staged_by_guild: pathlib.Path) -> None:
     run_dir = str(staged_by_guild)
-    found = rundir.read_staged(run_dir)
+    found = run_directory.read_staged(run_dir)
     assert found == Staged("aaa", run_dir, found.since, ("dask:gpu=1", "dask:mem=8GB foo=2"))
-    assert rundir.is_staged(run_dir)
-    assert not rundir.is_queue(run_dir)
-    assert rundir.locked_by(run_dir) is None
+    assert run_directory.is_staged(run_dir)
+    assert not run_directory.is_queue(run_dir)
+    assert run_directory.locked_by(run_dir) is None
     # Microseconds, as Guild counts.
     assert abs(found.since / 1e6 - staged_by_guild.stat().st_mtime) < 3600
     # The folder's name must come out of Guild's quoting.
-    assert workplace.working_directory(run_dir, "/") == os.getcwd()
+    assert start_directory.working_directory(run_dir, "/") == os.getcwd()
 
 
 def test_tagging_and_staging_anew_change_the_signature(staged_by_guild: pathlib.Path, guild: Guild) -> None:
     run_dir = str(staged_by_guild)
-    before = rundir.staged_signature(run_dir)
-    assert rundir.staged_signature(run_dir) == before
+    before = run_directory.staged_signature(run_dir)
+    assert run_directory.staged_signature(run_dir) == before
     guild("tag --add dask:late=1 aaa -y")
-    tagged = rundir.staged_signature(run_dir)
+    tagged = run_directory.staged_signature(run_dir)
     assert tagged != before
-    assert "dask:late=1" in rundir.read_staged(run_dir).tags
-    rundir.clear_marker(run_dir, "STAGED")
-    rundir.set_marker(run_dir, "STAGED")
-    os.utime(rundir.marker(run_dir, "STAGED"), ns=(1, 1))
-    assert rundir.staged_signature(run_dir) != tagged
+    assert "dask:late=1" in run_directory.read_staged(run_dir).tags
+    run_directory.clear_marker(run_dir, "STAGED")
+    run_directory.set_marker(run_dir, "STAGED")
+    os.utime(run_directory.marker(run_dir, "STAGED"), ns=(1, 1))
+    assert run_directory.staged_signature(run_dir) != tagged
 
 
 # Markers
 
 
 def test_markers_come_and_go(run_dir: pathlib.Path) -> None:
-    assert not rundir.has(str(run_dir), "PENDING")
-    rundir.set_marker(str(run_dir), "PENDING")
-    assert rundir.has(str(run_dir), "PENDING")
-    rundir.clear_marker(str(run_dir), "PENDING")
-    rundir.clear_marker(str(run_dir), "PENDING")
-    assert not rundir.has(str(run_dir), "PENDING")
+    assert not run_directory.has(str(run_dir), "PENDING")
+    run_directory.set_marker(str(run_dir), "PENDING")
+    assert run_directory.has(str(run_dir), "PENDING")
+    run_directory.clear_marker(str(run_dir), "PENDING")
+    run_directory.clear_marker(str(run_dir), "PENDING")
+    assert not run_directory.has(str(run_dir), "PENDING")
 
 
 def test_run_that_is_still_being_staged_is_not_staged(run_dir: pathlib.Path) -> None:
     # Guild marks it as pending first and takes that away last.
-    assert rundir.is_staged(str(run_dir))
-    rundir.set_marker(str(run_dir), "PENDING")
-    assert not rundir.is_staged(str(run_dir))
+    assert run_directory.is_staged(str(run_dir))
+    run_directory.set_marker(str(run_dir), "PENDING")
+    assert not run_directory.is_staged(str(run_dir))
 
 
 def test_recorded_end_is_what_guild_would_have_written(run_dir: pathlib.Path) -> None:
-    rundir.set_marker(str(run_dir), "LOCK")
-    rundir.record_end(str(run_dir), -9)
-    assert rundir.attribute(str(run_dir), "exit_status") == -9
-    assert rundir.attribute(str(run_dir), "stopped") > 1700000000000000
-    assert not rundir.has(str(run_dir), "LOCK")
+    run_directory.set_marker(str(run_dir), "LOCK")
+    run_directory.record_end(str(run_dir), -9)
+    assert run_directory.attribute(str(run_dir), "exit_status") == -9
+    assert run_directory.attribute(str(run_dir), "stopped") > 1700000000000000
+    assert not run_directory.has(str(run_dir), "LOCK")
 
 
 # Attributes
 
 
 def test_run_without_tags_asks_for_nothing(run_dir: pathlib.Path) -> None:
-    assert rundir.read_staged(str(run_dir)) == Staged("aaa", str(run_dir), 1700000000000000, ())
+    assert run_directory.read_staged(str(run_dir)) == Staged("aaa", str(run_dir), 1700000000000000, ())
 
 
 def test_only_tags_that_begin_like_ours_are_read(tmp_path: pathlib.Path) -> None:
     tags = "[a, 'dask:b=1', 'Dask:c=1', 'x dask:d=1', 'dask:', 3, null, [dask:e=1], dask:f=1]"
-    assert rundir.read_staged(str(make_run(tmp_path / "aaa", tags=tags))).tags == (
+    assert run_directory.read_staged(str(make_run(tmp_path / "aaa", tags=tags))).tags == (
         "dask:b=1",
         "Dask:c=1",  # it does not count, and is warned about
         "dask:",
@@ -122,11 +122,11 @@ def test_only_tags_that_begin_like_ours_are_read(tmp_path: pathlib.Path) -> None
 
 def test_run_that_says_when_it_was_initialized_needs_no_more(tmp_path: pathlib.Path) -> None:
     run_dir = make_run(tmp_path / "aaa", started="", initialized="17")
-    assert rundir.read_staged(str(run_dir)).since == 17
+    assert run_directory.read_staged(str(run_dir)).since == 17
 
 
 def test_attribute_that_is_not_there_is_none(run_dir: pathlib.Path) -> None:
-    assert rundir.attribute(str(run_dir), "exit_status") is None
+    assert run_directory.attribute(str(run_dir), "exit_status") is None
 
 
 # Accidents
@@ -198,7 +198,7 @@ def test_broken_run_says_what_is_wrong_with_it(
 ) -> None:
     accident(run_dir / path)
     with pytest.raises(BrokenRun, match=problem) as error:
-        rundir.read_staged(str(run_dir))
+        run_directory.read_staged(str(run_dir))
     # It becomes a part of a log line.
     assert str(error.value).isprintable()
 
@@ -208,10 +208,10 @@ def test_broken_run_breaks_nothing_that_looks_at_all_runs(
     run_dir: pathlib.Path, path: str, accident: Callable[[pathlib.Path], object], problem: str
 ) -> None:
     accident(run_dir / path)
-    assert not rundir.is_queue(str(run_dir))
-    assert rundir.locked_by(str(run_dir)) is None
-    assert workplace.working_directory(str(run_dir), "/default") == "/default"
-    assert rundir.has(str(run_dir), "STAGED") is (path not in (".guild", "."))
+    assert not run_directory.is_queue(str(run_dir))
+    assert run_directory.locked_by(str(run_dir)) is None
+    assert start_directory.working_directory(str(run_dir), "/default") == "/default"
+    assert run_directory.has(str(run_dir), "STAGED") is (path not in (".guild", "."))
 
 
 TEXTS = st.binary() | st.text().map(str.encode) | st.text("[]{}:,-!&*'\"#\n 019axdsk=_.e<", max_size=30).map(str.encode)
@@ -228,13 +228,13 @@ def test_whatever_is_in_the_files_a_run_is_read_or_broken(started: bytes, tags: 
         (run_dir / ".guild/attrs/started").write_bytes(started)
         (run_dir / ".guild/attrs/tags").write_bytes(tags)
         with contextlib.suppress(BrokenRun):
-            found = rundir.read_staged(str(run_dir))
+            found = run_directory.read_staged(str(run_dir))
             assert all(isinstance(spec, str) for spec in found.tags)
         (run_dir / ".guild/opref").write_bytes(opref)
         with contextlib.suppress(BrokenRun):
-            rundir.read_staged(str(run_dir))
-        assert rundir.is_queue(str(run_dir)) in (True, False)
-        assert os.path.isdir(workplace.working_directory(str(run_dir), "/"))
+            run_directory.read_staged(str(run_dir))
+        assert run_directory.is_queue(str(run_dir)) in (True, False)
+        assert os.path.isdir(start_directory.working_directory(str(run_dir), "/"))
 
 
 @checked
@@ -246,8 +246,8 @@ def test_whatever_is_in_the_lock_and_environment_of_a_run_is_read(environ: bytes
         run_dir = make_run(pathlib.Path(folder, "aaa"))
         (run_dir / ".guild/ENV").write_bytes(environ)
         (run_dir / ".guild/LOCK").write_bytes(lock)
-        assert os.path.isdir(workplace.working_directory(str(run_dir), "/"))
-        pid = rundir.locked_by(str(run_dir))
+        assert os.path.isdir(start_directory.working_directory(str(run_dir), "/"))
+        pid = run_directory.locked_by(str(run_dir))
         assert pid is None or pid > 0
 
 
@@ -267,8 +267,8 @@ def test_whatever_is_in_the_lock_and_environment_of_a_run_is_read(environ: bytes
 )
 def test_queues_and_schedulers_are_known(run_dir: pathlib.Path, opref: str, is_queue: bool) -> None:
     (run_dir / ".guild/opref").write_text(opref)
-    assert rundir.is_queue(str(run_dir)) is is_queue
-    assert rundir.read_staged(str(run_dir)).is_queue is is_queue
+    assert run_directory.is_queue(str(run_dir)) is is_queue
+    assert run_directory.read_staged(str(run_dir)).is_queue is is_queue
 
 
 @pytest.mark.parametrize(
@@ -283,33 +283,33 @@ def test_batch_of_schedulers_is_one(run_dir: pathlib.Path, batch: str, proto: st
     (run_dir / ".guild/proto/.guild").mkdir(parents=True)
     (run_dir / ".guild/opref").write_text(batch)
     (run_dir / ".guild/proto/.guild/opref").write_text(proto)
-    assert rundir.read_staged(str(run_dir)).is_queue is is_queue
+    assert run_directory.read_staged(str(run_dir)).is_queue is is_queue
 
 
 def test_process_that_runs_a_run_is_told(run_dir: pathlib.Path) -> None:
     (run_dir / ".guild/LOCK").write_text(f"{os.getpid()}\n")
-    assert rundir.locked_by(str(run_dir)) == os.getpid()
+    assert run_directory.locked_by(str(run_dir)) == os.getpid()
 
 
 def test_run_shows_when_its_process_last_started_or_ended(run_dir: pathlib.Path) -> None:
-    assert rundir.last_started(str(run_dir)) == 0
+    assert run_directory.last_started(str(run_dir)) == 0
     for number, path in enumerate((".guild/attrs/exit_status", ".guild/LOCK"), start=1):
         (run_dir / path).touch()
         os.utime(run_dir / path, ns=(0, number))
-        assert rundir.last_started(str(run_dir)) == number
+        assert run_directory.last_started(str(run_dir)) == number
 
 
 def test_run_is_started_where_it_was_staged(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
     (run_dir / ".guild/ENV").write_text(f"export A=1\nexport CMD_DIR='{tmp_path}'\nexport B=2\n")
-    assert workplace.working_directory(str(run_dir), "/") == str(tmp_path)
+    assert start_directory.working_directory(str(run_dir), "/") == str(tmp_path)
 
 
 def test_trial_is_started_in_its_project(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
     # It was staged in the run directory of its batch, which is deleted.
     (run_dir.parent / "batch").mkdir()
     (run_dir / ".guild/ENV").write_text(f"export CMD_DIR={run_dir.parent / 'batch'}\n")
-    assert workplace.working_directory(str(run_dir), "/") == "/"
+    assert start_directory.working_directory(str(run_dir), "/") == "/"
     (run_dir / ".guild/opref").write_text(f"guildfile:{tmp_path}/guild.yml abc '' op")
-    assert workplace.working_directory(str(run_dir), "/") == str(tmp_path)
+    assert start_directory.working_directory(str(run_dir), "/") == str(tmp_path)
     (run_dir / ".guild/opref").write_text(f"script:{tmp_path} abc '' op.py")
-    assert workplace.working_directory(str(run_dir), "/") == str(tmp_path)
+    assert start_directory.working_directory(str(run_dir), "/") == str(tmp_path)

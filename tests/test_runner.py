@@ -10,14 +10,14 @@ import pytest
 from scheduling import a_project, stage, statuses
 from support import DEADLINE, Guild, Sandbox
 
-from guild_dask import claims
-from guild_dask.ends import Result
+from guild_dask.home import claims
+from guild_dask.home.heartbeat import Presence
+from guild_dask.home.outcome import End
+from guild_dask.home.result import Result
+from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes
 from guild_dask.job import NOT_STARTED, Ended, Job
-from guild_dask.outcomes import End
-from guild_dask.presence import Presence
 from guild_dask.runner import Runner
-from guild_dask.runs import GuildHome
 from guild_dask.terms import Terms
 from guild_dask.warm import Template
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_rundir import make_run
 
-from guild_dask import rundir
-from guild_dask.listing import Listing
-from guild_dask.selection import BadFilter, Selection
+from guild_dask.home import run_directory
+from guild_dask.home.listing import Listing
+from guild_dask.home.run_filter import BadFilter, Selection
 
 # Guild leaves the files of attributes open.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -20,7 +20,7 @@ WORDS = st.sampled_from(
 
 
 def listing(*run_dirs: pathlib.Path) -> Listing:
-    return Listing(tuple(rundir.read_staged(str(run_dir)) for run_dir in run_dirs), {})
+    return Listing(tuple(run_directory.read_staged(str(run_dir)) for run_dir in run_dirs), {})
 
 
 def chosen(selection: Selection, given: Listing) -> list[str]:
@@ -53,7 +53,7 @@ def test_run_is_judged_again_when_it_has_changed_and_not_before(tmp_path: pathli
     assert chosen(selection, listing(run_dir)) == ["aaa"]
     # With thousands of runs waiting, reading them all at each look would take seconds.
     (run_dir / ".guild" / "opref").unlink()
-    given = Listing((rundir.Staged("aaa", str(run_dir), 1700000000000000, ()),), {})
+    given = Listing((run_directory.Staged("aaa", str(run_dir), 1700000000000000, ()),), {})
     assert chosen(selection, given) == ["aaa"]
     (run_dir / ".guild" / "attrs" / "label").write_text("y\n")
     assert chosen(selection, given) == []

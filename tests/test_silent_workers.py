@@ -11,7 +11,7 @@ from distributed import Worker
 from support import DEADLINE, Sandbox, free_port, wait_until
 from systems.dask_processes import DaskProcesses, dask_processes
 
-from guild_dask import __version__, claims, runner
+from guild_dask import __version__, runner
 from guild_dask.cluster import address, remote, tasks
 from guild_dask.cluster.address import open_existing
 from guild_dask.cluster.background import Background, answers, in_loop_of, told
@@ -19,6 +19,7 @@ from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, WorkerR
 from guild_dask.cluster.kinds import Common
 from guild_dask.cluster.on_worker import PLUGIN, is_silence, problem_of_stranger
 from guild_dask.cluster.remote import RemoteCluster
+from guild_dask.home import claims
 from guild_dask.host import processes
 from guild_dask.job import NOT_STARTED, Job
 from guild_dask.ledger import Ledger

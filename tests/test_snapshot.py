@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from guild_dask import snapshot
+from guild_dask.home import snapshot
 
 
 @pytest.fixture

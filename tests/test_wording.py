@@ -18,7 +18,7 @@ from scheduling import NO_DASHBOARD, a_project, stage
 from support import Guild, Sandbox, run_command
 from wording_stories import REWORDED, RUN
 
-from guild_dask import attempts
+from guild_dask.home import attempts
 from guild_dask.plan.reasons import NotDefined
 from guild_dask.report.files import story_of
 

@@ -20,9 +20,9 @@ RUN = "worded"  # no other test has a run of that id: a process with it would be
 
 def write(home: pathlib.Path) -> None:
     """Leaves what a scheduler leaves: its state, its events, an attempt that was to be the last but one, and a note."""
-    from guild_dask import attempts, claims, last_word, whereabouts
-    from guild_dask.ends import Result
-    from guild_dask.outcomes import Cause, End, Excess
+    from guild_dask.home import attempts, claims, end_note, run_info
+    from guild_dask.home.outcome import Cause, End, Excess
+    from guild_dask.home.result import Result
     from guild_dask.publisher import scheduler_state
     from guild_dask.state import EndedRun, WaitingKind, WaitingRun, as_data
 
@@ -50,12 +50,12 @@ def write(home: pathlib.Path) -> None:
         attempts.add(str(home / "runs" / RUN), over)
         note = claims.path(home / "notes", f"note{number}")
         note.parent.mkdir(exist_ok=True)
-        last_word.write(note, cause, Excess(60.0, 70.0))
+        end_note.write(note, cause, Excess(60.0, 70.0))
         if cause:
             run_dir = home / "ended" / cause.name / ".guild" / "attrs"
             run_dir.mkdir(parents=True)
-            facts = whereabouts.facts_for_cause(whereabouts.ENDED, cause, Excess(60.0, 70.0))
-            (run_dir / "dask").write_text(whereabouts.text_for(facts))
+            facts = run_info.facts_for_cause(run_info.ENDED, cause, Excess(60.0, 70.0))
+            (run_dir / "dask").write_text(run_info.text_for(facts))
 
 
 ASKS = {"gpu": 1.0}
@@ -159,20 +159,20 @@ def _ended(run: Any) -> list[Any]:
 
 
 def _notes(home: pathlib.Path) -> list[Any]:
-    from guild_dask import claims, last_word
+    from guild_dask.home import claims, end_note
 
     notes = sorted((home / "notes").iterdir())
     found = [claims.path(home / "notes", note.stem) for note in notes]
-    return [[str(last_word.read(each)), dataclasses.asdict(last_word.excess(each))] for each in found]
+    return [[str(end_note.read(each)), dataclasses.asdict(end_note.excess(each))] for each in found]
 
 
 def _attempts(home: pathlib.Path) -> list[Any]:
-    from guild_dask import attempts, rundir, whereabouts
-    from guild_dask.outcomes import cause_for_name
+    from guild_dask.home import attempts, run_directory, run_info
+    from guild_dask.home.outcome import cause_for_name
 
     past = attempts.past(str(home / "runs" / RUN))
-    facts = [rundir.attribute(str(each), whereabouts.NAME) for each in sorted((home / "ended").iterdir())]
-    causes = [whereabouts.cause_in(each) for each in facts]
+    facts = [run_directory.attribute(str(each), run_info.NAME) for each in sorted((home / "ended").iterdir())]
+    causes = [run_info.cause_in(each) for each in facts]
     return [
         [[str(each.cause), each.is_loss, each.exit_status] for each in past],
         [[name, str(cause_for_name(name)), dataclasses.asdict(excess)] for name, excess in causes],
@@ -181,10 +181,10 @@ def _attempts(home: pathlib.Path) -> list[Any]:
 
 def _recovered(home: pathlib.Path) -> list[Any]:
     """Returns what becomes of a run whose scheduler decided to try it again, and died; once for each cause."""
-    from guild_dask import attempts, claims
-    from guild_dask.presence import Presence
-    from guild_dask.recovery import recover
-    from guild_dask.runs import GuildHome
+    from guild_dask.home import attempts, claims
+    from guild_dask.home.heartbeat import Presence
+    from guild_dask.home.recovery import recover
+    from guild_dask.home.run_queue import GuildHome
 
     me = _me()
     other = dataclasses.replace(me, started=me.started - 1)  # which is dead: this process began later

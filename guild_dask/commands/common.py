@@ -12,8 +12,9 @@ from typing import Any, NoReturn, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from guild_dask import runs, runviews, shown
-from guild_dask.runviews import NoSuchRun, RunView
+from guild_dask import shown
+from guild_dask.home import run_queue, run_view
+from guild_dask.home.run_view import NoSuchRun, RunView
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,7 +26,7 @@ _WIDEST = 140
 def home_path() -> str:
     """Returns where the Guild home that the user means is, or is to be."""
     given = click.get_current_context().find_root().obj
-    return str(given or runs.guild_home())
+    return str(given or run_queue.guild_home())
 
 
 def is_home_named() -> bool:
@@ -55,7 +56,7 @@ def run_for(text: str) -> RunView:
     if text.isdigit() and len(text) < _LEAST_DIGITS:
         fail(f"numbers as in 'guild runs' do not work here: give more letters of the run's id than {text!r}")
     try:
-        return runviews.find(runs_dir(), text)
+        return run_view.find(runs_dir(), text)
     except NoSuchRun as e:
         fail(str(e))
 
@@ -78,13 +79,13 @@ def run_argument(**options: Any) -> Callable[[F], F]:
 
 
 def _ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    path = os.path.join(str(ctx.find_root().params.get("guild_home") or runs.guild_home()), "runs")
+    path = os.path.join(str(ctx.find_root().params.get("guild_home") or run_queue.guild_home()), "runs")
     names = sorted(name for name in os.listdir(path) if name.startswith(incomplete)) if os.path.isdir(path) else []
     return [CompletionItem(name, help=_help(os.path.join(path, name))) for name in names[:100]]
 
 
 def _help(run_dir: str) -> str:
-    found = runviews.view(run_dir)
+    found = run_view.view(run_dir)
     return f"{found.operation} {found.status}"
 
 

@@ -5,16 +5,17 @@ from typing import Any
 
 import click
 
-from guild_dask import control, explanation, rundir, schedulers, shown, whereabouts
+from guild_dask import explanation, schedulers, shown
 from guild_dask.commands import common, predecessors
 from guild_dask.explanation import Explanation
-from guild_dask.listing import RunsDirectory
-from guild_dask.outcomes import Cause, cause_for_name, text_for_name, text_for_signal
+from guild_dask.home import control, run_directory, run_info
+from guild_dask.home.errors import HomeUnavailable
+from guild_dask.home.listing import RunsDirectory
+from guild_dask.home.outcome import Cause, cause_for_name, text_for_name, text_for_signal
+from guild_dask.home.run_view import RunView
 from guild_dask.plan.placement import place_for
 from guild_dask.plan.resources import MEMORY
 from guild_dask.plan.tags import Demands, demands_for_tags, few_bytes, may_be_ours
-from guild_dask.problems import HomeUnavailable
-from guild_dask.runviews import RunView
 from guild_dask.state import State
 
 
@@ -39,7 +40,7 @@ def command(run: str, as_json: bool) -> None:
 
 
 def _explanations(run: RunView, demands: Demands) -> list[Explanation]:
-    if rundir.is_queue(run.dir):
+    if run_directory.is_queue(run.dir):
         return [explanation.of_scheduler(run.id)]
     states = [each.state for each in schedulers.alive(common.home()) if each.state]
     if not states:
@@ -55,7 +56,7 @@ def _explanation(run: RunView, demands: Demands, state: State) -> Explanation:
 
 
 def _matches(run: RunView, expression: str) -> bool:
-    from guild_dask.selection import BadFilter, Selection
+    from guild_dask.home.run_filter import BadFilter, Selection
 
     try:
         return Selection(expression).matches(run.dir)
@@ -121,13 +122,13 @@ def _end(run: RunView, facts: dict[str, Any]) -> list[str]:
     """Returns how a run ended that did not complete, or what it left behind when it did."""
     if run.status == "running":
         return ["That scheduler has died; the run goes on, and the next scheduler counts what it uses."]
-    cause, excess = whereabouts.cause_in(facts)
+    cause, excess = run_info.cause_in(facts)
     if cause:
         return [_cut_short(run, cause, text_for_name(cause, excess))]
-    signal_number = facts.get(whereabouts.KILLED_BY)
+    signal_number = facts.get(run_info.KILLED_BY)
     if isinstance(signal_number, int):
         return [f"It failed{_attempt(facts)}: {text_for_signal(-signal_number)} ({_output(run)})."]
-    left, excess = whereabouts.cause_in(facts, whereabouts.LEFT)
+    left, excess = run_info.cause_in(facts, run_info.LEFT)
     texts = [f"What it had left behind was ended: {text_for_name(left, excess)}."] if left else []
     if run.status == "error":
         code = _attribute(run, "exit_status")
@@ -154,8 +155,8 @@ def _output(run: RunView) -> str:
 
 def _attribute(run: RunView, name: str) -> Any:
     try:
-        return rundir.attribute(run.dir, name)
-    except rundir.BrokenRun:
+        return run_directory.attribute(run.dir, name)
+    except run_directory.BrokenRun:
         return None
 
 

@@ -5,12 +5,12 @@ import pathlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from guild_dask import fates, rundir
+from guild_dask.home import lookup, run_directory
+from guild_dask.home.run_directory import BrokenRun
 from guild_dask.plan import dependencies
 from guild_dask.plan.dependencies import Fate, Found, Links
 from guild_dask.plan.reasons import Hold
 from guild_dask.plan.tags import demands_for_tags
-from guild_dask.rundir import BrokenRun
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ def predecessors_of(home: str, run_id: str) -> Predecessors:
     ahead = [run_id]
     for each in ahead:
         try:
-            run = rundir.read_staged(os.path.join(runs_dir, each))
+            run = run_directory.read_staged(os.path.join(runs_dir, each))
         except BrokenRun:
             continue
         demands = demands_for_tags(run.tags)
         asks[each] = demands.amounts
         links[each] = Links(demands.after, run.needs)
-        found |= fates.found(runs_dir, claims_folder, (), links[each].references)
+        found |= lookup.found(runs_dir, claims_folder, (), links[each].references)
         staged = (found[name].run_ids[0] for name in links[each].references if found[name].fate is Fate.STAGED)
         ahead += (other for other in dict.fromkeys(staged) if other not in ahead)
     asks.pop(run_id, None)

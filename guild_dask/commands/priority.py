@@ -2,8 +2,9 @@
 
 import click
 
-from guild_dask import rundir, shown
+from guild_dask import shown
 from guild_dask.commands import common
+from guild_dask.home import run_directory
 from guild_dask.plan.tags import PRIORITY, demands_for_tags
 
 
@@ -28,7 +29,7 @@ def command(run: str, number: str, as_json: bool) -> None:
         {*(each for each in found.tags if not each.startswith(PRIORITY)), *([tag] if demands.priority else [])}
     )
     try:
-        rundir.write_tags(found.dir, tags)
+        run_directory.write_tags(found.dir, tags)
     except OSError as e:
         common.fail(f"cannot tag run {shown.short(found.id)}: {e.strerror or e}")
     if as_json:

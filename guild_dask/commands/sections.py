@@ -3,9 +3,10 @@
 import os
 from collections.abc import Iterable, Sequence
 
-from guild_dask import estimate, runviews, shown
+from guild_dask import estimate, shown
 from guild_dask.commands import common
-from guild_dask.outcomes import End
+from guild_dask.home import run_view
+from guild_dask.home.outcome import End
 from guild_dask.plan.resources import format_amounts
 from guild_dask.schedulers import Survivor
 from guild_dask.state import EndedRun, RunningRun, State, WaitingRun
@@ -32,7 +33,7 @@ def workers(state: State, most: int | None) -> list[str]:
 
 
 def _name(runs_dir: str, run_id: str) -> str:
-    return runviews.view(os.path.join(runs_dir, run_id)).name
+    return run_view.view(os.path.join(runs_dir, run_id)).name
 
 
 def running(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
@@ -86,7 +87,7 @@ def _why(state: State, run: WaitingRun) -> str:
 def held(state: State, runs_dir: str, most: int | None) -> list[str]:
     """Returns the runs that cannot be started as they are."""
     rows = [
-        (shown.short(run), runviews.view(os.path.join(runs_dir, run)).operation or "-", str(why))
+        (shown.short(run), run_view.view(os.path.join(runs_dir, run)).operation or "-", str(why))
         for run, why in list(state.aside.items())[:most]
     ]
     return common.table(["HELD", "OPERATION", "WHY"], rows, wide=(1, 2)) + _more(state.held, most) if rows else []

@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
-from guild_dask import control, estimate, runviews, schedulers, shown
+from guild_dask import estimate, schedulers, shown
 from guild_dask.commands import common, sections
-from guild_dask.outcomes import FAILURES, End
+from guild_dask.home import control, run_view
+from guild_dask.home.outcome import FAILURES, End
 from guild_dask.plan.troubles import text_for
 from guild_dask.schedulers import Scheduler
 from guild_dask.state import State, as_data
@@ -82,7 +83,7 @@ def status_data(home: str, now: float) -> dict[str, Any]:
     data: dict[str, Any] = {"guild_home": home, "schedulers": [_scheduler_data(each, now) for each in alive]}
     data["without_scheduler"] = [as_data(each, for_people=True) for each in schedulers.survivors(home, alive)]
     if not alive:
-        data["staged"] = runviews.count_staged(os.path.join(home, "runs"))
+        data["staged"] = run_view.count_staged(os.path.join(home, "runs"))
     return data
 
 
@@ -106,7 +107,7 @@ def status_lines(home: str, now: float, most: int | None) -> list[str]:
         lines += [""] if lines else []
         lines += _scheduler_lines(scheduler, home, now, most)
     if not alive:
-        count = runviews.count_staged(os.path.join(home, "runs"))
+        count = run_view.count_staged(os.path.join(home, "runs"))
         lines.append(f"No scheduler is at work on {home}.")
         lines.append(f"{count} run(s) are staged{_start_one(count)}.")
         if control.is_paused(home):

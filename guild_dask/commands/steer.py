@@ -2,9 +2,10 @@
 
 import click
 
-from guild_dask import control, schedulers, shown
+from guild_dask import schedulers, shown
 from guild_dask.commands import common
-from guild_dask.control import Request
+from guild_dask.home import control
+from guild_dask.home.control import Request
 
 
 def _alive(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

@@ -4,7 +4,7 @@ import click
 
 from guild_dask import shown, stopping
 from guild_dask.commands import common
-from guild_dask.runviews import RunView
+from guild_dask.home.run_view import RunView
 
 
 @click.command("stop")

@@ -8,11 +8,11 @@ import socket
 import time
 from collections.abc import Iterator
 
-from guild_dask import runs
 from guild_dask.doctor.finding import Finding, bad, good, note
+from guild_dask.home import run_queue
+from guild_dask.home.errors import HomeUnavailable
+from guild_dask.home.heartbeat import Presence
 from guild_dask.host import processes
-from guild_dask.presence import Presence
-from guild_dask.problems import HomeUnavailable
 from guild_dask.shown import size
 
 # File systems that hosts share.
@@ -92,7 +92,7 @@ def _lock(home: str) -> Finding:
     process = processes.identity(os.getpid())
     assert process is not None  # we are alive
     try:
-        with runs.GuildHome(home, Presence(home, "doctor", process)).lock():
+        with run_queue.GuildHome(home, Presence(home, "doctor", process)).lock():
             return good("lock", "Guild's lock works")
     except HomeUnavailable as e:
         remedy = "end the process that holds it; on NFS, mount with a lock daemon (not 'nolock')"

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from guild_dask import estimate, runviews
-from guild_dask.outcomes import End
+from guild_dask import estimate
+from guild_dask.home import run_view
+from guild_dask.home.outcome import End
 from guild_dask.plan.resources import format_amounts
 from guild_dask.plan.troubles import text_for
 from guild_dask.state import EndedRun, State, as_data
@@ -198,8 +199,8 @@ class Book:
 
 
 def _details(run_dir: str) -> Row:
-    view = runviews.view(run_dir)
-    flags = " ".join(f"{name}={value}" for name, value in sorted(runviews.flags(run_dir).items()))
+    view = run_view.view(run_dir)
+    flags = " ".join(f"{name}={value}" for name, value in sorted(run_view.flags(run_dir).items()))
     details = {"flags": flags, "tags": " ".join(view.tags)}
     return {**details, "operation": view.operation} if view.operation else details
 

@@ -4,11 +4,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from guild_dask import attempts, rundir, runviews, schedulers, whereabouts
-from guild_dask.outcomes import End
+from guild_dask import schedulers
+from guild_dask.home import attempts, run_directory, run_info, run_view
+from guild_dask.home.outcome import End
+from guild_dask.home.run_directory import BrokenRun
 from guild_dask.plan import records
 from guild_dask.report.story import RUNNING, Aftermath, goes_on
-from guild_dask.rundir import BrokenRun
 
 # How we call what Guild calls otherwise.
 _ENDS = {"error": End.FAILED.value, "staged": End.STAGED_AGAIN.value}
@@ -37,21 +38,21 @@ def _end(runs_dir: str, scheduler: str, started: Mapping[str, Any], last: float)
     if past:
         cause = past.cause.value if past.cause else ""
         return {"end": End.TRIED_AGAIN.value, "at": past.ended, "exit_code": past.exit_status, "cause": cause}
-    status, facts = runviews.status(run_dir), _facts(run_dir)
+    status, facts = run_view.status(run_dir), _facts(run_dir)
     if status in ("staged", "pending"):
         return {"end": _ENDS.get(status, status), "at": last}
     if facts.get("scheduler", scheduler) != scheduler:
         return {"end": End.STAGED_AGAIN.value, "at": last}  # and started by another since
     if status == RUNNING:
         return None
-    cause, excess = whereabouts.cause_in(facts)
+    cause, excess = run_info.cause_in(facts)
     # Guild takes each signal for a request to end.
-    end = End.FAILED.value if whereabouts.KILLED_BY in facts else _ENDS.get(status, status)
+    end = End.FAILED.value if run_info.KILLED_BY in facts else _ENDS.get(status, status)
     return {
         "end": end,
         "at": _stopped(run_dir) or last,
         "exit_code": _number(run_dir, "exit_status"),
-        "used": whereabouts.used(run_dir),
+        "used": run_info.used(run_dir),
         "cause": cause,
         "excess": records.data_for(excess),
     }
@@ -65,7 +66,7 @@ def _past(run_dir: str, number: Any) -> attempts.Attempt | None:
 
 
 def _facts(run_dir: str) -> dict[str, Any]:
-    found = _attribute(run_dir, whereabouts.NAME)
+    found = _attribute(run_dir, run_info.NAME)
     return found if isinstance(found, dict) else {}
 
 
@@ -81,6 +82,6 @@ def _number(run_dir: str, name: str) -> int | None:
 
 def _attribute(run_dir: str, name: str) -> Any:
     try:
-        return rundir.attribute(run_dir, name)
+        return run_directory.attribute(run_dir, name)
     except BrokenRun:
         return None

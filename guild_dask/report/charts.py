@@ -8,11 +8,11 @@ from bokeh.models import ColumnDataSource, DatetimeTickFormatter, FactorRange, H
 from bokeh.plotting import figure
 
 from guild_dask import shown
-from guild_dask.outcomes import End
+from guild_dask.home.outcome import End
+from guild_dask.home.run_info import CPU, MEMORY
 from guild_dask.plan import resources
 from guild_dask.plan.resources import format_amounts
 from guild_dask.report.story import RUNNING, Span, Story, Use
-from guild_dask.whereabouts import CPU, MEMORY
 
 # Each end has a colour that tells it apart for the colour-blind, too.
 COLOURS = {

@@ -4,7 +4,8 @@ import os
 import time
 from collections.abc import Iterable
 
-from guild_dask import journal, runviews, schedulers
+from guild_dask import journal, schedulers
+from guild_dask.home import run_view
 from guild_dask.report.aftermath import aftermath_of
 from guild_dask.report.story import Span, Story, story_for
 
@@ -21,7 +22,7 @@ def story_of(run_dir: str) -> Story | None:
 def names_of(runs_dir: str, spans: Iterable[Span]) -> dict[str, str]:
     """Returns what runs are called, as far as they still exist."""
     ids = {span.run.run for span in spans}
-    views = (runviews.view(os.path.join(runs_dir, run_id)) for run_id in ids)
+    views = (run_view.view(os.path.join(runs_dir, run_id)) for run_id in ids)
     return {view.id: view.name for view in views if view.operation}
 
 

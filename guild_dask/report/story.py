@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from guild_dask.outcomes import End
+from guild_dask.home.outcome import End
 from guild_dask.plan import records
 from guild_dask.plan.reasons import AnyReason
 from guild_dask.state import EndedRun, WorkerState, amounts_for_data, ended_for_data, left_for_data

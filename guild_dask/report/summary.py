@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from guild_dask import shown
+from guild_dask.home.run_info import CPU, MEMORY
 from guild_dask.plan.resources import format_amounts
 from guild_dask.report.story import RUNNING, RUNS, Span, Story, median
 from guild_dask.state import EndedRun
-from guild_dask.whereabouts import CPU, MEMORY
 
 OPERATION_COLUMNS = ("operation", "runs", "took", "waited", "CPUs used", "most memory", "asked for")
 

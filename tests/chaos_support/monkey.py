@@ -13,7 +13,7 @@ from support import wait_until
 
 from chaos_support.home import ChaosHome
 from chaos_support.schedulers import Crew, Working, is_living
-from guild_dask import claims
+from guild_dask.home import claims
 
 LONGEST_DEATH = 10.0
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import psutil
 
-from guild_dask import rundir
+from guild_dask.home import run_directory
+from guild_dask.home.run_directory import BrokenRun
 from guild_dask.plan.tags import PREFIX
-from guild_dask.rundir import BrokenRun
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def view(run_dir: str) -> RunView:
         os.path.basename(run_dir),
         run_dir,
         status(run_dir),
-        rundir.operation(run_dir),
+        run_directory.operation(run_dir),
         str(_attribute(run_dir, "label") or ""),
         tags(run_dir),
     )
@@ -63,7 +63,7 @@ def flags(run_dir: str) -> dict[str, Any]:
 
 def _attribute(run_dir: str, name: str) -> Any:
     try:
-        return rundir.attribute(run_dir, name)
+        return run_directory.attribute(run_dir, name)
     except BrokenRun:
         return None
 
@@ -71,12 +71,12 @@ def _attribute(run_dir: str, name: str) -> Any:
 def status(run_dir: str) -> str:
     """Returns the run's status, as Guild tells it."""
     for marker, name in (("LOCK.remote", "running"), ("PENDING", "pending"), ("STAGED", "staged")):
-        if rundir.has(run_dir, marker):
+        if run_directory.has(run_dir, marker):
             return name
     code = _attribute(run_dir, "exit_status")
     if isinstance(code, int):
         return "completed" if code == 0 else "terminated" if code < 0 else "error"
-    pid = rundir.locked_by(run_dir)
+    pid = run_directory.locked_by(run_dir)
     return "running" if pid is not None and psutil.pid_exists(pid) else "error"
 
 
@@ -106,4 +106,4 @@ def count_staged(runs_dir: str) -> int:
     """Returns how many runs are staged, but for schedulers; with many thousands of them, too, in a moment."""
     # No path objects and no second look here: this is most of what a status takes where no scheduler is at work.
     folders = [f"{runs_dir}/{name}" for name in _names(runs_dir)]
-    return sum(os.path.exists(f"{each}/.guild/STAGED") and not rundir.is_queue(each) for each in folders)
+    return sum(os.path.exists(f"{each}/.guild/STAGED") and not run_directory.is_queue(each) for each in folders)

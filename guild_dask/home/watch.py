@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from guild_dask import rundir
+from guild_dask.home import run_directory
 from guild_dask.host.inotify import CREATED, DELETED, MOVED_TO, Watcher
 
 # Folders watched at a time, at most. One staged run takes a folder for a fraction of a second.
@@ -110,6 +110,6 @@ class RunsWatcher(_Watching):
 
 def _is_worth_a_look(run_dir: str) -> bool:
     try:
-        return rundir.is_staged(run_dir)
+        return run_directory.is_staged(run_dir)
     except OSError:
         return True  # the look will say what is wrong with it

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 
 import psutil
 
-from guild_dask import claims, rundir
+from guild_dask.home import claims, run_directory
+from guild_dask.home.run_directory import BrokenRun
 from guild_dask.plan.dependencies import Fate, Found
-from guild_dask.rundir import BrokenRun
 
 # How many of the runs that an ambiguous id may mean are named.
 _NAMED = 3
@@ -59,16 +59,16 @@ def _found(runs_dir: str, claims_folder: pathlib.Path, run_ids: Sequence[str]) -
 
 
 def _fate(run_dir: str) -> Fate:
-    rundir.look_anew(run_dir)
-    if rundir.has(run_dir, "LOCK.remote") or rundir.has(run_dir, "PENDING"):
+    run_directory.look_anew(run_dir)
+    if run_directory.has(run_dir, "LOCK.remote") or run_directory.has(run_dir, "PENDING"):
         return Fate.GOES_ON
-    if rundir.has(run_dir, "STAGED"):
+    if run_directory.has(run_dir, "STAGED"):
         return Fate.STAGED
     try:
-        status = rundir.attribute(run_dir, "exit_status")
+        status = run_directory.attribute(run_dir, "exit_status")
     except BrokenRun:
         return Fate.FAILED
     if isinstance(status, int):
         return Fate.COMPLETED if status == 0 else Fate.TERMINATED if status < 0 else Fate.FAILED
-    pid = rundir.locked_by(run_dir)
+    pid = run_directory.locked_by(run_dir)
     return Fate.GOES_ON if pid is not None and psutil.pid_exists(pid) else Fate.FAILED

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from guild_dask import rundir
+from guild_dask.home import run_directory
+from guild_dask.home.outcome import NO_EXCESS, Cause, End, Ending, Excess
+from guild_dask.home.run_directory import BrokenRun
 from guild_dask.host import signals
-from guild_dask.outcomes import NO_EXCESS, Cause, End, Ending, Excess
-from guild_dask.rundir import BrokenRun
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def never(_run_dir: str, _is_loss: bool) -> bool:
 def result_for(run_dir: str, exit_code: int, cause: Cause | None, attempt: int) -> Result:
     """Returns how a run that started has ended, as Guild has it on record."""
     try:
-        status = rundir.attribute(run_dir, "exit_status")
+        status = run_directory.attribute(run_dir, "exit_status")
     except BrokenRun:
         status = None
     if not isinstance(status, int):

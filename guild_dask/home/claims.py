@@ -22,11 +22,11 @@ import pathlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from guild_dask import last_word
-from guild_dask.claimdata import Claim, claim_for_text
+from guild_dask.home import end_note
+from guild_dask.home.claim import Claim, claim_for_text
+from guild_dask.home.end_note import BEAT, ENDED, STOP
 from guild_dask.host.files import look_anew, time_of
 from guild_dask.host.processes import ProcessIdentity, is_alive
-from guild_dask.last_word import BEAT, ENDED, STOP
 
 __all__ = ["Claim"]
 
@@ -198,7 +198,7 @@ def mark_started(claimed: pathlib.Path, owner: ProcessIdentity | None = None) ->
 def remove(folder: pathlib.Path, run_id: str) -> None:
     """Removes a run's claim, started or not, with all that lies beside it. What was said of its end goes last."""
     look_anew(folder)
-    for name in (_draft_name(run_id), last_word.draft_name(run_id), *(run_id + ending for ending in _ALL)):
+    for name in (_draft_name(run_id), end_note.draft_name(run_id), *(run_id + ending for ending in _ALL)):
         try:
             os.unlink(f"{folder}/{name}")
         except FileNotFoundError:

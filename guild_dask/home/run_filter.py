@@ -8,8 +8,8 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from guild_dask.listing import Listing
-from guild_dask.rundir import Staged, attribute_times
+from guild_dask.home.listing import Listing
+from guild_dask.home.run_directory import Staged, attribute_times
 
 # Attributes of a waiting run that a user may change.
 _CHANGEABLE = ("tags", "label", "marked", "starred", "comments")

@@ -3,7 +3,7 @@
 import os
 import shlex
 
-from guild_dask.rundir import BrokenRun, opref
+from guild_dask.home.run_directory import BrokenRun, opref
 
 
 def working_directory(run_dir: str, default: str) -> str:

@@ -10,12 +10,13 @@ import signal
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from guild_dask import attempts, claims, last_word, rundir, scheduler_run
-from guild_dask.ends import Again, Result, never, result_for
+from guild_dask import scheduler_run
+from guild_dask.home import attempts, claims, end_note, run_directory
+from guild_dask.home.errors import HomeUnavailable, RunUnusable, translated
+from guild_dask.home.outcome import Cause, End
+from guild_dask.home.result import Again, Result, never, result_for
+from guild_dask.home.run_queue import GuildHome, attempt_of
 from guild_dask.host import processes
-from guild_dask.outcomes import Cause, End
-from guild_dask.problems import HomeUnavailable, RunUnusable, translated
-from guild_dask.runs import GuildHome, attempt_of
 
 # A starter ends its run when it could not beat for as long as its lease. It sees that up to a quarter of it later, then
 # needs time to end the run, and network file systems tell of a change up to a minute late.
@@ -56,7 +57,7 @@ def _recover(home: GuildHome, adrift: Collection[str], again: Again) -> Recovere
             abandoned.append((found, Cause.KILLED))
             continue
         is_ours = claim.scheduler == home.presence.process  # not the id: a scheduler may be restarted under its own
-        if is_ours and last_word.is_asked_to_stop(claims.path(home.claims_folder, found.run_id)):
+        if is_ours and end_note.is_asked_to_stop(claims.path(home.claims_folder, found.run_id)):
             stops.append(found.run_id)
         if is_ours and found.run_id not in adrift:
             continue
@@ -80,9 +81,9 @@ def _recover(home: GuildHome, adrift: Collection[str], again: Again) -> Recovere
 def _forget_unheard_wish(home: GuildHome, found: claims.Found, claim: claims.Claim) -> None:
     """Forgets that a scheduler wanted a run to end and died before it told that; a run on this host hears signals."""
     beside = claims.path(home.claims_folder, found.run_id)
-    if not claim.lease and last_word.wish(beside) is Cause.SCHEDULER_STOPPED:
+    if not claim.lease and end_note.wish(beside) is Cause.SCHEDULER_STOPPED:
         with contextlib.suppress(OSError):
-            last_word.forget_wish(beside)
+            end_note.forget_wish(beside)
 
 
 def _sweep(home: GuildHome) -> None:
@@ -115,8 +116,8 @@ def _death(home: GuildHome, found: claims.Found, claim: claims.Claim, is_ours: b
 def _silence(home: GuildHome, found: claims.Found, claim: claims.Claim, run_dir: str) -> Cause | None:
     """Returns why an attempt on another host is over, or None if it may go on."""
     beside = claims.path(home.claims_folder, found.run_id)
-    if last_word.is_over(beside):
-        return last_word.read(beside) or Cause.KILLED
+    if end_note.is_over(beside):
+        return end_note.read(beside) or Cause.KILLED
     if not claim.lease:
         if found.is_started and home.has_ended(run_dir):
             return Cause.KILLED
@@ -139,7 +140,7 @@ def _take_over(
             run_dir = home.run_dir(found.run_id)
             if found not in still_there:
                 continue
-            rundir.look_anew(run_dir)
+            run_directory.look_anew(run_dir)
             with contextlib.suppress(RunUnusable):  # it stays as it is, and does not hold up the others
                 if _has_never_started(run_dir, found):
                     staged_again += [found.run_id] if home.stage_again(run_dir) else []
@@ -168,7 +169,7 @@ def _close(home: GuildHome, found: claims.Found, cause: Cause, again: Again) -> 
 def _result(home: GuildHome, found: claims.Found, cause: Cause) -> Result:
     run_dir = home.run_dir(found.run_id)
     beside = claims.path(home.claims_folder, found.run_id)
-    word, wish = last_word.read(beside), last_word.wish(beside)
+    word, wish = end_note.read(beside), end_note.wish(beside)
     # A scheduler that died while it was being stopped may have told nobody else, and the run went on to its own end.
     if word is None and (wish is Cause.STOPPED or not _ended_by_itself(home, run_dir)):
         word = wish
@@ -183,10 +184,10 @@ def _result(home: GuildHome, found: claims.Found, cause: Cause) -> Result:
         result = result_for(run_dir, 1, None, attempt)
         # Guild has seen the run's process end by a signal, and its host had no chance to say why.
         is_leased = found.claim is not None and found.claim.lease > 0
-        was_cut_off = is_leased and (result.exit_code or 0) < 0 and not last_word.is_over(beside)
+        was_cut_off = is_leased and (result.exit_code or 0) < 0 and not end_note.is_over(beside)
         home.record_end(run_dir, -signal.SIGKILL)
         return replace(result, end=End.TERMINATED, cause=Cause.NODE_LOST) if was_cut_off else result
-    word = last_word.settle(beside, word or cause)  # before the end is on record: the run did not fail by itself
+    word = end_note.settle(beside, word or cause)  # before the end is on record: the run did not fail by itself
     home.record_end(run_dir, -signal.SIGKILL)
     return result_for(run_dir, 1, word, attempt)
 
@@ -198,16 +199,16 @@ def _ended_by_itself(home: GuildHome, run_dir: str) -> bool:
 
 def _has_never_started(run_dir: str, found: claims.Found) -> bool:
     """Tells whether a claimed run waits in vain: it is there, not staged, and nobody has started it since."""
-    if found.is_started or not os.path.isdir(run_dir) or rundir.has(run_dir, "STAGED"):
+    if found.is_started or not os.path.isdir(run_dir) or run_directory.has(run_dir, "STAGED"):
         return False
     # The user may have started a run by hand that hung as `pending`.
-    return rundir.last_started(run_dir) < found.written
+    return run_directory.last_started(run_dir) < found.written
 
 
 def _is_operation_alive(run_dir: str, starter_pid: int) -> bool:
     """Tells whether the operation's own process lives on without the one that started it."""
     run_id = os.path.basename(run_dir)
-    pid = rundir.locked_by(run_dir)
+    pid = run_directory.locked_by(run_dir)
     if pid is not None:
         return processes.variable_of(pid, "RUN_ID") == run_id
     # Guild notes the process just after it has started it; in between, only the process itself says whose it is: by

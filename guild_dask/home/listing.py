@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from guild_dask import rundir
-from guild_dask.problems import HomeUnavailable
-from guild_dask.rundir import BrokenRun, Staged
+from guild_dask.home import run_directory
+from guild_dask.home.errors import HomeUnavailable
+from guild_dask.home.run_directory import BrokenRun, Staged
 
 # How many are looked at again in one look, of those that were not staged when last seen, and of those that were. A
 # run that is to be started is looked at in any case.
@@ -89,9 +89,9 @@ class RunsDirectory:
         run_dir = os.path.join(self.path, name)
         self._drop(name)
         try:
-            signature = rundir.staged_signature(run_dir)
+            signature = run_directory.staged_signature(run_dir)
             if signature is not None:
-                seen = before if before and before[0] == signature else (signature, rundir.read_staged(run_dir))
+                seen = before if before and before[0] == signature else (signature, run_directory.read_staged(run_dir))
                 self._staged[name] = seen
                 return seen[1]
             self._others[name] = None
@@ -141,7 +141,7 @@ class RunsDirectory:
         """Tells whether a run is staged with the tags that it had when it was last looked at; if not, it is doubted."""
         known = self._staged.get(run.id)
         try:
-            if known is not None and known[1] == run and rundir.staged_signature(run.dir) == known[0]:
+            if known is not None and known[1] == run and run_directory.staged_signature(run.dir) == known[0]:
                 return True
         except OSError:
             pass

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from guild import opref as guild_opref
 
-from guild_dask import opdata
+from guild_dask.home import operation_data
 from guild_dask.host import files
 from guild_dask.plan.tags import may_be_ours
 
@@ -141,7 +141,7 @@ def read_staged(run_dir: str) -> Staged:
     since = _since(run_dir)
     op = _operation_data(run_dir)
     name, tags = os.path.basename(run_dir), our_tags(run_dir)
-    return Staged(name, run_dir, since, tags, opdata.needs(op), opdata.gpus(op), is_queue)
+    return Staged(name, run_dir, since, tags, operation_data.needs(op), operation_data.gpus(op), is_queue)
 
 
 def _since(run_dir: str) -> int:

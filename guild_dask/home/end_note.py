@@ -10,8 +10,8 @@ import os
 import pathlib
 from typing import Any
 
+from guild_dask.home.outcome import NO_EXCESS, Cause, Excess, cause_for_name
 from guild_dask.host.files import look_anew
-from guild_dask.outcomes import NO_EXCESS, Cause, Excess, cause_for_name
 from guild_dask.plan import records
 
 ENDED = ".ended"

@@ -14,15 +14,15 @@ from typing import Any
 import psutil
 from guild import config, lock
 
-from guild_dask import attempts, claims, last_word, rundir, snapshot
-from guild_dask.ends import Again, Result, never, result_for
+from guild_dask.home import attempts, claims, end_note, run_directory, snapshot
+from guild_dask.home.errors import HomeUnavailable, problem_for, translated
+from guild_dask.home.heartbeat import Presence
+from guild_dask.home.listing import Listing, RunsDirectory
+from guild_dask.home.outcome import Cause, End
+from guild_dask.home.result import Again, Result, never, result_for
+from guild_dask.home.run_directory import Staged
 from guild_dask.host import processes
-from guild_dask.listing import Listing, RunsDirectory
-from guild_dask.outcomes import Cause, End
 from guild_dask.plan.devices import are_taken
-from guild_dask.presence import Presence
-from guild_dask.problems import HomeUnavailable, problem_for, translated
-from guild_dask.rundir import Staged
 
 LOCK_TIMEOUT = 5.0
 
@@ -66,7 +66,9 @@ class GuildHome:
         """Returns the runs that run now and are neither among the given ones nor queues or schedulers."""
         own = set(own)
         folders = ((name, os.path.join(self.runs_dir, name)) for name in self._directory.names() if name not in own)
-        return [name for name, run_dir in folders if _is_running_elsewhere(run_dir) and not rundir.is_queue(run_dir)]
+        return [
+            name for name, run_dir in folders if _is_running_elsewhere(run_dir) and not run_directory.is_queue(run_dir)
+        ]
 
     def claim(self, wanted: Iterable[tuple[Staged, claims.Claim]]) -> Claimed:
         """Takes runs out of the queue, each with its claim; those that somebody took, deleted or tagged anew are left.
@@ -112,12 +114,12 @@ class GuildHome:
 
     def _claim(self, run: Staged, claim: claims.Claim) -> None:
         # A crash in between leaves a claim of a dead owner, and the run is staged again.
-        claims.take(self.claims_folder, rundir.marker(run.dir, "STAGED"), claim)
+        claims.take(self.claims_folder, run_directory.marker(run.dir, "STAGED"), claim)
         try:
-            rundir.set_marker(run.dir, "PENDING")
+            run_directory.set_marker(run.dir, "PENDING")
         except OSError:
             if claims.withdraw(self.claims_folder, run.id):
-                claims.give_back(self.claims_folder, run.id, rundir.marker(run.dir, "STAGED"))
+                claims.give_back(self.claims_folder, run.id, run_directory.marker(run.dir, "STAGED"))
             raise
         self._directory.forget(run.id)
 
@@ -132,7 +134,7 @@ class GuildHome:
         started and was lost, or failed, is staged again where `again` says so.
         """
         run_dir = self.run_dir(run_id)
-        rundir.look_anew(run_dir)
+        run_directory.look_anew(run_dir)
         with translated("cannot settle run %s", run_id):
             found = self._ours(run_id)
         if os.path.isdir(run_dir) and found is None:
@@ -160,16 +162,16 @@ class GuildHome:
             # Batches are deleted when they succeed; anything else was deleted by the user.
             return Result(End.COMPLETED if exit_code == 0 else End.GONE, exit_code)
         for name in ("PENDING", "LOCK.remote"):
-            rundir.clear_marker(run_dir, name)
+            run_directory.clear_marker(run_dir, name)
         if not started:
             snapshot.restore(run_dir, self._saved(run_dir))
             return Result(End.COULD_NOT_START, exit_code)
         claim = claims.path(self.claims_folder, os.path.basename(run_dir))
-        cause = last_word.read(claim)
+        cause = end_note.read(claim)
         if exit_code < 0:
-            cause = last_word.settle(claim, Cause.KILLED)  # before the end is on record: the run did not fail by itself
+            cause = end_note.settle(claim, Cause.KILLED)  # before the end is on record: the run did not fail by itself
             self.record_end(run_dir, exit_code)
-        return replace(result_for(run_dir, exit_code, cause, attempt), excess=last_word.excess(claim))
+        return replace(result_for(run_dir, exit_code, cause, attempt), excess=end_note.excess(claim))
 
     def _ours(self, run_id: str) -> claims.Found | None:
         """Returns our claim on a run, or None if there is none any more; one that cannot be read is ours."""
@@ -201,14 +203,14 @@ class GuildHome:
     def record_end(self, run_dir: str, exit_status: int) -> None:
         """Records the end of a run that started and whose Guild process died, unless that one has done so itself."""
         if not self.has_ended(run_dir):
-            rundir.record_end(run_dir, exit_status)
+            run_directory.record_end(run_dir, exit_status)
         for name in ("PENDING", "LOCK.remote"):
-            rundir.clear_marker(run_dir, name)
+            run_directory.clear_marker(run_dir, name)
 
     def has_ended(self, run_dir: str) -> bool:
         """Tells whether Guild has recorded the end of a run since it was claimed."""
-        rundir.look_anew(run_dir)
-        return rundir.last_ended(run_dir) >= claims.written(self.claims_folder, os.path.basename(run_dir))
+        run_directory.look_anew(run_dir)
+        return run_directory.last_ended(run_dir) >= claims.written(self.claims_folder, os.path.basename(run_dir))
 
     def is_to_be_tried_again(self, run_dir: str, result: Result, again: Again) -> bool:
         """Tells whether a run that started is to be started once more, after it ended like this."""
@@ -226,10 +228,10 @@ class GuildHome:
             if not claims.withdraw(self.claims_folder, run_id):
                 return False
             snapshot.restore(run_dir, self._saved(run_dir))
-            rundir.clear_marker(run_dir, "PENDING")
-            rundir.clear_marker(run_dir, "LOCK.remote")
-            claims.give_back(self.claims_folder, run_id, rundir.marker(run_dir, "STAGED"))
-            rundir.keep_place(run_dir)
+            run_directory.clear_marker(run_dir, "PENDING")
+            run_directory.clear_marker(run_dir, "LOCK.remote")
+            claims.give_back(self.claims_folder, run_id, run_directory.marker(run_dir, "STAGED"))
+            run_directory.keep_place(run_dir)
         self._directory.forget(run_id)
         return True
 
@@ -241,10 +243,10 @@ class GuildHome:
             host = found.claim.owner.host if found and found.claim else ""
             if not attempts.on_record(run_dir, result.attempt):
                 attempts.add(run_dir, attempts.attempt_for(result.attempt, result.cause, result.exit_code, host))
-            rundir.forget_end(run_dir)
+            run_directory.forget_end(run_dir)
             for name in ("PENDING", "LOCK", "LOCK.remote"):
-                rundir.clear_marker(run_dir, name)
-            claims.give_back_started(self.claims_folder, run_id, rundir.marker(run_dir, "STAGED"))
+                run_directory.clear_marker(run_dir, name)
+            claims.give_back_started(self.claims_folder, run_id, run_directory.marker(run_dir, "STAGED"))
         self._directory.forget(run_id)
 
     def _saved(self, run_dir: str) -> pathlib.Path:
@@ -279,9 +281,9 @@ def attempt_of(found: claims.Found | None, run_dir: str) -> int:
 
 
 def _is_running_elsewhere(run_dir: str) -> bool:
-    if rundir.has(run_dir, "LOCK.remote"):
+    if run_directory.has(run_dir, "LOCK.remote"):
         return True
-    pid = rundir.locked_by(run_dir)
+    pid = run_directory.locked_by(run_dir)
     # Steps and trials are runs too; those of our own runs descend from this process.
     return pid is not None and bool(psutil.pid_exists(pid)) and not processes.is_below(pid, os.getpid())
 

@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from guild_dask.home.outcome import Cause, cause_for_name
 from guild_dask.host.files import look_anew
-from guild_dask.outcomes import Cause, cause_for_name
 from guild_dask.plan import records
 
 _FOLDER = "dask-attempts"

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from guild_dask.outcomes import Cause, Excess
+from guild_dask.home.outcome import Cause, Excess
 
 NAME = "dask"
 
