@@ -22,7 +22,6 @@ from guild_dask.home.claims import Claim
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.heartbeat import BEAT, Presence
 from guild_dask.home.listing import Listing
-from guild_dask.job import NOT_STARTED
 from guild_dask.ledger import WAITING
 from guild_dask.orders import Orders
 from guild_dask.plan.placement import plan
@@ -31,6 +30,7 @@ from guild_dask.publisher import View
 from guild_dask.settings.settings import Settings
 from guild_dask.shutdown import end_runs, settle_rest
 from guild_dask.waiting import WaitingRuns
+from guild_dask.worker.job import NOT_STARTED
 from guild_dask.workforce import Workforce
 
 log = logging.getLogger("guild")

@@ -61,7 +61,7 @@ def main(**flags: str | None) -> None:
 def _begin_to_load_guild(kind_of_cluster: str | None) -> None:
     """Has a process of its own get ready for runs on this machine, while this one loads Dask."""
     from guild_dask.host import environment
-    from guild_dask.runner import RUNNER
+    from guild_dask.worker.runner import RUNNER
 
     # The configuration, which is Dask's, may ask for another kind; then that process ends with this one, unused.
     if kind_of_cluster in (None, "", "local"):

@@ -95,16 +95,20 @@ NEVER: Mapping[str, frozenset[str]] = {
     ),
     "claims": frozenset(("guild_dask.cluster", "guild_dask.home.run_directory", "guild_dask.home.run_queue")),
     "job": frozenset(
-        ("guild_dask.cluster", "guild_dask.home.run_directory", "guild_dask.runner", "guild_dask.home.run_queue")
+        ("guild_dask.cluster", "guild_dask.home.run_directory", "guild_dask.worker.runner", "guild_dask.home.run_queue")
     ),
     "page": frozenset(("guild_dask.cluster", "guild_dask.settings.settings")),
     "processes": frozenset(("guild_dask.home.claims", "guild_dask.home.run_directory", "guild_dask.home.run_queue")),
-    "rundir": frozenset(("guild_dask.cluster", "guild_dask.job", "guild_dask.runner", "guild_dask.home.run_queue")),
+    "rundir": frozenset(
+        ("guild_dask.cluster", "guild_dask.worker.job", "guild_dask.worker.runner", "guild_dask.home.run_queue")
+    ),
     "runner": frozenset(("guild_dask.cluster", "guild_dask.home.run_directory", "guild_dask.home.run_queue")),
-    "runs": frozenset(("guild_dask.cluster", "guild_dask.job", "guild_dask.plan.placement", "guild_dask.runner")),
+    "runs": frozenset(
+        ("guild_dask.cluster", "guild_dask.worker.job", "guild_dask.plan.placement", "guild_dask.worker.runner")
+    ),
     "settings": frozenset(("asyncio", "multiprocessing", "os", "signal", "socket", "subprocess", "threading")),
-    "operation": frozenset(("guild_dask.cluster", "guild_dask.runner")),
-    "starter": frozenset(("guild_dask.cluster", "guild_dask.runner")),
+    "operation": frozenset(("guild_dask.cluster", "guild_dask.worker.runner")),
+    "starter": frozenset(("guild_dask.cluster", "guild_dask.worker.runner")),
 }
 
 NAMED = KNOWS_DASK | KNOWS_GUILD | KNOWS_GUILD_IN_FUNCTIONS | IMPORTS_BY_NAME | LIGHT | PURE | frozenset(NEVER)

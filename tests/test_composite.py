@@ -17,9 +17,9 @@ from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost
 from guild_dask.cluster.kinds import Common, WorkerCapacity
 from guild_dask.home import claims
 from guild_dask.host import processes
-from guild_dask.job import Job
 from guild_dask.settings.cluster_spec import cluster_for_text
 from guild_dask.settings.settings import Settings
+from guild_dask.worker.job import Job
 
 
 class _Pool:

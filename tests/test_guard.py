@@ -21,10 +21,10 @@ from guild_dask.home.outcome import Cause, End
 from guild_dask.home.recovery import recover
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes
-from guild_dask.job import NOT_STARTED, Ended, Job
-from guild_dask.runner import Runner
-from guild_dask.terms import Terms
-from guild_dask.warm import Template
+from guild_dask.worker.fork_client import Template
+from guild_dask.worker.job import NOT_STARTED, Ended, Job
+from guild_dask.worker.options import Terms
+from guild_dask.worker.runner import Runner
 
 LONG = """
 long:

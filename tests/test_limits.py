@@ -16,8 +16,8 @@ from support import Guild, Sandbox, wait_until
 from guild_dask.home.outcome import Cause, Excess
 from guild_dask.host import memory
 from guild_dask.host.memory import Meter
-from guild_dask.limits import Limits
-from guild_dask.terms import Terms
+from guild_dask.worker.limits import Limits
+from guild_dask.worker.options import Terms
 
 MB = 1_000_000
 

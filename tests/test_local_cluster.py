@@ -15,7 +15,7 @@ from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
 from guild_dask.cluster.local import LocalCluster
 from guild_dask.home import claims
 from guild_dask.host import processes
-from guild_dask.job import NOT_STARTED, Job
+from guild_dask.worker.job import NOT_STARTED, Job
 
 
 @pytest.fixture

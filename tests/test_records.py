@@ -18,7 +18,7 @@ from hypothesis import strategies as some
 from scheduling import NO_DASHBOARD
 from support import Guild, Sandbox
 
-from guild_dask import template
+from guild_dask.worker import forkserver
 
 # Texts that YAML could take for something else, or break in two.
 DIFFICULT = {
@@ -88,7 +88,7 @@ def test_records_are_the_same_as_after_a_start_by_hand(
 def libyaml() -> Iterator[None]:
     """Reads and writes YAML as the template does."""
     before = yaml.safe_load, yaml.safe_dump
-    template.use_libyaml()
+    forkserver.use_libyaml()
     try:
         yield
     finally:

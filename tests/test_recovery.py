@@ -17,7 +17,7 @@ from guild_dask.home.outcome import Cause, End
 from guild_dask.home.recovery import recover
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes
-from guild_dask.job import NOT_STARTED
+from guild_dask.worker.job import NOT_STARTED
 
 # Of its own: processes of another run of that name, in another home, would pass for it.
 RUN = "power-cut-test"

@@ -16,10 +16,10 @@ from guild_dask.home.outcome import End
 from guild_dask.home.result import Result
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes
-from guild_dask.job import NOT_STARTED, Ended, Job
-from guild_dask.runner import Runner
-from guild_dask.terms import Terms
-from guild_dask.warm import Template
+from guild_dask.worker.fork_client import Template
+from guild_dask.worker.job import NOT_STARTED, Ended, Job
+from guild_dask.worker.options import Terms
+from guild_dask.worker.runner import Runner
 
 QUICK = """
 quick:

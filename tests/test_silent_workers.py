@@ -11,7 +11,7 @@ from distributed import Worker
 from support import DEADLINE, Sandbox, free_port, wait_until
 from systems.dask_processes import DaskProcesses, dask_processes
 
-from guild_dask import __version__, runner
+from guild_dask import __version__
 from guild_dask.cluster import address, remote, tasks
 from guild_dask.cluster.address import open_existing
 from guild_dask.cluster.background import Background, answers, in_loop_of, told
@@ -21,10 +21,11 @@ from guild_dask.cluster.on_worker import PLUGIN, is_silence, problem_of_stranger
 from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.home import claims
 from guild_dask.host import processes
-from guild_dask.job import NOT_STARTED, Job
 from guild_dask.ledger import Ledger
 from guild_dask.plan.troubles import NoAnswer, NotInstalled, Paused, WorkerWithoutRuns
 from guild_dask.settings.cluster_spec import cluster_for_text
+from guild_dask.worker import runner
+from guild_dask.worker.job import NOT_STARTED, Job
 from guild_dask.workforce import Workforce
 
 

@@ -10,7 +10,7 @@ import pytest
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import DEADLINE, Guild, Sandbox, Started, wait_until
 
-from guild_dask.operation import is_guild_stop
+from guild_dask.worker.operation import is_guild_stop
 
 # A run with a child, a child of a child in a session of its own, and one that nobody waits for.
 TREE = """

@@ -7,9 +7,9 @@ from typing import Any
 
 from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost
 from guild_dask.cluster.kinds import Cluster, WorkerCapacity
-from guild_dask.job import Job
 from guild_dask.plan.placement import StagedRun
-from guild_dask.terms import Terms
+from guild_dask.worker.job import Job
+from guild_dask.worker.options import Terms
 
 # How many lost workers are remembered: a plan may still name one of them.
 _REMEMBERED = 1000

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from guild_dask.cluster.events import ClusterEvent
-from guild_dask.job import Job
 from guild_dask.plan.placement import StagedRun
 from guild_dask.plan.resources import format_amounts
 from guild_dask.plan.troubles import Refusal
-from guild_dask.terms import Terms
+from guild_dask.worker.job import Job
+from guild_dask.worker.options import Terms
 
 # Seconds before a worker's end in which no run starts on it and by which every run must have ended, and seconds from a
 # worker's start to the first run on it. Each is at most a tenth of the worker's lifetime.

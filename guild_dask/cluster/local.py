@@ -19,10 +19,10 @@ from tornado.httpserver import HTTPServer
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
 from guild_dask.cluster.kinds import AsManyAsThereAre, ClusterError, WorkerCapacity
-from guild_dask.job import Job
-from guild_dask.runner import RUNNER
 from guild_dask.settings.settings import DashboardAddress
-from guild_dask.terms import Terms
+from guild_dask.worker.job import Job
+from guild_dask.worker.options import Terms
+from guild_dask.worker.runner import RUNNER
 
 # Dask adds and subtracts a worker's resources as floats as long as the worker lives. The plan decides what fits; this
 # slack, a share and an amount, keeps Dask's rounding errors from delaying what the plan has started.

@@ -21,7 +21,7 @@ from guild_dask.host.files import look_anew
 from guild_dask.plan.devices import GPU
 from guild_dask.plan.resources import AUTO
 from guild_dask.plan.troubles import CannotStartRuns, HomeNotSeen, NoAnswer, NotInstalled, OtherVersion, Refusal
-from guild_dask.runner import RUNNER
+from guild_dask.worker.runner import RUNNER
 
 PLUGIN = "guild-dask"
 

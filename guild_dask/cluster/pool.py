@@ -12,10 +12,10 @@ from guild_dask.cluster.kinds import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.remote import RemoteCluster, WorkerTraits
 from guild_dask.cluster.scaling import Need, need
 from guild_dask.cluster.security import remove_certificates
-from guild_dask.job import Job
 from guild_dask.plan.placement import StagedRun
 from guild_dask.plan.troubles import NoWorkerComes, Refusal
-from guild_dask.terms import Terms
+from guild_dask.worker.job import Job
+from guild_dask.worker.options import Terms
 
 # Seconds for the Dask cluster to close.
 _CLOSE = 8.0

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from distributed import Client
 
-from guild_dask import runner
 from guild_dask.cluster.background import Background, answers, in_loop_of, is_connected, told
 from guild_dask.cluster.events import JobAdrift, JobLost, WorkerRefused, WorkersChanged
 from guild_dask.cluster.kinds import AsManyAsThereAre, Common, WorkerCapacity
@@ -28,9 +27,10 @@ from guild_dask.cluster.on_worker import (
     welcome,
 )
 from guild_dask.cluster.tasks import Tasks
-from guild_dask.job import Job
 from guild_dask.plan.troubles import Closing, Paused, Refusal
-from guild_dask.terms import Terms
+from guild_dask.worker import runner
+from guild_dask.worker.job import Job
+from guild_dask.worker.options import Terms
 
 # At most two threads refresh the list of workers: one may wait for the scheduler while the other handles an event.
 _THREADS = 2

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 
 from distributed import Client, Future
 
-from guild_dask import runner
 from guild_dask.cluster.background import in_loop_of, told
 from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost
-from guild_dask.job import Ended, Job
+from guild_dask.worker import runner
+from guild_dask.worker.job import Ended, Job
 
 log = logging.getLogger("guild")
 

@@ -11,15 +11,15 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from guild_dask import final_record
-from guild_dask.final_record import Evidence
-from guild_dask.guard import Guard, send_term
 from guild_dask.home import end_note, run_info
 from guild_dask.home.outcome import NO_EXCESS, Cause, Excess
 from guild_dask.host import signals
 from guild_dask.host.cgroups import Cgroup, cgroup_for_run
-from guild_dask.job import NOT_STARTED
-from guild_dask.terms import Terms
+from guild_dask.worker import final_record
+from guild_dask.worker.final_record import Evidence
+from guild_dask.worker.guard import Guard, send_term
+from guild_dask.worker.job import NOT_STARTED
+from guild_dask.worker.options import Terms
 
 # Seconds between TERM to the operation's own process and TERM to its descendants, as with `guild stop`.
 CHILDREN_AFTER = 5.0

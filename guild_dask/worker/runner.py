@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from guild_dask import starter, warm
-from guild_dask.guard import LOST_BYTE, STOP_BYTE
 from guild_dask.home import claims
 from guild_dask.host import processes
 from guild_dask.host.files import look_anew
-from guild_dask.job import Ended, Job
+from guild_dask.worker import fork_client, starter
+from guild_dask.worker.guard import LOST_BYTE, STOP_BYTE
+from guild_dask.worker.job import Ended, Job
 
 
 class Starter(Protocol):
@@ -43,7 +43,7 @@ class _Started:
 class Runner:
     """The jobs of one worker process. Every method may be called from any thread."""
 
-    def __init__(self, template: warm.Template) -> None:
+    def __init__(self, template: fork_client.Template) -> None:
         # Forks starters where it can. One for each Runner, which closes it.
         self._template = template
 
@@ -174,7 +174,7 @@ class Runner:
             os.write(opener, b"!")
 
     def _fork(self, job: Job, gate: int, output: int) -> Starter | None:
-        request = warm.Request(job.run_dir, _claim_path(job), _directory(job), self._environ_of(job), job.terms)
+        request = fork_client.Request(job.run_dir, _claim_path(job), _directory(job), self._environ_of(job), job.terms)
         return self._template.start(request, gate, output)
 
     def _spawn(self, job: Job, gate: int, output: int) -> Starter | None:
@@ -294,7 +294,7 @@ def _end_orphans(starter_pid: int, job: Job) -> None:
 
 
 # The runner of this process. A worker has one, whatever schedulers send jobs to it.
-RUNNER = Runner(warm.Template())
+RUNNER = Runner(fork_client.Template())
 
 
 # Dask sends a function to a worker as the name of its module and its own, and the worker looks it up there. So these

@@ -17,8 +17,8 @@ from guild_dask.home.end_note import BEAT, wish
 from guild_dask.home.outcome import NO_EXCESS, Cause, Excess
 from guild_dask.host.cgroups import Cgroup
 from guild_dask.host.processes import ProcessIdentity
-from guild_dask.limits import Limits
-from guild_dask.terms import Terms
+from guild_dask.worker.limits import Limits
+from guild_dask.worker.options import Terms
 
 # What the worker writes into the lifeline to end the run: because of a stop request, or because the worker closes.
 STOP_BYTE = b"s"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from guild_dask.home.claim import Claim
-from guild_dask.terms import Terms
+from guild_dask.worker.options import Terms
 
 # A starter's exit code if it did not start the run. An operation may exit with the same code, so it counts only while
 # the claim is not marked as started.

@@ -26,9 +26,9 @@ import threading
 from typing import Any
 
 from guild_dask.host import environment, signals
-from guild_dask.job import NOT_STARTED
-from guild_dask.operation import Operation
-from guild_dask.terms import Terms, terms_for_text
+from guild_dask.worker.job import NOT_STARTED
+from guild_dask.worker.operation import Operation
+from guild_dask.worker.options import Terms, terms_for_text
 
 
 def popen_for(operation: Operation) -> type:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from guild_dask.home.outcome import Cause, Excess
 from guild_dask.host.cgroups import Cgroup
 from guild_dask.host.memory import Meter
-from guild_dask.terms import Terms
+from guild_dask.worker.options import Terms
 
 # A run may use this fraction more memory than it requests: users who request 8GB rarely measured the peak.
 MARGIN = 0.1

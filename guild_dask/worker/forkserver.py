@@ -22,9 +22,9 @@ import signal
 import socket
 from typing import Any
 
-from guild_dask import starter
 from guild_dask.host import processes
-from guild_dask.terms import terms_for_text
+from guild_dask.worker import starter
+from guild_dask.worker.options import terms_for_text
 
 # What a start imports, at the latest when the operation prints its first line.
 _PRELOADED = (

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from guild_dask import template
-from guild_dask.terms import Terms
+from guild_dask.worker import forkserver
+from guild_dask.worker.options import Terms
 
 # Guild imports NumPy, which starts a thread for each CPU by default; a process that forks should have one thread only.
 # These variables are the template's own: a starter gets the environment of its run.
@@ -134,7 +134,7 @@ class Template:
         ours, its = socket.socketpair()
         with its:
             self._process = subprocess.Popen(
-                [sys.executable, "-u", template.__file__, str(its.fileno())],
+                [sys.executable, "-u", forkserver.__file__, str(its.fileno())],
                 env={**environ, **_ONE_THREAD},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
