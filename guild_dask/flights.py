@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from guild_dask import messages
-from guild_dask.cluster.kinds import Cluster
+from guild_dask.cluster.base import Cluster
 from guild_dask.home import attempts
 from guild_dask.home.claims import Claim
 from guild_dask.home.errors import HomeUnavailable, RunUnusable

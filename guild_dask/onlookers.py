@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from guild_dask import journal, terminal
-from guild_dask.cluster import ports
-from guild_dask.cluster.kinds import Cluster, ClusterError
+from guild_dask.cluster import dashboard
+from guild_dask.cluster.base import Cluster, ClusterError
 from guild_dask.events import Event, SomebodyLooks
 from guild_dask.home import run_queue
 from guild_dask.host import environment
@@ -73,7 +73,7 @@ def _show_page(book: Book, opened: Cluster, wanted: DashboardAddress | None) -> 
     """Returns the link to the page of runs, or None if there is none, and what closes the page."""
 
     def free_address(wanted: DashboardAddress) -> tuple[str, int]:
-        found = ports.free_port(wanted)
+        found = dashboard.free_port(wanted)
         return found.host, found.port
 
     if wanted is not None:

@@ -41,9 +41,11 @@ def main(**flags: str | None) -> None:
     scheduler_run.this_run().look_like_a_batch()
     _begin_to_load_guild(flags["cluster"])
     try:
-        from guild_dask import opening  # noqa: F401  # loads all of Dask
-        from guild_dask.cluster import dask_settings
-        from guild_dask.cluster.kinds import ClusterError
+        from guild_dask.cluster import (
+            dask_settings,
+            opening,  # noqa: F401  # loads all of Dask
+        )
+        from guild_dask.cluster.base import ClusterError
     except ValueError as e:  # Dask reads its configuration when it is imported
         click.echo(f"dask:scheduler: {e}", err=True)
         sys.exit(BAD_SETTING)
@@ -70,7 +72,7 @@ def _begin_to_load_guild(kind_of_cluster: str | None) -> None:
 
 def _show(settings: Settings) -> int:
     """Shows what would be submitted, and returns the exit code."""
-    from guild_dask import opening
+    from guild_dask.cluster import opening
     from guild_dask.host import environment
 
     user = environment.user_environment(os.environ)
@@ -81,8 +83,9 @@ def _show(settings: Settings) -> int:
 def _run(
     settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]", is_stopping: "Callable[[], bool]"
 ) -> int:
-    from guild_dask import onlookers, opening
-    from guild_dask.cluster.kinds import Common, OpeningStopped
+    from guild_dask import onlookers
+    from guild_dask.cluster import opening
+    from guild_dask.cluster.base import Common, OpeningStopped
     from guild_dask.flights import Flights
     from guild_dask.home import control, run_queue
     from guild_dask.home.heartbeat import Presence

@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from guild_dask.cluster.base import Cluster, WorkerCapacity
 from guild_dask.cluster.events import ClusterTrouble, WorkerRefused, WorkersChanged
-from guild_dask.cluster.kinds import Cluster, WorkerCapacity
 from guild_dask.ledger import Ledger
 from guild_dask.plan.placement import StagedRun, Worker
 from guild_dask.plan.tags import Demands

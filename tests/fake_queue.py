@@ -13,9 +13,9 @@ import dask.config
 import pytest
 from support import wait_until
 
+from guild_dask.cluster.base import Common
 from guild_dask.cluster.events import ClusterEvent
 from guild_dask.cluster.jobqueue import JobQueue, open_job_queue
-from guild_dask.cluster.kinds import Common
 from guild_dask.cluster.pool import WorkerPool
 from guild_dask.plan.placement import StagedRun
 from guild_dask.settings.cluster_spec import WorkerCount

@@ -10,11 +10,10 @@ import pytest
 from distributed import Client, LocalCluster
 from support import wait_until
 
-from guild_dask import opening
-from guild_dask.cluster import address
+from guild_dask.cluster import existing, opening
+from guild_dask.cluster.base import Common, WorkerCapacity
 from guild_dask.cluster.composite import CompositeCluster, RunsOfPools
 from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost, WorkersChanged
-from guild_dask.cluster.kinds import Common, WorkerCapacity
 from guild_dask.home import claims
 from guild_dask.host import processes
 from guild_dask.settings.cluster_spec import cluster_for_text
@@ -96,7 +95,7 @@ def test_address_in_a_scheduler_file_is_looked_at(
         asked.append(reached)
         return is_open
 
-    monkeypatch.setattr(address, "is_open_to_others", is_open_to_others)
+    monkeypatch.setattr(existing, "is_open_to_others", is_open_to_others)
     settings = Settings(cluster=cluster_for_text(f"scheduler-file:{scheduler_file}"))
     opened = opening.open_cluster(settings, Common("home", "token", 60, lambda _: None), "run", {})
     opened.close()
@@ -106,13 +105,13 @@ def test_address_in_a_scheduler_file_is_looked_at(
 
 def test_unencrypted_ways_to_other_hosts_are_known() -> None:
     addresses = ("tcp://head:1", "ucx://head:1", "ws://head:1", "tls://head:1", "tcp://127.0.0.1:1", "tcp://[::1]:1")
-    assert [address.is_open_to_others(each) for each in addresses] == [True] * 3 + [False] * 3
+    assert [existing.is_open_to_others(each) for each in addresses] == [True] * 3 + [False] * 3
 
 
 def test_cluster_of_anybodys_class_that_does_not_close_is_left(
     scheduler_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(address, "_CLOSE", 0.1)
+    monkeypatch.setattr(existing, "_CLOSE", 0.1)
     hanging = threading.Event()
 
     class Hanging:
@@ -120,7 +119,7 @@ def test_cluster_of_anybodys_class_that_does_not_close_is_left(
             hanging.wait()
 
     client = Client(scheduler_file=scheduler_file, set_as_default=False)
-    own = address.own_cluster(Hanging(), client, Common("home", "token", 60, lambda _: None))
+    own = existing.own_cluster(Hanging(), client, Common("home", "token", 60, lambda _: None))
     closing = threading.Thread(target=own.close, daemon=True)
     closing.start()
     wait_until(lambda: not closing.is_alive(), describe="the end of close()")

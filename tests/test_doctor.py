@@ -13,8 +13,8 @@ from filelock import FileLock
 from packaging.requirements import Requirement
 from support import Sandbox, run_command
 
+from guild_dask.cluster.base import ClusterError
 from guild_dask.cluster.jobqueue import JobQueue
-from guild_dask.cluster.kinds import ClusterError
 from guild_dask.doctor import cluster
 
 DOCTOR = [os.path.join(os.path.dirname(sys.executable), "guild-dask"), "doctor"]

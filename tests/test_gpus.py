@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Guild, Sandbox, wait_until
 
-from guild_dask import gpus
-from guild_dask.cluster import on_worker
+from guild_dask.cluster import gpus, handshake
 from guild_dask.home import claims, operation_data
 from guild_dask.home.claims import Claim
 from guild_dask.home.heartbeat import Presence
@@ -244,30 +243,30 @@ def test_device_that_another_scheduler_took_a_moment_ago_is_not_claimed(user: Sa
 # On other workers
 
 
-def card(name: str = "host", *names: str, is_assigned: bool = True) -> on_worker.Card:
-    return on_worker.Card("1", name, name, True, 0.0, names, not is_assigned)
+def card(name: str = "host", *names: str, is_assigned: bool = True) -> handshake.Card:
+    return handshake.Card("1", name, name, True, 0.0, names, not is_assigned)
 
 
 ABOUT = {"nthreads": 4, "resources": {"foo": 1.0}, "name": "w"}
 
 
 def test_gpus_of_a_worker_are_its_devices() -> None:
-    found = on_worker.capacity_for("tcp://w", ABOUT, card("host", "0", "1"), ())
+    found = handshake.capacity_for("tcp://w", ABOUT, card("host", "0", "1"), ())
     assert (found.devices, found.resources) == (("0", "1"), {"foo": 1.0, "gpu": 2.0})
-    plain = on_worker.capacity_for("tcp://w", ABOUT, card(), ())
+    plain = handshake.capacity_for("tcp://w", ABOUT, card(), ())
     assert (plain.devices, plain.resources) == ((), {"foo": 1.0})
 
 
 def test_gpus_of_a_host_are_given_to_one_of_its_workers() -> None:
     # Both see all of them, if nobody has said whose they are.
-    first = on_worker.capacity_for("tcp://v", ABOUT, card("host", "0", is_assigned=False), ())
-    second = on_worker.capacity_for("tcp://w", ABOUT, card("host", "0", is_assigned=False), [first])
-    elsewhere = on_worker.capacity_for("tcp://x", ABOUT, card("other", "0", is_assigned=False), [first])
+    first = handshake.capacity_for("tcp://v", ABOUT, card("host", "0", is_assigned=False), ())
+    second = handshake.capacity_for("tcp://w", ABOUT, card("host", "0", is_assigned=False), [first])
+    elsewhere = handshake.capacity_for("tcp://x", ABOUT, card("other", "0", is_assigned=False), [first])
     assert (first.devices, second.devices, elsewhere.devices) == (("0",), (), ("0",))
     assert second.resources["gpu"] == 0
     # Those of a job are the job's.
-    assert on_worker.capacity_for("tcp://w", ABOUT, card("host", "0"), [first]).devices == ("0",)
+    assert handshake.capacity_for("tcp://w", ABOUT, card("host", "0"), [first]).devices == ("0",)
 
 
 def test_dask_is_asked_only_for_what_it_knows() -> None:
-    assert set(on_worker.known_to_dask({"gpu": 1.0, "foo": 1.0, "bar": 0.0}, {"foo", "bar"})) == {"foo"}
+    assert set(handshake.known_to_dask({"gpu": 1.0, "foo": 1.0, "bar": 0.0}, {"foo", "bar"})) == {"foo"}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guild_dask import machine
+from guild_dask.cluster import machine
 from guild_dask.host import environment
 from guild_dask.plan.resources import Request, amount_for_text, definition_for_spec, format_size
 

@@ -10,10 +10,10 @@ import pytest
 from fake_queue import FakeQueue, fake_queue
 from support import wait_until
 
+from guild_dask.cluster.base import ClusterError, WorkerCapacity
 from guild_dask.cluster.events import ClusterTrouble, WorkersChanged
 from guild_dask.cluster.jobqueue import JobQueue
 from guild_dask.cluster.jobs import PoolTerms
-from guild_dask.cluster.kinds import ClusterError, WorkerCapacity
 from guild_dask.cluster.pool import WorkerPool
 from guild_dask.cluster.scaling import pause_after
 from guild_dask.cluster.security import security_for, worker_options

@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from guild_dask.cluster.kinds import WorkerCapacity
+from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.cluster.scaling import IDLE, Requested, need, pause_after, to_give_back
 from guild_dask.ledger import Ledger
 from guild_dask.plan.capacity import TIME

@@ -12,12 +12,12 @@ from support import DEADLINE, Sandbox, free_port, wait_until
 from systems.dask_processes import DaskProcesses, dask_processes
 
 from guild_dask import __version__
-from guild_dask.cluster import address, remote, tasks
-from guild_dask.cluster.address import open_existing
+from guild_dask.cluster import existing, remote, tasks
 from guild_dask.cluster.background import Background, answers, in_loop_of, told
+from guild_dask.cluster.base import Common
 from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, WorkerRefused, WorkersChanged
-from guild_dask.cluster.kinds import Common
-from guild_dask.cluster.on_worker import PLUGIN, is_silence, problem_of_stranger
+from guild_dask.cluster.existing import open_existing
+from guild_dask.cluster.handshake import PLUGIN, is_silence, problem_of_stranger
 from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.home import claims
 from guild_dask.host import processes
@@ -78,7 +78,7 @@ def test_worker_that_answers_late_is_welcome_then(
     user: Sandbox, dask: DaskProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "_WELCOME", 0.5)
-    monkeypatch.setattr(address, "PATIENCE", 5)
+    monkeypatch.setattr(existing, "PATIENCE", 5)
     events: list[ClusterEvent] = []
     late = dask.start_worker("late")
     late.signal(signal.SIGSTOP)

@@ -1,5 +1,5 @@
 """All of Dask: opens a cluster, describes its workers, runs jobs on them, and closes it.
 
-No exception of Dask's leaves this package; what goes wrong with a job is reported as an event. Start reading at
-`kinds.py`, which has the protocol that every kind of cluster implements. Importing this package does not load Dask.
+Lets no exception of Dask out, and knows no run directories. May import plan, host, settings and worker; never home.
+Start at `base`, the protocol of every kind of cluster, and `opening`. Importing this package does not load Dask.
 """

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from distributed import Client
 
-from guild_dask.cluster.kinds import OpeningStopped
+from guild_dask.cluster.base import OpeningStopped
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from guild_dask.cluster.base import Cluster, WorkerCapacity
 from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost
-from guild_dask.cluster.kinds import Cluster, WorkerCapacity
 from guild_dask.plan.placement import StagedRun
 from guild_dask.worker.job import Job
 from guild_dask.worker.options import Terms

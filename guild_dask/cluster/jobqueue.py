@@ -14,9 +14,9 @@ from typing import Any
 
 import dask.config
 
+from guild_dask.cluster.base import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 from guild_dask.cluster.jobs import PoolTerms
-from guild_dask.cluster.kinds import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.local import QuietScheduler
 from guild_dask.cluster.pool import WorkerPool
 from guild_dask.cluster.queues import jobs_over

@@ -14,8 +14,8 @@ from typing import Any
 from distributed import SpecCluster
 
 from guild_dask.cluster.background import Background
+from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.cluster.events import ClusterEvent, ClusterTrouble, WorkersChanged
-from guild_dask.cluster.kinds import WorkerCapacity
 from guild_dask.cluster.scaling import Requested, pause_after, to_give_back
 from guild_dask.plan.troubles import NoWorkerComes
 from guild_dask.settings.cluster_spec import WorkerCount

@@ -16,9 +16,9 @@ from distributed import Client, Future, Scheduler, SpecCluster, Worker
 from distributed.utils import format_dashboard_link
 from tornado.httpserver import HTTPServer
 
+from guild_dask.cluster.base import AsManyAsThereAre, ClusterError, WorkerCapacity
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
-from guild_dask.cluster.kinds import AsManyAsThereAre, ClusterError, WorkerCapacity
 from guild_dask.settings.settings import DashboardAddress
 from guild_dask.worker.job import Job
 from guild_dask.worker.options import Terms

@@ -7,8 +7,8 @@ from typing import Any
 
 from distributed import Client, SpecCluster
 
+from guild_dask.cluster.base import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.jobs import LAST_COMMANDS, PoolTerms, WorkerJobs
-from guild_dask.cluster.kinds import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.remote import RemoteCluster, WorkerTraits
 from guild_dask.cluster.scaling import Need, need
 from guild_dask.cluster.security import remove_certificates

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from distributed import Client
 
 from guild_dask.cluster.background import Background, answers, in_loop_of, is_connected, told
+from guild_dask.cluster.base import AsManyAsThereAre, Common, WorkerCapacity
 from guild_dask.cluster.events import JobAdrift, JobLost, WorkerRefused, WorkersChanged
-from guild_dask.cluster.kinds import AsManyAsThereAre, Common, WorkerCapacity
-from guild_dask.cluster.on_worker import (
+from guild_dask.cluster.handshake import (
     Card,
     capacity_for,
     farewell,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from guild_dask.cluster.kinds import WorkerCapacity
+from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.plan.placement import StagedRun, Worker, plan
 
 # Seconds after which an idle worker is given back, and the shortest and longest pause after a failed request.

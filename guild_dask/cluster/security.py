@@ -11,7 +11,7 @@ from typing import Any
 import dask.config
 from distributed import Security
 
-from guild_dask.cluster.kinds import ClusterError
+from guild_dask.cluster.base import ClusterError
 
 
 def security_for(run_dir: str) -> tuple[Any, str]:

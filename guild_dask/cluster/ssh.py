@@ -17,9 +17,9 @@ import dask.config
 from distributed import SpecCluster, Status
 from distributed.deploy.spec import ProcessInterface
 
+from guild_dask.cluster.base import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 from guild_dask.cluster.jobs import PoolTerms
-from guild_dask.cluster.kinds import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.local import QuietScheduler
 from guild_dask.cluster.pool import WorkerPool
 from guild_dask.cluster.security import security_for, worker_options

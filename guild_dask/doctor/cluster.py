@@ -54,14 +54,14 @@ def _configuration(section: Mapping[str, Any], unknown: list[str]) -> Finding:
 
 
 def _port(settings: Settings) -> Finding:
-    from guild_dask.cluster import ports
-    from guild_dask.cluster.kinds import ClusterError
+    from guild_dask.cluster import dashboard
+    from guild_dask.cluster.base import ClusterError
 
     wanted = settings.dashboard_address
     if wanted is None:
         return note("port", "the dashboard is switched off")
     try:
-        free = ports.free_port(wanted)
+        free = dashboard.free_port(wanted)
     except ClusterError as e:
         return bad("port", str(e), "give another dashboard-address")
     if free.port != wanted.port:

@@ -14,9 +14,9 @@ from distributed import Client
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Guild, Sandbox, Started, free_port, wait_until
 
-from guild_dask.cluster import address
-from guild_dask.cluster.address import open_existing
-from guild_dask.cluster.kinds import ClusterError, Common
+from guild_dask.cluster import existing
+from guild_dask.cluster.base import ClusterError, Common
+from guild_dask.cluster.existing import open_existing
 from guild_dask.scheduler_run import RUN_OUTPUT
 from guild_dask.settings.cluster_spec import cluster_for_text
 from systems.dask_processes import DaskProcesses, dask_processes
@@ -208,7 +208,7 @@ def test_worker_without_guild_dask_is_named_and_gets_no_run(
 
 
 def test_address_where_nobody_listens_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(address, "PATIENCE", 0.5)
+    monkeypatch.setattr(existing, "PATIENCE", 0.5)
     choice = cluster_for_text("tcp://127.0.0.1:1")
     with pytest.raises(ClusterError, match=r"cannot reach the Dask scheduler of cluster=tcp://127\.0\.0\.1:1"):
         open_existing(choice, Common("home", "token", 60, lambda _: None))

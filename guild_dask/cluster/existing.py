@@ -12,8 +12,8 @@ from distributed import Client
 from distributed.utils import import_term
 
 from guild_dask.cluster.background import opened
+from guild_dask.cluster.base import ClusterError, Common, OpeningStopped
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
-from guild_dask.cluster.kinds import ClusterError, Common, OpeningStopped
 from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.settings.cluster_spec import ClusterChoice, Kind
 

@@ -3,7 +3,7 @@
 import errno
 import socket
 
-from guild_dask.cluster.kinds import ClusterError
+from guild_dask.cluster.base import ClusterError
 from guild_dask.settings.settings import DashboardAddress
 
 

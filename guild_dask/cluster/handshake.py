@@ -14,8 +14,9 @@ from typing import Any
 
 from distributed import Worker, WorkerPlugin
 
-from guild_dask import __version__, gpus
-from guild_dask.cluster.kinds import WorkerCapacity
+from guild_dask import __version__
+from guild_dask.cluster import gpus
+from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.host import environment, processes
 from guild_dask.host.files import look_anew
 from guild_dask.plan.devices import GPU

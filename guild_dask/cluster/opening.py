@@ -6,13 +6,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from guild_dask import gpus, machine
-from guild_dask.cluster import address, ports
+from guild_dask.cluster import dashboard, existing, gpus, machine
+from guild_dask.cluster.base import Cluster, Common, WorkerCapacity
 from guild_dask.cluster.composite import CompositeCluster, RunsOfPools
 from guild_dask.cluster.dask_settings import default_workers
 from guild_dask.cluster.events import ClusterEvent
 from guild_dask.cluster.jobqueue import JobQueue, job_script, open_job_queue
-from guild_dask.cluster.kinds import Cluster, Common, WorkerCapacity
 from guild_dask.cluster.local import LocalCluster
 from guild_dask.cluster.ssh import Hosts, open_hosts
 from guild_dask.plan.devices import GPU
@@ -40,12 +39,12 @@ def open_cluster(settings: Settings, common: Common, run_dir: str, environ: Mapp
         opened = _open_hosts(settings, common, run_dir, environ)
     elif choice.kind is Kind.CLASS:
         log.info("Initializing cluster %s", choice.name)
-        opened = address.open_class(choice.name, settings.workers.most if settings.workers else None, common)
+        opened = existing.open_class(choice.name, settings.workers.most if settings.workers else None, common)
     else:
         log.info("Initializing cluster %s", choice.name)
-        opened = address.open_existing(choice, common)
+        opened = existing.open_existing(choice, common)
         reached = opened.address if choice.kind is Kind.SCHEDULER_FILE else choice.name
-        if address.is_open_to_others(reached):
+        if existing.is_open_to_others(reached):
             log.warning("The connection to %s is not encrypted; with tls:// it would be", reached)
     log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
     workers = opened.workers()
@@ -172,7 +171,7 @@ def _open_local(settings: Settings, report: Report, environ: Mapping[str, str]) 
 
 
 def _dashboard(wanted: DashboardAddress | None) -> DashboardAddress | None:
-    found = ports.free_port(wanted) if wanted else None
+    found = dashboard.free_port(wanted) if wanted else None
     if wanted and found and found.port != wanted.port:
         log.warning("Port %d is in use, so the dashboard takes the next free one", wanted.port)
     return found
