@@ -32,7 +32,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10,<3.14",  # Guild reads `ast.Str`, which Python 3.14 removed
     packages=find_packages(include=["guild_dask", "guild_dask.*"]),
-    package_data={"guild_dask": ["dask.yml", "py.typed", "page/static/*"]},
+    package_data={"guild_dask": ["dask.yml", "py.typed", "monitor/page/static/*"]},
     install_requires=[
         *GUILD_WORKS_WITH,
         "dask>=2024.12",

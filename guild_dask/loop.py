@@ -23,10 +23,10 @@ from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.heartbeat import BEAT, Presence
 from guild_dask.home.listing import Listing
 from guild_dask.ledger import WAITING
+from guild_dask.monitor.publisher import View
 from guild_dask.orders import Orders
 from guild_dask.plan.placement import plan
 from guild_dask.plan.reasons import IMPOSSIBLE, Obstacle, SetAside, StartsFailed
-from guild_dask.publisher import View
 from guild_dask.settings.settings import Settings
 from guild_dask.shutdown import end_runs, settle_rest
 from guild_dask.waiting import WaitingRuns

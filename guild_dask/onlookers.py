@@ -7,24 +7,24 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from guild_dask import journal, terminal
 from guild_dask.cluster import dashboard
 from guild_dask.cluster.base import Cluster, ClusterError
 from guild_dask.events import Event, SomebodyLooks
 from guild_dask.home import run_queue
 from guild_dask.host import environment
-from guild_dask.log import OutputStream
-from guild_dask.notify import Notifier, command_for
-from guild_dask.output import OutputFollower
-from guild_dask.page import showing
-from guild_dask.page.book import Book
-from guild_dask.progress import Progress
-from guild_dask.publisher import Publisher
-from guild_dask.report import files
-from guild_dask.scalars import FOLDER, Scalars
+from guild_dask.monitor import journal, terminal
+from guild_dask.monitor.log import OutputStream
+from guild_dask.monitor.notify import Notifier, command_for
+from guild_dask.monitor.output import OutputFollower
+from guild_dask.monitor.page import showing
+from guild_dask.monitor.page.book import Book
+from guild_dask.monitor.progress import Progress
+from guild_dask.monitor.publisher import Publisher
+from guild_dask.monitor.report import files
+from guild_dask.monitor.scalars import FOLDER, Scalars
+from guild_dask.monitor.state import State
 from guild_dask.scheduler_run import SchedulerRun
 from guild_dask.settings.settings import DashboardAddress, Settings
-from guild_dask.state import State
 
 log = logging.getLogger("guild")
 

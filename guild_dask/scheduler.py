@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from guild_dask import log, scheduler_run
+from guild_dask import scheduler_run
 from guild_dask.events import ControlChanged, Event, RunStaged, StopAsked
+from guild_dask.monitor import log
 from guild_dask.settings import flags
 from guild_dask.settings.settings import BadSetting, Settings, checked, section_of, settings_for
 
@@ -93,9 +94,9 @@ def _run(
     from guild_dask.host import processes
     from guild_dask.ledger import Ledger
     from guild_dask.loop import Loop
+    from guild_dask.monitor.output import OutputFollower
+    from guild_dask.monitor.publisher import scheduler_state
     from guild_dask.orders import Orders
-    from guild_dask.output import OutputFollower
-    from guild_dask.publisher import scheduler_state
 
     select = _select_for(settings)
     this_run = scheduler_run.this_run()

@@ -18,8 +18,8 @@ import pytest
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Finished, Guild, Sandbox, run_command, wait_until
 
+from guild_dask.monitor.publisher import state_path
 from guild_dask.plan.troubles import OtherVersion, WorkerWithoutRuns, data_for_trouble
-from guild_dask.publisher import state_path
 
 OPERATIONS = """
 nap: {exec: 'sleep ${seconds}', flags: {seconds: 1}}

@@ -11,8 +11,8 @@ from support import Guild, Sandbox, wait_until
 
 from guild_dask.home import control
 from guild_dask.home.control import Control
-from guild_dask.publisher import state_path
-from guild_dask.state import State, state_for_data
+from guild_dask.monitor.publisher import state_path
+from guild_dask.monitor.state import State, state_for_data
 
 HOLD = "hold:\n  exec: sh -c 'until [ -e {go} ]; do sleep 0.1; done'\nop:\n  exec: 'true'\n"
 SCHEDULER = f"run dask:scheduler {NO_DASHBOARD} workers=1"

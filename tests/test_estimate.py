@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from guild_dask import shown
-from guild_dask.estimate import seconds_left, seconds_until_starts
-from guild_dask.explanation import in_vain, with_scheduler, without_scheduler
+from guild_dask.monitor import formatting
+from guild_dask.monitor.estimate import seconds_left, seconds_until_starts
+from guild_dask.monitor.explanation import in_vain, with_scheduler, without_scheduler
+from guild_dask.monitor.state import RunningRun, State, WaitingKind, WaitingRun, WorkerState
 from guild_dask.plan.reasons import (
     AfterCycle,
     AfterFailed,
@@ -22,7 +23,6 @@ from guild_dask.plan.reasons import (
     TooLong,
 )
 from guild_dask.plan.resources import amount_for_text
-from guild_dask.state import RunningRun, State, WaitingKind, WaitingRun, WorkerState
 
 NEVER = TooLarge("gpu", 4.0, 2.0)
 SLOTS = NoFreeSlot(2)
@@ -204,10 +204,10 @@ def test_run_that_can_never_start_says_what_would_have_to_change(why: AnyReason,
 
 
 def test_wide_letters_take_two_columns() -> None:
-    assert shown.width("学習 a") == 6
-    assert shown.cut("学習する", 5) == "学習…"
-    assert shown.padded("学", 4) == "学  "
-    assert shown.cut("abc", 3) == "abc"
+    assert formatting.width("学習 a") == 6
+    assert formatting.cut("学習する", 5) == "学習…"
+    assert formatting.padded("学", 4) == "学  "
+    assert formatting.cut("abc", 3) == "abc"
 
 
 def test_without_scheduler_the_command_to_type_is_named() -> None:
@@ -221,14 +221,14 @@ def test_without_scheduler_the_command_to_type_is_named() -> None:
     [(0, "0 s"), (59.6, "60 s"), (150, "2 min"), (3599, "1 h 00 min"), (3700, "1 h 02 min"), (200_000, "2 d 8 h")],
 )
 def test_time_spans_are_short(seconds: float, text: str) -> None:
-    assert shown.duration(seconds) == text
+    assert formatting.duration(seconds) == text
 
 
 def test_use_is_shown_in_the_unit_of_the_whole() -> None:
     total = {"gpu": 2.0, "mem": amount_for_text("64GB") or 0.0, "disk": amount_for_text("2TiB") or 0.0}
     used = {"gpu": 1.0, "mem": 16e9, "disk": 2.0**39}
-    assert shown.amount_shares(used, total) == "disk 0.5/2TiB  gpu 1/2  mem 16/64GB"
+    assert formatting.amount_shares(used, total) == "disk 0.5/2TiB  gpu 1/2  mem 16/64GB"
 
 
 def test_text_of_a_run_does_not_command_the_terminal() -> None:
-    assert shown.one_line("a\x1b[31mb\nc") == "a [31mb c"
+    assert formatting.one_line("a\x1b[31mb\nc") == "a [31mb c"

@@ -7,9 +7,9 @@ import pytest
 from scheduling import NO_DASHBOARD, a_project, stage, statuses
 from support import Guild, Sandbox, wait_until
 
-from guild_dask.notify import Notifier, command_for, facts_of_run, is_empty
+from guild_dask.monitor.notify import Notifier, command_for, facts_of_run, is_empty
+from guild_dask.monitor.state import EndedRun, RunningRun, State, WaitingKind
 from guild_dask.plan.reasons import TooLarge
-from guild_dask.state import EndedRun, RunningRun, State, WaitingKind
 
 OPERATIONS = """
 good: {exec: 'true'}

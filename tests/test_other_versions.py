@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from guild_dask.explanation import with_scheduler
 from guild_dask.home import attempts, end_note
 from guild_dask.home.attempts import Attempt
 from guild_dask.home.outcome import Cause, Ending, Excess, cause_for_name
 from guild_dask.host.processes import ProcessIdentity
+from guild_dask.monitor.explanation import with_scheduler
+from guild_dask.monitor.publisher import scheduler_state
+from guild_dask.monitor.report import summary
+from guild_dask.monitor.report.story import story_for
+from guild_dask.monitor.state import WaitingRun, as_data, ended_for_data, state_for_data
 from guild_dask.plan import records
 from guild_dask.plan.reasons import AfterFailed, TooLarge, Unknown, reason_for_data
 from guild_dask.plan.resources import Amount
 from guild_dask.plan.troubles import Paused, UnknownTrouble, WorkerWithoutRuns, text_for
-from guild_dask.publisher import scheduler_state
-from guild_dask.report import summary
-from guild_dask.report.story import story_for
-from guild_dask.state import WaitingRun, as_data, ended_for_data, state_for_data
 
 SCHEDULER = scheduler_state("sss", ProcessIdentity(1, 1.0, "boot", "here"))
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support import DEADLINE, wait_until
 
 from guild_dask.host.inotify import CREATED, MODIFIED, MOVED_TO, Watcher
-from guild_dask.output import OutputFollower
+from guild_dask.monitor.output import OutputFollower
 
 NOTIFIED = pytest.mark.skipif(sys.platform != "linux", reason="nobody tells of changes here")
 

@@ -17,12 +17,12 @@ from browser import browser, complaints
 from scheduling import a_project, stage, statuses
 from support import Guild, Sandbox, wait_until
 
-from guild_dask.page.book import MOST_ENDED, Book, InLine
-from guild_dask.page.handlers import Route
-from guild_dask.page.showing import show
+from guild_dask.monitor.page.book import MOST_ENDED, Book, InLine
+from guild_dask.monitor.page.handlers import Route
+from guild_dask.monitor.page.showing import show
+from guild_dask.monitor.publisher import state_path
+from guild_dask.monitor.state import EndedRun, RunningRun, State, WaitingKind, WorkerState
 from guild_dask.plan.reasons import NoFreeSlot
-from guild_dask.publisher import state_path
-from guild_dask.state import EndedRun, RunningRun, State, WaitingKind, WorkerState
 
 EVIL = '<script>document.title="taken"</script><img src=x onerror=document.title="taken">'
 KIND = WaitingKind(1, {}, NoFreeSlot(2))

@@ -16,11 +16,11 @@ import pytest
 from scheduling import NO_DASHBOARD, a_project, stage
 from support import DEADLINE, Guild, Sandbox, wait_until
 
-from guild_dask import progress
-from guild_dask.log import OutputStream
+from guild_dask.monitor import progress
+from guild_dask.monitor.log import OutputStream
+from guild_dask.monitor.progress import line_for, text_for
+from guild_dask.monitor.state import RunningRun, State, WaitingKind, WorkerState
 from guild_dask.plan.reasons import TooLarge
-from guild_dask.progress import line_for, text_for
-from guild_dask.state import RunningRun, State, WaitingKind, WorkerState
 
 OPERATIONS = """
 nap: {exec: 'sleep ${seconds}', flags: {seconds: 1}}

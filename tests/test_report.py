@@ -9,9 +9,9 @@ import pytest
 from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from support import Guild, Sandbox, wait_until
 
+from guild_dask.monitor.report import charts, files, page, summary
+from guild_dask.monitor.report.story import RUNS, Aftermath, story_for
 from guild_dask.plan.resources import Amount
-from guild_dask.report import charts, files, page, summary
-from guild_dask.report.story import RUNS, Aftermath, story_for
 
 # Says that it runs, and ends when it is let go; with code 77, later.
 LATE = """
@@ -264,7 +264,7 @@ def test_nothing_to_report_is_told(tmp_path: pathlib.Path) -> None:
 
 
 def test_units_come_from_what_was_typed() -> None:
-    from guild_dask import shown
+    from guild_dask.monitor import formatting
 
-    assert shown.unit_of(Amount(64e9, "64GB")) == (10**9, "GB")
-    assert shown.unit_of(3.0) == (1, "")
+    assert formatting.unit_of(Amount(64e9, "64GB")) == (10**9, "GB")
+    assert formatting.unit_of(3.0) == (1, "")

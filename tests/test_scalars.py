@@ -8,8 +8,8 @@ import pytest
 from scheduling import NO_DASHBOARD, a_project, stage
 from support import Guild, Sandbox
 
-from guild_dask.scalars import FOLDER, Tally
-from guild_dask.state import EndedRun, State, WorkerState
+from guild_dask.monitor.scalars import FOLDER, Tally
+from guild_dask.monitor.state import EndedRun, State, WorkerState
 
 
 def state(used: float, completed: int) -> State:

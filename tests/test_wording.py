@@ -19,8 +19,8 @@ from support import Guild, Sandbox, run_command
 from wording_stories import REWORDED, RUN
 
 from guild_dask.home import attempts
+from guild_dask.monitor.report.files import story_of
 from guild_dask.plan.reasons import NotDefined
-from guild_dask.report.files import story_of
 
 OPERATIONS = """
 nap: {exec: 'sleep 3600'}

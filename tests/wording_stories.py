@@ -23,8 +23,8 @@ def write(home: pathlib.Path) -> None:
     from guild_dask.home import attempts, claims, end_note, run_info
     from guild_dask.home.outcome import Cause, End, Excess
     from guild_dask.home.result import Result
-    from guild_dask.publisher import scheduler_state
-    from guild_dask.state import EndedRun, WaitingKind, WaitingRun, as_data
+    from guild_dask.monitor.publisher import scheduler_state
+    from guild_dask.monitor.state import EndedRun, WaitingKind, WaitingRun, as_data
 
     reasons, troubles = _reasons(), _troubles()
     first = tuple(WaitingRun(f"run{number}", "op", 1.0, ASKS, why) for number, why in enumerate(reasons))
@@ -116,7 +116,7 @@ def _troubles() -> tuple[Any, ...]:
 
 def read(home: pathlib.Path) -> dict[str, Any]:
     """Returns what the records lead to, in the reader's own words as far as these count."""
-    from guild_dask.state import state_for_data
+    from guild_dask.monitor.state import state_for_data
 
     state = state_for_data(json.loads((home / "state.json").read_text()))
     assert state
@@ -133,8 +133,8 @@ def read(home: pathlib.Path) -> dict[str, Any]:
 
 
 def _explanations(state: Any) -> list[Any]:
-    from guild_dask.explanation import with_scheduler
-    from guild_dask.state import RunningRun, WorkerState
+    from guild_dask.monitor.explanation import with_scheduler
+    from guild_dask.monitor.state import RunningRun, WorkerState
 
     busy = dataclasses.replace(
         state,
@@ -153,7 +153,7 @@ def _words(text: str) -> int:
 
 
 def _ended(run: Any) -> list[Any]:
-    from guild_dask.notify import facts_of_run
+    from guild_dask.monitor.notify import facts_of_run
 
     return [run.end, run.cause, run.is_failure, _words(run.why), _words(facts_of_run(run)["GUILD_DASK_REASON"])]
 

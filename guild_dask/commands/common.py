@@ -12,9 +12,9 @@ from typing import Any, NoReturn, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from guild_dask import shown
 from guild_dask.home import run_queue, run_view
 from guild_dask.home.run_view import NoSuchRun, RunView
+from guild_dask.monitor import formatting
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -111,7 +111,7 @@ def _widest_table() -> float:
 
 def wrapped(text: str, less: int = 0) -> list[str]:
     """Returns text of a run or a user in lines that fit, with no word broken: some are commands to type."""
-    return textwrap.wrap(shown.one_line(text), width() - less, break_on_hyphens=False, break_long_words=False)
+    return textwrap.wrap(formatting.one_line(text), width() - less, break_on_hyphens=False, break_long_words=False)
 
 
 def is_coloured() -> bool:
@@ -139,8 +139,8 @@ def table(
 
     A style for the last column can be given: a colour's name.
     """
-    cells = [list(columns), *([shown.one_line(cell) for cell in row] for row in rows)]
-    widths = [max(shown.width(row[number]) for row in cells) for number in range(len(columns))]
+    cells = [list(columns), *([formatting.one_line(cell) for cell in row] for row in rows)]
+    widths = [max(formatting.width(row[number]) for row in cells) for number in range(len(columns))]
     spare = _widest_table() - 2 * (len(columns) - 1) - sum(widths)
     for kept in (_KEPT, _LEAST):
         for number in wide if spare < 0 else ():
@@ -149,7 +149,7 @@ def table(
             spare += less
     lines = []
     for number, row in enumerate(cells):
-        texts = [shown.padded(shown.cut(cell, size), size) for cell, size in zip(row, widths, strict=True)]
+        texts = [formatting.padded(formatting.cut(cell, size), size) for cell, size in zip(row, widths, strict=True)]
         if last and number:
             texts[-1] = click.style(texts[-1].rstrip(), fg=last)
         line = "  ".join(texts).rstrip()

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import click
 
-from guild_dask import schedulers, shown
 from guild_dask.commands import common
 from guild_dask.doctor.finding import Finding, Level, bad, good, note
+from guild_dask.monitor import formatting, schedulers
 
 _COLOURS = {Level.GOOD: "green", Level.NOTE: "yellow", Level.BAD: "red"}
 
@@ -38,10 +38,10 @@ def _findings(home: str, is_home_named: bool) -> Iterator[Finding]:
     yield from guild_home.findings(home, is_home_named)
     yield from cluster.findings()
     alive = schedulers.alive(home)
-    names = ", ".join(f"{shown.short(each.id)} on {each.process.host}" for each in alive)
+    names = ", ".join(f"{formatting.short(each.id)} on {each.process.host}" for each in alive)
     for each in alive:
         for trouble in each.state.troubles if each.state else ():
-            yield bad("workers", f"scheduler {shown.short(each.id)}: {trouble.problem}", trouble.remedy)
+            yield bad("workers", f"scheduler {formatting.short(each.id)}: {trouble.problem}", trouble.remedy)
     yield good("schedulers", f"at work: {names}") if alive else note("schedulers", "none is at work")
 
 

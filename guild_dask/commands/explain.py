@@ -5,18 +5,18 @@ from typing import Any
 
 import click
 
-from guild_dask import explanation, schedulers, shown
 from guild_dask.commands import common, predecessors
-from guild_dask.explanation import Explanation
 from guild_dask.home import control, run_directory, run_info
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.listing import RunsDirectory
 from guild_dask.home.outcome import Cause, cause_for_name, text_for_name, text_for_signal
 from guild_dask.home.run_view import RunView
+from guild_dask.monitor import explanation, formatting, schedulers
+from guild_dask.monitor.explanation import Explanation
+from guild_dask.monitor.state import State
 from guild_dask.plan.placement import place_for
 from guild_dask.plan.resources import MEMORY
 from guild_dask.plan.tags import Demands, demands_for_tags, few_bytes, may_be_ours
-from guild_dask.state import State
 
 
 @click.command("explain")
@@ -33,10 +33,10 @@ def command(run: str, as_json: bool) -> None:
     if as_json:
         common.print_json(_data(found, demands, explained))
         return
-    name = shown.one_line(f"{found.operation} {found.label}".strip())
+    name = formatting.one_line(f"{found.operation} {found.label}".strip())
     click.echo(f"Run {found.id} ({name}) is {found.status}." if name else f"Run {found.id} is {found.status}.")
     for text, to_type in _texts(found, demands, explained):
-        click.echo("\n".join([*common.wrapped(text), *([f"  {shown.one_line(to_type)}"] if to_type else [])]))
+        click.echo("\n".join([*common.wrapped(text), *([f"  {formatting.one_line(to_type)}"] if to_type else [])]))
 
 
 def _explanations(run: RunView, demands: Demands) -> list[Explanation]:
@@ -105,11 +105,11 @@ def _where(run: RunView) -> list[str]:
     for scheduler in schedulers.alive(common.home()) if run.status in ("running", "pending") else ():
         for running in scheduler.state.running if scheduler.state else ():
             if running.run == run.id:
-                ago = shown.duration(time.time() - running.since)
-                return [f"Scheduler {shown.short(scheduler.id)} runs it on worker {running.worker}, for {ago}."]
+                ago = formatting.duration(time.time() - running.since)
+                return [f"Scheduler {formatting.short(scheduler.id)} runs it on worker {running.worker}, for {ago}."]
     facts = _attribute(run, "dask")
     if isinstance(facts, dict) and facts.get("worker"):
-        who = shown.short(str(facts.get("scheduler", "")))
+        who = formatting.short(str(facts.get("scheduler", "")))
         word = "runs" if run.status == "running" else "ran"
         where = f"Scheduler {who} {word} it on worker {facts['worker']} of {facts.get('host')}."
         return [where, *_end(run, facts)]
@@ -141,7 +141,7 @@ def _cut_short(run: RunView, cause: str, why: str) -> str:
     if run.status == "completed":
         return f"It was asked to end ({why}), and exited with 0."
     if cause_for_name(cause) is Cause.SCHEDULER_STOPPED:
-        return f"It was ended: {why}. 'guild run --restart {shown.short(run.id)} --stage' stages it again."
+        return f"It was ended: {why}. 'guild run --restart {formatting.short(run.id)} --stage' stages it again."
     return f"It was ended: {why}."
 
 
@@ -150,7 +150,7 @@ def _attempt(facts: dict[str, Any]) -> str:
 
 
 def _output(run: RunView) -> str:
-    return f"'guild cat --output {shown.short(run.id)}' shows its output"
+    return f"'guild cat --output {formatting.short(run.id)}' shows its output"
 
 
 def _attribute(run: RunView, name: str) -> Any:

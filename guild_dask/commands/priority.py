@@ -2,9 +2,9 @@
 
 import click
 
-from guild_dask import shown
 from guild_dask.commands import common
 from guild_dask.home import run_directory
+from guild_dask.monitor import formatting
 from guild_dask.plan.tags import PRIORITY, demands_for_tags
 
 
@@ -24,15 +24,15 @@ def command(run: str, number: str, as_json: bool) -> None:
     if demands.unreadable:
         common.fail(f"{number!r} is no priority; give a whole number from -1000 to 1000")
     if found.status != "staged":
-        common.fail(f"run {shown.short(found.id)} does not wait: it is {found.status}")
+        common.fail(f"run {formatting.short(found.id)} does not wait: it is {found.status}")
     tags = sorted(
         {*(each for each in found.tags if not each.startswith(PRIORITY)), *([tag] if demands.priority else [])}
     )
     try:
         run_directory.write_tags(found.dir, tags)
     except OSError as e:
-        common.fail(f"cannot tag run {shown.short(found.id)}: {e.strerror or e}")
+        common.fail(f"cannot tag run {formatting.short(found.id)}: {e.strerror or e}")
     if as_json:
         common.print_json({"run": found.id, "priority": demands.priority, "tags": tags})
     else:
-        click.echo(f"Run {shown.short(found.id)} has priority {demands.priority}")
+        click.echo(f"Run {formatting.short(found.id)} has priority {demands.priority}")

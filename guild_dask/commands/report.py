@@ -4,11 +4,11 @@ import os
 
 import click
 
-from guild_dask import journal, shown
 from guild_dask.commands import common
-from guild_dask.report import files, summary
-from guild_dask.report.story import Story
-from guild_dask.state import as_data
+from guild_dask.monitor import formatting, journal
+from guild_dask.monitor.report import files, summary
+from guild_dask.monitor.report.story import Story
+from guild_dask.monitor.state import as_data
 
 # How many runs a list has at most; the JSON has them all.
 _SHOWN = 20
@@ -28,7 +28,7 @@ def command(run: str | None, html_file: str | None, as_json: bool) -> None:
     run_dir = common.run_for(run).dir if run else _latest()
     story = files.story_of(run_dir)
     if story is None:
-        common.fail(f"run {shown.short(os.path.basename(run_dir))} has no record of a scheduler's work")
+        common.fail(f"run {formatting.short(os.path.basename(run_dir))} has no record of a scheduler's work")
     if html_file:
         _write(run_dir, html_file)
     elif as_json:
@@ -55,7 +55,7 @@ def _write(run_dir: str, html_file: str) -> None:
 
 
 def _lines(run_dir: str, story: Story) -> list[str]:
-    lines = [common.heading(f"Scheduler {shown.short(os.path.basename(run_dir))}")]
+    lines = [common.heading(f"Scheduler {formatting.short(os.path.basename(run_dir))}")]
     lines += [summary.headline(story), summary.waiting(story), *summary.uses(story)]
     rows = summary.operations(story)
     if rows:

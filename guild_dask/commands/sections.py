@@ -3,13 +3,13 @@
 import os
 from collections.abc import Iterable, Sequence
 
-from guild_dask import estimate, shown
 from guild_dask.commands import common
 from guild_dask.home import run_view
 from guild_dask.home.outcome import End
+from guild_dask.monitor import estimate, formatting
+from guild_dask.monitor.schedulers import Survivor
+from guild_dask.monitor.state import EndedRun, RunningRun, State, WaitingRun
 from guild_dask.plan.resources import format_amounts
-from guild_dask.schedulers import Survivor
-from guild_dask.state import EndedRun, RunningRun, State, WaitingRun
 
 
 def workers(state: State, most: int | None) -> list[str]:
@@ -24,7 +24,7 @@ def workers(state: State, most: int | None) -> list[str]:
             worker.name,
             *((worker.host,) if several else ()),
             f"{worker.used_slots}/{worker.slots}",
-            shown.amount_shares(worker.used, worker.total) or "-",
+            formatting.amount_shares(worker.used, worker.total) or "-",
         )
         for worker in chosen[:most]
     ]
@@ -41,7 +41,13 @@ def running(state: State, runs_dir: str, now: float, most: int | None) -> list[s
     if not state.running:
         return []
     rows = [
-        (shown.short(run.run), _name(runs_dir, run.run), asks_of(run), run.worker, shown.duration(now - run.since))
+        (
+            formatting.short(run.run),
+            _name(runs_dir, run.run),
+            asks_of(run),
+            run.worker,
+            formatting.duration(now - run.since),
+        )
         for run in state.running[:most]
     ]
     lines = common.table(["RUNNING", "OPERATION", "ASKS", "WORKER", "FOR"], rows, wide=(1, 3, 2), last="green")
@@ -61,11 +67,11 @@ def waiting(state: State, runs_dir: str, now: float, most: int | None) -> list[s
     starts = estimate.seconds_until_starts(state, now)
     rows = [
         (
-            shown.short(run.run),
+            formatting.short(run.run),
             "-" if place is None else str(place),
             _name(runs_dir, run.run),
             _why(state, run),
-            "never" if place is None else shown.about(start),
+            "never" if place is None else formatting.about(start),
         )
         for run, place, start in list(zip(state.first, state.places, starts, strict=True))[:most]
     ]
@@ -87,7 +93,7 @@ def _why(state: State, run: WaitingRun) -> str:
 def held(state: State, runs_dir: str, most: int | None) -> list[str]:
     """Returns the runs that cannot be started as they are."""
     rows = [
-        (shown.short(run), run_view.view(os.path.join(runs_dir, run)).operation or "-", str(why))
+        (formatting.short(run), run_view.view(os.path.join(runs_dir, run)).operation or "-", str(why))
         for run, why in list(state.aside.items())[:most]
     ]
     return common.table(["HELD", "OPERATION", "WHY"], rows, wide=(1, 2)) + _more(state.held, most) if rows else []
@@ -96,7 +102,10 @@ def held(state: State, runs_dir: str, most: int | None) -> list[str]:
 def to_be_tried_again(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
     """Returns the runs that rest before their next attempt."""
     resting = sorted(state.resting.items(), key=lambda each: each[1])
-    rows = [(shown.short(run), _name(runs_dir, run), shown.about(max(0.0, at - now))) for run, at in resting[:most]]
+    rows = [
+        (formatting.short(run), _name(runs_dir, run), formatting.about(max(0.0, at - now)))
+        for run, at in resting[:most]
+    ]
     return common.table(["AGAIN", "OPERATION", "STARTS"], rows, wide=(1,)) + _more(len(resting), most) if rows else []
 
 
@@ -108,10 +117,10 @@ def ended(title: str, runs: Iterable[EndedRun], runs_dir: str, now: float, most:
     several = len({run.worker for run in chosen}) > 1
     rows = [
         (
-            shown.short(run.run),
+            formatting.short(run.run),
             _name(runs_dir, run.run),
             *((run.worker,) if several else ()),
-            f"{shown.duration(now - run.at)} ago",
+            f"{formatting.duration(now - run.at)} ago",
             _how(run),
         )
         for run in chosen
@@ -134,11 +143,11 @@ def survivors(runs: Sequence[Survivor], runs_dir: str, now: float, most: int | N
         return []
     rows = [
         (
-            shown.short(run.run),
+            formatting.short(run.run),
             _name(runs_dir, run.run),
             format_amounts(run.asks) or "-",
             run.host,
-            shown.duration(now - run.since),
+            formatting.duration(now - run.since),
         )
         for run in runs[:most]
     ]

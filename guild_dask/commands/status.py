@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from guild_dask import estimate, schedulers, shown
 from guild_dask.commands import common, sections
 from guild_dask.home import control, run_view
 from guild_dask.home.outcome import FAILURES, End
+from guild_dask.monitor import estimate, formatting, schedulers
+from guild_dask.monitor.schedulers import Scheduler
+from guild_dask.monitor.state import State, as_data
 from guild_dask.plan.troubles import text_for
-from guild_dask.schedulers import Scheduler
-from guild_dask.state import State, as_data
 
 # How many runs a section shows unless all are asked for.
 _SHOWN = 10
@@ -125,11 +125,11 @@ def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | No
     state = scheduler.state
     where = f"on {scheduler.process.host} (pid {scheduler.process.pid})"
     if state is None:
-        return [common.heading(f"Scheduler {shown.short(scheduler.id)} {where}"), "It has just begun."]
-    title = f"Scheduler {shown.short(scheduler.id)} {where}, for {shown.duration(now - state.started)}"
+        return [common.heading(f"Scheduler {formatting.short(scheduler.id)} {where}"), "It has just begun."]
+    title = f"Scheduler {formatting.short(scheduler.id)} {where}, for {formatting.duration(now - state.started)}"
     lines = [common.heading(title), _counts(state, now)]
     if scheduler.silent > _SILENT:
-        lines.append(click.style(f"It was last heard of {shown.duration(scheduler.silent)} ago.", fg="yellow"))
+        lines.append(click.style(f"It was last heard of {formatting.duration(scheduler.silent)} ago.", fg="yellow"))
     if state.filter:
         lines += common.wrapped(f"It sees only runs that match {state.filter!r}.")
     if state.phase != "working":
@@ -163,4 +163,4 @@ def _counts(state: State, now: float) -> str:
     if state.terminated:
         parts.append(f"{state.terminated} terminated")
     left = estimate.seconds_left(state, now)
-    return ", ".join(parts) + ("" if left is None else f"; all done {shown.about(left, 'in ')}")
+    return ", ".join(parts) + ("" if left is None else f"; all done {formatting.about(left, 'in ')}")

@@ -2,10 +2,10 @@
 
 import click
 
-from guild_dask import schedulers, shown
 from guild_dask.commands import common
 from guild_dask.home import control
 from guild_dask.home.control import Request
+from guild_dask.monitor import formatting, schedulers
 
 
 def _alive(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -56,7 +56,7 @@ def _ask(request: Request, scheduler: str | None, as_json: bool) -> None:
     if as_json:
         common.print_json({"request": request, "schedulers": asked, "all": chosen is None})
         return
-    names = ", ".join(shown.short(each) for each in asked)
+    names = ", ".join(formatting.short(each) for each in asked)
     click.echo(f"Asked {len(asked)} scheduler(s) to {request}: {names}" if asked else _nobody(request))
 
 
@@ -71,6 +71,6 @@ def _nobody(request: Request) -> str:
 def _chosen(alive: list[str], text: str) -> str:
     found = [each for each in alive if each.startswith(text)]
     if len(found) != 1:
-        known = ", ".join(shown.short(each) for each in alive) or "none"
+        known = ", ".join(formatting.short(each) for each in alive) or "none"
         common.fail(f"{len(found)} schedulers at work begin with {text!r}; at work: {known}")
     return found[0]

@@ -2,9 +2,10 @@
 
 import click
 
-from guild_dask import shown, stopping
+from guild_dask import stopping
 from guild_dask.commands import common
 from guild_dask.home.run_view import RunView
+from guild_dask.monitor import formatting
 
 
 @click.command("stop")
@@ -22,7 +23,7 @@ def command(run: tuple[str, ...], as_json: bool) -> None:
         common.print_json([{"run": found.id, "stopped": done, "text": text} for found, done, text in results])
     else:
         for found, done, text in results:
-            click.echo(f"Run {shown.short(found.id)}: {text}", err=not done)
+            click.echo(f"Run {formatting.short(found.id)}: {text}", err=not done)
     if not all(done for _, done, _ in results):
         raise click.exceptions.Exit(1)
 

@@ -13,7 +13,7 @@ from guild_dask.home import run_queue
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.heartbeat import Presence
 from guild_dask.host import processes
-from guild_dask.shown import size
+from guild_dask.monitor.formatting import size
 
 # File systems that hosts share.
 _SHARED = (

@@ -4,10 +4,10 @@ import os
 import time
 from collections.abc import Iterable
 
-from guild_dask import journal, schedulers
 from guild_dask.home import run_view
-from guild_dask.report.aftermath import aftermath_of
-from guild_dask.report.story import Span, Story, story_for
+from guild_dask.monitor import journal, schedulers
+from guild_dask.monitor.report.aftermath import aftermath_of
+from guild_dask.monitor.report.story import Span, Story, story_for
 
 
 def story_of(run_dir: str) -> Story | None:
@@ -31,7 +31,7 @@ def write_report(run_dir: str, path: str) -> bool:
     story = story_of(run_dir)
     if story is None:
         return False
-    from guild_dask.report import page
+    from guild_dask.monitor.report import page
 
     names = names_of(os.path.dirname(run_dir), page.latest(story).spans)
     page.write(story, names, f"Dask scheduler {os.path.basename(run_dir)[:8]}", path)

@@ -5,10 +5,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from guild_dask import estimate, shown
-from guild_dask.log import OutputStream
-from guild_dask.state import State
-from guild_dask.terminal import Terminal
+from guild_dask.monitor import estimate, formatting
+from guild_dask.monitor.log import OutputStream
+from guild_dask.monitor.state import State
+from guild_dask.monitor.terminal import Terminal
 
 log = logging.getLogger("guild")
 
@@ -34,7 +34,7 @@ def text_for(state: State, now: float) -> str:
         parts.append(state.phase)
     left = estimate.seconds_left(state, now)
     if left is not None:
-        parts.append(f"~{shown.duration(left)} left")
+        parts.append(f"~{formatting.duration(left)} left")
     return ", ".join(parts)
 
 
@@ -52,7 +52,7 @@ def line_for(state: State, now: float, width: int) -> str:
     filled = _BAR * done // whole if whole else 0
     bar = f"[{'#' * filled}{'.' * (_BAR - filled)}] "
     # In the last column some terminals go on to the next line.
-    return shown.cut(bar + text if len(bar) + len(text) < width else text, max(1, width - 1))
+    return formatting.cut(bar + text if len(bar) + len(text) < width else text, max(1, width - 1))
 
 
 class Progress:

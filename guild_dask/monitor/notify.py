@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from guild_dask.state import EndedRun, State
+from guild_dask.monitor.state import EndedRun, State
 
 log = logging.getLogger("guild")
 

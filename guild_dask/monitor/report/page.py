@@ -12,9 +12,9 @@ from bokeh.embed import components
 from bokeh.models import Range1d
 from bokeh.resources import Resources
 
-from guild_dask.report import charts as drawing
-from guild_dask.report import summary
-from guild_dask.report.story import RUNS, Story, Use
+from guild_dask.monitor.report import charts as drawing
+from guild_dask.monitor.report import summary
+from guild_dask.monitor.report.story import RUNS, Story, Use
 
 NAME = "report.html"
 

@@ -12,7 +12,7 @@ from guild_dask.home import claims, run_view
 from guild_dask.home.heartbeat import SILENCE, STATE
 from guild_dask.host import processes
 from guild_dask.host.processes import ProcessIdentity
-from guild_dask.state import State, state_for_data
+from guild_dask.monitor.state import State, state_for_data
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from guild_dask.page.book import Book
-from guild_dask.page.handlers import Route, routes_for
-from guild_dask.page.server import PageServer
+from guild_dask.monitor.page.book import Book
+from guild_dask.monitor.page.handlers import Route, routes_for
+from guild_dask.monitor.page.server import PageServer
 
 PAGE = "guild"
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from guild_dask import shown
 from guild_dask.home.run_info import CPU, MEMORY
+from guild_dask.monitor import formatting
+from guild_dask.monitor.report.story import RUNNING, RUNS, Span, Story, median
+from guild_dask.monitor.state import EndedRun
 from guild_dask.plan.resources import format_amounts
-from guild_dask.report.story import RUNNING, RUNS, Span, Story, median
-from guild_dask.state import EndedRun
 
 OPERATION_COLUMNS = ("operation", "runs", "took", "waited", "CPUs used", "most memory", "asked for")
 
@@ -16,14 +16,14 @@ def headline(story: Story) -> str:
     word = "worked" if story.is_over else "has worked"
     killed = ", and was killed or lost with its host" if story.is_killed else ""
     ends = ", ".join(f"{count} {end}" for end, count in sorted(story.ends.items())) or "no run"
-    return f"The scheduler {word} for {shown.duration(story.stop - story.start)}{killed}: {ends}."
+    return f"The scheduler {word} for {formatting.duration(story.stop - story.start)}{killed}: {ends}."
 
 
 def waiting(story: Story) -> str:
     """Returns how long runs waited."""
     if not story.waits:
         return "No run has started."
-    return f"Runs waited {shown.duration(median(story.waits))} (median), {shown.duration(max(story.waits))} at most."
+    return f"Runs waited {formatting.duration(median(story.waits))} (median), {formatting.duration(max(story.waits))} at most."
 
 
 def uses(story: Story) -> list[str]:
@@ -46,11 +46,11 @@ def unfinished(story: Story, names: Mapping[str, str], most: int) -> list[tuple[
     """Returns a row for each of the last attempts that did not complete."""
     return [
         (
-            shown.short(span.run.run),
+            formatting.short(span.run.run),
             names.get(span.run.run) or span.run.operation,
             span.run.worker,
             str(span.run.attempt),
-            shown.duration(span.run.ran),
+            formatting.duration(span.run.ran),
             how(span.run),
         )
         for span in story.unfinished[:most]
@@ -59,7 +59,9 @@ def unfinished(story: Story, names: Mapping[str, str], most: int) -> list[tuple[
 
 def left(story: Story, most: int) -> list[tuple[str, ...]]:
     """Returns a row for each of the first runs that were left staged."""
-    return [(shown.short(run), str(why or "its turn had not come")) for run, why in list(story.left.items())[:most]]
+    return [
+        (formatting.short(run), str(why or "its turn had not come")) for run, why in list(story.left.items())[:most]
+    ]
 
 
 def how(run: EndedRun) -> str:
@@ -75,9 +77,9 @@ def _row(spans: list[Span]) -> tuple[str, ...]:
     memory = [span.run.used[MEMORY] for span in over if MEMORY in span.run.used]
     asked = sorted({format_amounts(span.run.asks) for span in spans})
     return (
-        shown.duration(median([span.run.ran for span in over])) if over else "-",
-        shown.duration(median([span.run.waited for span in spans])),
+        formatting.duration(median([span.run.ran for span in over])) if over else "-",
+        formatting.duration(median([span.run.waited for span in spans])),
         f"{median(cpus):.2g}" if cpus else "-",
-        shown.size(max(memory)) if memory else "-",
+        formatting.size(max(memory)) if memory else "-",
         "; ".join(text for text in asked if text) or "-",
     )

@@ -4,12 +4,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from guild_dask import schedulers
 from guild_dask.home import attempts, run_directory, run_info, run_view
 from guild_dask.home.outcome import End
 from guild_dask.home.run_directory import BrokenRun
+from guild_dask.monitor import schedulers
+from guild_dask.monitor.report.story import RUNNING, Aftermath, goes_on
 from guild_dask.plan import records
-from guild_dask.report.story import RUNNING, Aftermath, goes_on
 
 # How we call what Guild calls otherwise.
 _ENDS = {"error": End.FAILED.value, "staged": End.STAGED_AGAIN.value}

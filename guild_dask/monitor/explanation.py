@@ -5,7 +5,9 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from guild_dask import estimate
+from guild_dask.monitor import estimate
+from guild_dask.monitor.formatting import about, duration, short
+from guild_dask.monitor.state import RunningRun, State
 from guild_dask.plan.devices import PIN, is_pin
 from guild_dask.plan.placement import kind_of
 from guild_dask.plan.reasons import (
@@ -26,8 +28,6 @@ from guild_dask.plan.reasons import (
     TooLong,
 )
 from guild_dask.plan.resources import fits, format_amounts, remaining
-from guild_dask.shown import about, duration, short
-from guild_dask.state import RunningRun, State
 
 # How many runs a sentence names.
 _NAMED = 3

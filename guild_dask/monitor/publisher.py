@@ -24,14 +24,9 @@ from guild_dask.home.outcome import End
 from guild_dask.home.result import Result
 from guild_dask.home.run_directory import Staged
 from guild_dask.host.processes import ProcessIdentity
-from guild_dask.journal import NAME, Journal
-from guild_dask.page.book import Book, InLine
-from guild_dask.plan.capacity import TIME
-from guild_dask.plan.placement import Kind, Worker, place_for
-from guild_dask.plan.reasons import IMPOSSIBLE, Reason
-from guild_dask.plan.resources import format_amounts
-from guild_dask.plan.troubles import Trouble
-from guild_dask.state import (
+from guild_dask.monitor.journal import NAME, Journal
+from guild_dask.monitor.page.book import Book, InLine
+from guild_dask.monitor.state import (
     MOST_ENDED,
     MOST_WAITING,
     EndedRun,
@@ -43,6 +38,11 @@ from guild_dask.state import (
     as_data,
     left_in,
 )
+from guild_dask.plan.capacity import TIME
+from guild_dask.plan.placement import Kind, Worker, place_for
+from guild_dask.plan.reasons import IMPOSSIBLE, Reason
+from guild_dask.plan.resources import format_amounts
+from guild_dask.plan.troubles import Trouble
 from guild_dask.waiting import WaitingRuns
 
 log = logging.getLogger("guild")

@@ -10,7 +10,7 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 from tornado.web import Application, RedirectHandler
 
-from guild_dask.page.handlers import Route
+from guild_dask.monitor.page.handlers import Route
 
 
 class PageServer:

@@ -7,12 +7,12 @@ from typing import Any
 from bokeh.models import ColumnDataSource, DatetimeTickFormatter, FactorRange, HoverTool, Range1d
 from bokeh.plotting import figure
 
-from guild_dask import shown
 from guild_dask.home.outcome import End
 from guild_dask.home.run_info import CPU, MEMORY
+from guild_dask.monitor import formatting
+from guild_dask.monitor.report.story import RUNNING, Span, Story, Use
 from guild_dask.plan import resources
 from guild_dask.plan.resources import format_amounts
-from guild_dask.report.story import RUNNING, Span, Story, Use
 
 # Each end has a colour that tells it apart for the colour-blind, too.
 COLOURS = {
@@ -44,11 +44,11 @@ def _source(story: Story, names: Mapping[str, str]) -> ColumnDataSource:
             "start": [moment(span.start) for span in spans],
             "stop": [moment(span.stop) for span in spans],
             "colour": [colour(span.run.end) for span in spans],
-            "run": [shown.short(span.run.run) for span in spans],
+            "run": [formatting.short(span.run.run) for span in spans],
             "name": [names.get(span.run.run) or span.run.operation for span in spans],
             "end": [span.run.end for span in spans],
-            "took": [shown.duration(span.run.ran) for span in spans],
-            "waited": [shown.duration(span.run.waited) for span in spans],
+            "took": [formatting.duration(span.run.ran) for span in spans],
+            "waited": [formatting.duration(span.run.waited) for span in spans],
             "wait": [span.run.waited for span in spans],
             "asks": [format_amounts(span.run.asks) or "-" for span in spans],
         }
@@ -79,7 +79,7 @@ def moment(at: float) -> float:
 
 
 def unit(story: Story, name: str) -> tuple[int, str]:
-    return next((shown.unit_of(worker.total[name]) for worker in story.workers if name in worker.total), (1, ""))
+    return next((formatting.unit_of(worker.total[name]) for worker in story.workers if name in worker.total), (1, ""))
 
 
 def _times(chart: Any) -> None:
@@ -154,11 +154,11 @@ def _uses(spans: Sequence[Span], names: Mapping[str, str]) -> ColumnDataSource:
         {
             "cpus": [span.run.used.get(CPU, 0.0) / span.run.ran for span in spans],
             "memory": [span.run.used[MEMORY] / 1e9 for span in spans],
-            "size": [shown.size(span.run.used[MEMORY]) for span in spans],
+            "size": [formatting.size(span.run.used[MEMORY]) for span in spans],
             "asked cpus": [float(span.run.asks.get(resources.CPU, 0.0)) for span in spans],
             "asked memory": [float(span.run.asks.get(resources.MEMORY, 0.0)) / 1e9 for span in spans],
             "colour": [colour(span.run.end) for span in spans],
-            "run": [shown.short(span.run.run) for span in spans],
+            "run": [formatting.short(span.run.run) for span in spans],
             "name": [names.get(span.run.run) or span.run.operation for span in spans],
             "asks": [format_amounts(span.run.asks) or "nothing" for span in spans],
         }

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from guild_dask.state import EndedRun, State
+from guild_dask.monitor.state import EndedRun, State
 
 log = logging.getLogger("guild")
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from guild_dask.home.outcome import End
+from guild_dask.monitor.state import EndedRun, WorkerState, amounts_for_data, ended_for_data, left_for_data
 from guild_dask.plan import records
 from guild_dask.plan.reasons import AnyReason
-from guild_dask.state import EndedRun, WorkerState, amounts_for_data, ended_for_data, left_for_data
 
 # The name under which the runs themselves are counted beside the resources that they use.
 RUNS = "runs"

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from guild_dask import estimate
 from guild_dask.home import run_view
 from guild_dask.home.outcome import End
+from guild_dask.monitor import estimate
+from guild_dask.monitor.state import EndedRun, State, as_data
 from guild_dask.plan.resources import format_amounts
 from guild_dask.plan.troubles import text_for
-from guild_dask.state import EndedRun, State, as_data
 
 # How many ended runs are kept, and how many directories are read for one answer: the page must not slow down runs.
 MOST_ENDED = 5000

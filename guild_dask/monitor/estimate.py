@@ -8,7 +8,7 @@ operation may take longer than the last.
 import statistics
 from collections.abc import Iterable, Mapping
 
-from guild_dask.state import RunningRun, State, WaitingKind, WorkerState
+from guild_dask.monitor.state import RunningRun, State, WaitingKind, WorkerState
 
 # The name under which worker slots are counted beside the resources; no resource can be called so.
 _SLOT = ""

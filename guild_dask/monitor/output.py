@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import BinaryIO
 
-from guild_dask import shown
 from guild_dask.host.inotify import MODIFIED, Watcher
+from guild_dask.monitor import formatting
 
 # How often files are looked at where nobody tells of changes (macOS, network file systems).
 _LOOK_UNNOTIFIED = 0.2
@@ -67,7 +67,7 @@ class OutputFollower:
         path.write_bytes(b"")
         with self._lock:
             self._watcher.add(str(self._folder), MODIFIED)  # it may be another one than the last time
-            name = shown.short(run_id).encode("utf-8", "backslashreplace")
+            name = formatting.short(run_id).encode("utf-8", "backslashreplace")
             self._files[run_id] = _Followed(name, path, path.open("rb"))
         self._watcher.wake()
         return str(path)
