@@ -91,7 +91,12 @@ IMPURE_FUNCTIONS = frozenset(("__import__", "breakpoint", "eval", "exec", "input
 # What a module must never import, beside Guild and Dask: its own package's modules and those of the library.
 NEVER: Mapping[str, frozenset[str]] = {
     "cluster": frozenset(
-        ("guild_dask.events", "guild_dask.loop", "guild_dask.home.run_directory", "guild_dask.home.run_queue")
+        (
+            "guild_dask.scheduler.events",
+            "guild_dask.scheduler.loop",
+            "guild_dask.home.run_directory",
+            "guild_dask.home.run_queue",
+        )
     ),
     "claims": frozenset(("guild_dask.cluster", "guild_dask.home.run_directory", "guild_dask.home.run_queue")),
     "job": frozenset(

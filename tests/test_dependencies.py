@@ -13,12 +13,12 @@ from scheduling import NO_DASHBOARD, a_project, stage, statuses
 from support import Guild, Sandbox, wait_until
 from test_rundir import make_run
 
-from guild_dask.awaited import Awaited
 from guild_dask.home import claims, lookup, run_directory
 from guild_dask.host import processes
 from guild_dask.plan.dependencies import Fate, Found, Links, decide
 from guild_dask.plan.reasons import AfterAmbiguous, AfterCycle, AfterFailed, AfterRuns, AfterUnknown, Hold
 from guild_dask.plan.tags import After
+from guild_dask.scheduler.dependency_lookup import Awaited
 
 checked = settings(deadline=None, max_examples=200)
 

@@ -19,8 +19,8 @@ from guild_dask.home.heartbeat import Presence
 from guild_dask.home.run_directory import Staged
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import environment, processes
-from guild_dask.ledger import Flight, Ledger
 from guild_dask.plan.devices import are_taken
+from guild_dask.scheduler.ledger import Flight, Ledger
 
 PLAIN = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5f3a)
 GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-77b1)

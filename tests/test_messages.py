@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
-from guild_dask import messages
 from guild_dask.home.outcome import End
 from guild_dask.home.result import Result
 from guild_dask.plan.resources import request_for_specs
+from guild_dask.scheduler import messages
 
 RUN = "1234567890abcdef"
 

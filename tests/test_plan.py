@@ -10,7 +10,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from guild_dask.home.run_directory import Staged
-from guild_dask.ledger import Flight, Ledger
 from guild_dask.plan.capacity import TIME
 from guild_dask.plan.placement import DAY, PATIENCE, StagedRun, Worker, is_impossible, place_for, plan
 from guild_dask.plan.reasons import (
@@ -25,6 +24,7 @@ from guild_dask.plan.reasons import (
     TooLarge,
     TooLong,
 )
+from guild_dask.scheduler.ledger import Flight, Ledger
 
 checked = settings(deadline=None, max_examples=150)
 

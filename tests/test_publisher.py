@@ -12,14 +12,14 @@ from guild_dask.home.listing import Listing
 from guild_dask.home.outcome import Excess
 from guild_dask.home.run_directory import Staged
 from guild_dask.host.processes import ProcessIdentity
-from guild_dask.ledger import Ledger
 from guild_dask.monitor import journal
 from guild_dask.monitor.publisher import Publisher, View, scheduler_state, state_path
 from guild_dask.monitor.state import MOST_WAITING, EndedRun, RunningRun, State, WorkerState, as_data, state_for_data
 from guild_dask.plan.placement import Worker
 from guild_dask.plan.reasons import Broken, InUse, NoFreeSlot, NotDefined
 from guild_dask.plan.resources import Amount
-from guild_dask.waiting import WaitingRuns
+from guild_dask.scheduler.ledger import Ledger
+from guild_dask.scheduler.waiting import WaitingRuns
 
 SCHEDULER = scheduler_state("sss", ProcessIdentity(1, 1.0, "boot", "here"))
 WORKER = Worker("local", 2, {"gpu": 1.0}, 1, {"gpu": 0.0})

@@ -7,11 +7,11 @@ from typing import Any
 
 from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.cluster.scaling import IDLE, Requested, need, pause_after, to_give_back
-from guild_dask.ledger import Ledger
 from guild_dask.plan.capacity import TIME
 from guild_dask.plan.placement import StagedRun, plan
 from guild_dask.plan.reasons import TooLong
-from guild_dask.workforce import Workforce
+from guild_dask.scheduler.ledger import Ledger
+from guild_dask.scheduler.workers import Workforce
 
 TWO_GPUS = WorkerCapacity("to come", 2, {"gpu": 2.0}, "")
 

@@ -21,12 +21,12 @@ from guild_dask.cluster.handshake import PLUGIN, is_silence, problem_of_stranger
 from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.home import claims
 from guild_dask.host import processes
-from guild_dask.ledger import Ledger
 from guild_dask.plan.troubles import NoAnswer, NotInstalled, Paused, WorkerWithoutRuns
+from guild_dask.scheduler.ledger import Ledger
+from guild_dask.scheduler.workers import Workforce
 from guild_dask.settings.cluster_spec import cluster_for_text
 from guild_dask.worker import runner
 from guild_dask.worker.job import NOT_STARTED, Job
-from guild_dask.workforce import Workforce
 
 
 @pytest.fixture

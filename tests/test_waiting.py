@@ -4,12 +4,12 @@ import logging
 
 import pytest
 
-from guild_dask import waiting
 from guild_dask.home.listing import Listing
 from guild_dask.home.run_directory import Staged
-from guild_dask.ledger import Ledger
 from guild_dask.plan.placement import Worker
-from guild_dask.waiting import WaitingRuns
+from guild_dask.scheduler import waiting
+from guild_dask.scheduler.ledger import Ledger
+from guild_dask.scheduler.waiting import WaitingRuns
 
 WORKERS = [Worker("local", 2, {"gpu": 1.0}, 2, {"gpu": 1.0})]
 

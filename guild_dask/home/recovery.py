@@ -10,13 +10,13 @@ import signal
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from guild_dask import scheduler_run
 from guild_dask.home import attempts, claims, end_note, run_directory
 from guild_dask.home.errors import HomeUnavailable, RunUnusable, translated
 from guild_dask.home.outcome import Cause, End
 from guild_dask.home.result import Again, Result, never, result_for
 from guild_dask.home.run_queue import GuildHome, attempt_of
 from guild_dask.host import processes
+from guild_dask.scheduler import own_run
 
 # A starter ends its run when it could not beat for as long as its lease. It sees that up to a quarter of it later, then
 # needs time to end the run, and network file systems tell of a change up to a minute late.
@@ -162,7 +162,7 @@ def _close(home: GuildHome, found: claims.Found, cause: Cause, again: Again) -> 
             ended.append((found.run_id, result))
         claims.remove(home.claims_folder, found.run_id)
         if found.claim:
-            scheduler_run.remove_output(home.run_dir(found.claim.scheduler_id), found.run_id)
+            own_run.remove_output(home.run_dir(found.claim.scheduler_id), found.run_id)
     return ended
 
 

@@ -43,7 +43,7 @@ from guild_dask.plan.placement import Kind, Worker, place_for
 from guild_dask.plan.reasons import IMPOSSIBLE, Reason
 from guild_dask.plan.resources import format_amounts
 from guild_dask.plan.troubles import Trouble
-from guild_dask.waiting import WaitingRuns
+from guild_dask.scheduler.waiting import WaitingRuns
 
 log = logging.getLogger("guild")
 

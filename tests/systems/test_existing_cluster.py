@@ -17,7 +17,7 @@ from support import Guild, Sandbox, Started, free_port, wait_until
 from guild_dask.cluster import existing
 from guild_dask.cluster.base import ClusterError, Common
 from guild_dask.cluster.existing import open_existing
-from guild_dask.scheduler_run import RUN_OUTPUT
+from guild_dask.scheduler.own_run import RUN_OUTPUT
 from guild_dask.settings.cluster_spec import cluster_for_text
 from systems.dask_processes import DaskProcesses, dask_processes
 from systems.journal import Journal, Life

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from guild_dask.cluster.base import Cluster, WorkerCapacity
 from guild_dask.cluster.events import ClusterTrouble, WorkerRefused, WorkersChanged
-from guild_dask.ledger import Ledger
 from guild_dask.plan.placement import StagedRun, Worker
 from guild_dask.plan.tags import Demands
 from guild_dask.plan.troubles import NoWorkerComes, Refusal, Trouble, WorkerWithoutRuns
+from guild_dask.scheduler.ledger import Ledger
 
 log = logging.getLogger("guild")
 

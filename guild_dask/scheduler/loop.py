@@ -12,26 +12,26 @@ import queue
 import time
 from collections.abc import Mapping
 
-from guild_dask import messages
-from guild_dask.aftercare import Aftercare
 from guild_dask.cluster.events import ClusterTrouble, JobAdrift, JobEnded, JobLost, WorkerRefused, WorkersChanged
-from guild_dask.events import ControlChanged, Event, RunStaged, StopAsked
-from guild_dask.flights import Flights, was_staged_again
 from guild_dask.home import lookup
 from guild_dask.home.claims import Claim
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.heartbeat import BEAT, Presence
 from guild_dask.home.listing import Listing
-from guild_dask.ledger import WAITING
 from guild_dask.monitor.publisher import View
-from guild_dask.orders import Orders
 from guild_dask.plan.placement import plan
 from guild_dask.plan.reasons import IMPOSSIBLE, Obstacle, SetAside, StartsFailed
+from guild_dask.scheduler import messages
+from guild_dask.scheduler.dispatch import Flights, was_staged_again
+from guild_dask.scheduler.events import ControlChanged, Event, RunStaged, StopAsked
+from guild_dask.scheduler.ledger import WAITING
+from guild_dask.scheduler.lost_runs import Aftercare
+from guild_dask.scheduler.requests import Orders
+from guild_dask.scheduler.shutdown import end_runs, settle_rest
+from guild_dask.scheduler.waiting import WaitingRuns
+from guild_dask.scheduler.workers import Workforce
 from guild_dask.settings.settings import Settings
-from guild_dask.shutdown import end_runs, settle_rest
-from guild_dask.waiting import WaitingRuns
 from guild_dask.worker.job import NOT_STARTED
-from guild_dask.workforce import Workforce
 
 log = logging.getLogger("guild")
 

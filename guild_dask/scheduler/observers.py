@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from guild_dask.cluster import dashboard
 from guild_dask.cluster.base import Cluster, ClusterError
-from guild_dask.events import Event, SomebodyLooks
 from guild_dask.home import run_queue
 from guild_dask.host import environment
 from guild_dask.monitor import journal, terminal
@@ -23,7 +22,8 @@ from guild_dask.monitor.publisher import Publisher
 from guild_dask.monitor.report import files
 from guild_dask.monitor.scalars import FOLDER, Scalars
 from guild_dask.monitor.state import State
-from guild_dask.scheduler_run import SchedulerRun
+from guild_dask.scheduler.events import Event, SomebodyLooks
+from guild_dask.scheduler.own_run import SchedulerRun
 from guild_dask.settings.settings import DashboardAddress, Settings
 
 log = logging.getLogger("guild")

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from guild_dask import scheduler_run
-from guild_dask.events import ControlChanged, Event, RunStaged, StopAsked
 from guild_dask.monitor import log
+from guild_dask.scheduler import own_run
+from guild_dask.scheduler.events import ControlChanged, Event, RunStaged, StopAsked
 from guild_dask.settings import flags
 from guild_dask.settings.settings import BadSetting, Settings, checked, section_of, settings_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guild_dask.flights import Identity
     from guild_dask.home.listing import Listing
-    from guild_dask.loop import Loop
+    from guild_dask.scheduler.dispatch import Identity
+    from guild_dask.scheduler.loop import Loop
 
 _log = logging.getLogger("guild")
 
@@ -39,7 +39,7 @@ def main(**flags: str | None) -> None:
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     # Before the heavy imports, so that a stop in the first second is an orderly one, too.
     is_stopping = _report_signals(events)
-    scheduler_run.this_run().look_like_a_batch()
+    own_run.this_run().look_like_a_batch()
     _begin_to_load_guild(flags["cluster"])
     try:
         from guild_dask.cluster import (
@@ -77,36 +77,36 @@ def _show(settings: Settings) -> int:
     from guild_dask.host import environment
 
     user = environment.user_environment(os.environ)
-    click.echo(opening.dry_run(settings, scheduler_run.this_run().dir, user))
+    click.echo(opening.dry_run(settings, own_run.this_run().dir, user))
     return 0
 
 
 def _run(
     settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]", is_stopping: "Callable[[], bool]"
 ) -> int:
-    from guild_dask import onlookers
     from guild_dask.cluster import opening
     from guild_dask.cluster.base import Common, OpeningStopped
-    from guild_dask.flights import Flights
     from guild_dask.home import control, run_queue
     from guild_dask.home.heartbeat import Presence
     from guild_dask.home.watch import FolderWatcher, RunsWatcher
     from guild_dask.host import processes
-    from guild_dask.ledger import Ledger
-    from guild_dask.loop import Loop
     from guild_dask.monitor.output import OutputFollower
     from guild_dask.monitor.publisher import scheduler_state
-    from guild_dask.orders import Orders
+    from guild_dask.scheduler import observers
+    from guild_dask.scheduler.dispatch import Flights
+    from guild_dask.scheduler.ledger import Ledger
+    from guild_dask.scheduler.loop import Loop
+    from guild_dask.scheduler.requests import Orders
 
     select = _select_for(settings)
-    this_run = scheduler_run.this_run()
+    this_run = own_run.this_run()
     stream = log.OutputStream()
     log.set_up(settings.loglevel, stream, this_run.path("dask.log"))
     _begin_log(settings, unknown)
     processes.adopt_orphans()
     identity = _identity(this_run)
     with contextlib.ExitStack() as closing:
-        closing.callback(onlookers.leave_report, this_run)
+        closing.callback(observers.leave_report, this_run)
         closing.callback(gc.disable)
         presence = Presence(run_queue.guild_home(), this_run.id, identity.process)
         presence.beat()
@@ -122,7 +122,7 @@ def _run(
         closing.callback(opened.close)
         closing.callback(_log.info, "Stopping Dask cluster")
         opened.prepare(identity.environ)
-        follower = OutputFollower(this_run.path(scheduler_run.RUN_OUTPUT), stream.write_bytes)
+        follower = OutputFollower(this_run.path(own_run.RUN_OUTPUT), stream.write_bytes)
         closing.callback(_log.info, "Stopping Dask scheduler")
         closing.callback(follower.close)
         queue_of_runs = run_queue.GuildHome(home, presence, *select)
@@ -134,9 +134,9 @@ def _run(
         folder = str(control.folder(home))
         closing.callback(FolderWatcher(folder, lambda: events.put(ControlChanged())).close)
         about = scheduler_state(this_run.id, identity.process)
-        views = onlookers.open_views(settings, about, this_run.dir, opened, events.put)
+        views = observers.open_views(settings, about, this_run.dir, opened, events.put)
         closing.callback(views.close)
-        closing.callback(onlookers.show_progress(settings, views.publisher, stream, follower, opened))
+        closing.callback(observers.show_progress(settings, views.publisher, stream, follower, opened))
         flights = Flights(
             identity, queue_of_runs, opened, follower, Ledger(), views.publisher, settings.retries, settings.time_limit
         )
@@ -174,9 +174,9 @@ def _select_for(settings: Settings) -> "tuple[Callable[[Listing], Listing], ...]
     return (checked(Selection, "filter", settings.filter).of,)
 
 
-def _identity(this_run: scheduler_run.SchedulerRun) -> "Identity":
-    from guild_dask.flights import Identity
+def _identity(this_run: own_run.SchedulerRun) -> "Identity":
     from guild_dask.host import environment, processes
+    from guild_dask.scheduler.dispatch import Identity
 
     process = processes.identity(os.getpid())
     assert process is not None  # we are alive

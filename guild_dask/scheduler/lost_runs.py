@@ -4,14 +4,14 @@ import logging
 import time
 from dataclasses import replace
 
-from guild_dask import messages
 from guild_dask.cluster.events import JobAdrift
-from guild_dask.flights import Flights
 from guild_dask.home import recovery
 from guild_dask.home.listing import Listing
 from guild_dask.home.outcome import End
 from guild_dask.home.result import Result
 from guild_dask.home.run_directory import Staged
+from guild_dask.scheduler import messages
+from guild_dask.scheduler.dispatch import Flights
 
 log = logging.getLogger("guild")
 

@@ -8,11 +8,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from guild_dask import messages
-from guild_dask.awaited import Awaited, Find
 from guild_dask.home.listing import Listing
 from guild_dask.home.run_directory import Staged
-from guild_dask.ledger import Ledger
 from guild_dask.plan import dependencies
 from guild_dask.plan.capacity import TIME
 from guild_dask.plan.dependencies import Links
@@ -31,6 +28,9 @@ from guild_dask.plan.reasons import (
 )
 from guild_dask.plan.resources import MEMORY
 from guild_dask.plan.tags import Demands, demands_for_tags, few_bytes
+from guild_dask.scheduler import messages
+from guild_dask.scheduler.dependency_lookup import Awaited, Find
+from guild_dask.scheduler.ledger import Ledger
 
 log = logging.getLogger("guild")
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from guild_dask import messages
 from guild_dask.cluster.base import Cluster
 from guild_dask.home import attempts
 from guild_dask.home.claims import Claim
@@ -17,12 +16,13 @@ from guild_dask.home.run_directory import BrokenRun, Staged, our_tags
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.home.start_directory import working_directory
 from guild_dask.host.processes import ProcessIdentity
-from guild_dask.ledger import Flight, Ledger
 from guild_dask.monitor.output import OutputFollower
 from guild_dask.monitor.publisher import Publisher
 from guild_dask.plan import devices, retries
 from guild_dask.plan.resources import CPU, LEAST_MEMORY, MEMORY
 from guild_dask.plan.tags import demands_for_tags
+from guild_dask.scheduler import messages
+from guild_dask.scheduler.ledger import Flight, Ledger
 from guild_dask.worker.job import NOT_STARTED, Job
 from guild_dask.worker.options import Terms
 

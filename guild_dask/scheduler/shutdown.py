@@ -5,10 +5,10 @@ import logging
 import time
 from collections.abc import Callable
 
-from guild_dask.flights import Flights
 from guild_dask.home import claims, end_note
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.outcome import Cause
+from guild_dask.scheduler.dispatch import Flights
 
 log = logging.getLogger("guild")
 
