@@ -49,7 +49,7 @@ setup(
     },
     entry_points={
         "guild.plugins": ["guild_dask = guild_dask.plugin:DaskSchedulerPlugin"],
-        "console_scripts": ["guild-dask = guild_dask.commands.main:main"],
+        "console_scripts": ["guild-dask = guild_dask.cli.main:main"],
     },
     classifiers=[
         "Environment :: Console",

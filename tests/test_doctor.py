@@ -13,9 +13,9 @@ from filelock import FileLock
 from packaging.requirements import Requirement
 from support import Sandbox, run_command
 
+from guild_dask.cli.doctor import cluster
 from guild_dask.cluster.base import ClusterError
 from guild_dask.cluster.jobqueue import JobQueue
-from guild_dask.doctor import cluster
 
 DOCTOR = [os.path.join(os.path.dirname(sys.executable), "guild-dask"), "doctor"]
 
@@ -152,7 +152,7 @@ def test_package_that_is_missing_can_be_installed_as_it_says(
     (tmp_path / "sbatch").write_text("#!/bin/sh\n")
     (tmp_path / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("guild_dask.doctor.cluster.version_of", lambda _name: None)
+    monkeypatch.setattr("guild_dask.cli.doctor.cluster.version_of", lambda _name: None)
     (told,) = [each for each in cluster.findings() if each.what == "job queue"]
     extra = [Requirement(each) for each in importlib.metadata.requires("guild-dask") or () if "jobqueue" in each]
     names = {each.name for each in extra if each.marker and each.marker.evaluate({"extra": "jobqueue"})}

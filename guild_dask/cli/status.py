@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from guild_dask.commands import common, sections
+from guild_dask.cli import common, sections
 from guild_dask.home import control, run_view
 from guild_dask.home.outcome import FAILURES, End
 from guild_dask.monitor import estimate, formatting, schedulers

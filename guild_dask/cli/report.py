@@ -4,7 +4,7 @@ import os
 
 import click
 
-from guild_dask.commands import common
+from guild_dask.cli import common
 from guild_dask.monitor import formatting, journal
 from guild_dask.monitor.report import files, summary
 from guild_dask.monitor.report.story import Story

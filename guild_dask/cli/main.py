@@ -10,61 +10,61 @@ from guild_dask import __version__
 
 
 def _status() -> click.Command:
-    from guild_dask.commands.status import command
+    from guild_dask.cli.status import command
 
     return command
 
 
 def _explain() -> click.Command:
-    from guild_dask.commands.explain import command
+    from guild_dask.cli.explain import command
 
     return command
 
 
 def _stop() -> click.Command:
-    from guild_dask.commands.stop import command
+    from guild_dask.cli.stop import command
 
     return command
 
 
 def _pause() -> click.Command:
-    from guild_dask.commands.steer import pause
+    from guild_dask.cli.steer import pause
 
     return pause
 
 
 def _resume() -> click.Command:
-    from guild_dask.commands.steer import resume
+    from guild_dask.cli.steer import resume
 
     return resume
 
 
 def _drain() -> click.Command:
-    from guild_dask.commands.steer import drain
+    from guild_dask.cli.steer import drain
 
     return drain
 
 
 def _priority() -> click.Command:
-    from guild_dask.commands.priority import command
+    from guild_dask.cli.priority import command
 
     return command
 
 
 def _report() -> click.Command:
-    from guild_dask.commands.report import command
+    from guild_dask.cli.report import command
 
     return command
 
 
 def _doctor() -> click.Command:
-    from guild_dask.commands.doctor import command
+    from guild_dask.cli.doctor.command import command
 
     return command
 
 
 def _completion() -> click.Command:
-    from guild_dask.commands.completion import command
+    from guild_dask.cli.completion import command
 
     return command
 

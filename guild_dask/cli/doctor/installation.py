@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from guild_dask.doctor.finding import Finding, bad, good
+from guild_dask.cli.doctor.finding import Finding, bad, good
 
 _LONGEST = 60.0
 

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 
-from guild_dask.doctor.finding import Finding, bad, good, note
+from guild_dask.cli.doctor.finding import Finding, bad, good, note
 from guild_dask.home import run_queue
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.heartbeat import Presence

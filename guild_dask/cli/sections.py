@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 
-from guild_dask.commands import common
+from guild_dask.cli import common
 from guild_dask.home import run_view
 from guild_dask.home.outcome import End
 from guild_dask.monitor import estimate, formatting

@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
-from guild_dask.commands import common
+from guild_dask.cli import common
 
 
 @click.command("completion")

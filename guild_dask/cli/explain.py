@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from guild_dask.commands import common, predecessors
+from guild_dask.cli import common, predecessors
 from guild_dask.home import control, run_directory, run_info
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.listing import RunsDirectory

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from guild_dask.doctor.finding import Finding, bad, good, note
-from guild_dask.doctor.installation import version_of
+from guild_dask.cli.doctor.finding import Finding, bad, good, note
+from guild_dask.cli.doctor.installation import version_of
 from guild_dask.plan.units import seconds_for_walltime
 from guild_dask.settings.settings import BadSetting, Settings, section_of, settings_for
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import click
 
-from guild_dask.commands import common
-from guild_dask.doctor.finding import Finding, Level, bad, good, note
+from guild_dask.cli import common
+from guild_dask.cli.doctor.finding import Finding, Level, bad, good, note
 from guild_dask.monitor import formatting, schedulers
 
 _COLOURS = {Level.GOOD: "green", Level.NOTE: "yellow", Level.BAD: "red"}
@@ -31,8 +31,8 @@ def command(as_json: bool) -> None:
 
 
 def _findings(home: str, is_home_named: bool) -> Iterator[Finding]:
-    from guild_dask.doctor import cluster, installation
-    from guild_dask.doctor import home as guild_home
+    from guild_dask.cli.doctor import cluster, installation
+    from guild_dask.cli.doctor import home as guild_home
 
     yield from installation.findings()
     yield from guild_home.findings(home, is_home_named)

@@ -2,7 +2,7 @@
 
 import click
 
-from guild_dask.commands import common
+from guild_dask.cli import common
 from guild_dask.home import control
 from guild_dask.home.control import Request
 from guild_dask.monitor import formatting, schedulers

@@ -2,8 +2,7 @@
 
 import click
 
-from guild_dask import stopping
-from guild_dask.commands import common
+from guild_dask.cli import common, stopping
 from guild_dask.home.run_view import RunView
 from guild_dask.monitor import formatting
 

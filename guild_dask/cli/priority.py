@@ -2,7 +2,7 @@
 
 import click
 
-from guild_dask.commands import common
+from guild_dask.cli import common
 from guild_dask.home import run_directory
 from guild_dask.monitor import formatting
 from guild_dask.plan.tags import PRIORITY, demands_for_tags

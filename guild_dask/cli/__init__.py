@@ -1,0 +1,5 @@
+"""The command `guild-dask`: one module for each of its commands, loaded when it is used.
+
+Reads what schedulers write into the Guild home; loads no Dask, except for `doctor/`.
+May import plan, host, settings, home and monitor; `doctor/` also cluster. Start at `main`.
+"""
