@@ -6,8 +6,9 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from documents import Document, is_document
-from support import EXAMPLES, Guild, Sandbox, sandbox
+
+from tests.support.documents import Document, is_document
+from tests.support.sandbox import EXAMPLES, Guild, Sandbox, sandbox
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

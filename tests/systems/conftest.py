@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
-from support import Sandbox
 
-from systems.gridengine import GridEngine
-from systems.hosts import Network, network
-from systems.journal import Journal
-from systems.needs import Missing, give_up
-from systems.openssh import OpenSSH
-from systems.slurm import Node, Slurm
+from tests.support.sandbox import Sandbox
+from tests.systems.gridengine import GridEngine
+from tests.systems.hosts import Network, network
+from tests.systems.journal import Journal
+from tests.systems.needs import Missing, give_up
+from tests.systems.openssh import OpenSSH
+from tests.systems.slurm import Node, Slurm
 
 T = TypeVar("T")
 

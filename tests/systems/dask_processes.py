@@ -6,9 +6,8 @@ import pathlib
 import shlex
 from collections.abc import Iterator, Sequence
 
-from support import Guild, Sandbox, Started, wait_until
-
-from systems.hosts import Host
+from tests.support.sandbox import Guild, Sandbox, Started, wait_until
+from tests.systems.hosts import Host
 
 # Without a nanny, so that a worker is one process, which a test can kill.
 _WORKER = "--nthreads 1 --no-nanny --no-dashboard"

@@ -9,10 +9,9 @@ import shutil
 from collections.abc import Mapping
 from xml.etree import ElementTree
 
-from support import run_command, wait_until
-
-from systems.hosts import Network, clean_environ
-from systems.needs import Missing, program
+from tests.support.sandbox import run_command, wait_until
+from tests.systems.hosts import Network, clean_environ
+from tests.systems.needs import Missing, program
 
 _INSTALLED = pathlib.Path("/var/lib/gridengine")
 _SHARED = pathlib.Path("/usr/share/gridengine")

@@ -19,9 +19,9 @@ import uuid
 from collections.abc import Iterator, Mapping
 
 import psutil
-from support import described, wait_until
 
-from systems.needs import program, root_on_linux
+from tests.support.sandbox import described, wait_until
+from tests.systems.needs import program, root_on_linux
 
 # The networks to choose from, each with room for a machine and its hosts.
 _NETWORKS = ipaddress.ip_network("10.213.0.0/16").subnets(new_prefix=24)

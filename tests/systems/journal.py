@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from scheduling import a_project
-from support import Sandbox, wait_until
+from tests.support.sandbox import Sandbox, wait_until
+from tests.support.scheduling import a_project
 
 _WORK = pathlib.Path(__file__).parent / "work.py"
 

@@ -2,10 +2,9 @@
 
 import subprocess
 
-from support import wait_until
-
-from systems.hosts import Host, Network
-from systems.needs import program
+from tests.support.sandbox import wait_until
+from tests.systems.hosts import Host, Network
+from tests.systems.needs import program
 
 _CONFIGURATION = """
 HostKey {keys}/host

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import yaml
-from support import Sandbox
+
+from tests.support.sandbox import Sandbox
 
 # Runs of the tests need next to nothing.
 _SMALL: Mapping[str, Any] = {"cores": 1, "memory": "500MB", "processes": 1, "walltime": "00:10:00"}

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import psutil
-from support import run_command, wait_until
 
-from systems.hosts import Host, Network, clean_environ
-from systems.needs import program
+from tests.support.sandbox import run_command, wait_until
+from tests.systems.hosts import Host, Network, clean_environ
+from tests.systems.needs import program
 
 _CONFIGURATION = """
 ClusterName=test

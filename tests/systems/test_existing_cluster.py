@@ -11,16 +11,16 @@ from collections.abc import Iterator
 import psutil
 import pytest
 from distributed import Client
-from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
-from support import Guild, Sandbox, Started, free_port, wait_until
 
 from guild_dask.cluster import existing
 from guild_dask.cluster.base import ClusterError, Common
 from guild_dask.cluster.existing import open_existing
 from guild_dask.scheduler.own_run import RUN_OUTPUT
 from guild_dask.settings.cluster_spec import cluster_for_text
-from systems.dask_processes import DaskProcesses, dask_processes
-from systems.journal import Journal, Life
+from tests.support.sandbox import Guild, Sandbox, Started, free_port, wait_until
+from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
+from tests.systems.dask_processes import DaskProcesses, dask_processes
+from tests.systems.journal import Journal, Life
 
 SCHEDULER = f"run dask:scheduler {NO_DASHBOARD} poll-interval=0.5 lease=2 -y"
 

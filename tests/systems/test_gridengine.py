@@ -1,12 +1,12 @@
 """Runs in jobs of a real Grid Engine, whose time limits are kept to the second."""
 
 import pytest
-from scheduling import NO_DASHBOARD, stage, statuses
-from support import Guild, Sandbox, wait_until
 
-from systems.gridengine import GridEngine
-from systems.journal import Journal
-from systems.site import configure
+from tests.support.sandbox import Guild, Sandbox, wait_until
+from tests.support.scheduling import NO_DASHBOARD, stage, statuses
+from tests.systems.gridengine import GridEngine
+from tests.systems.journal import Journal
+from tests.systems.site import configure
 
 SCHEDULER = f"run dask:scheduler cluster=sge {NO_DASHBOARD} poll-interval=0.5 lease=3 -y"
 

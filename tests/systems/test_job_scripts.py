@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from scheduling import NO_DASHBOARD
-from support import Guild, Sandbox
 
-from systems.site import configure
+from tests.support.sandbox import Guild, Sandbox
+from tests.support.scheduling import NO_DASHBOARD
+from tests.systems.site import configure
 
 # For each queue a setting of its own and one that all have, and how they must show in the job.
 QUEUES: dict[str, tuple[dict[str, Any], list[str]]] = {

@@ -1,9 +1,9 @@
 """The journal itself: what it takes for wrong, on journals written for that."""
 
 import pytest
-from support import Guild, Sandbox
 
-from systems.journal import Journal
+from tests.support.sandbox import Guild, Sandbox
+from tests.systems.journal import Journal
 
 
 def a_journal(user: Sandbox, text: str) -> Journal:

@@ -4,12 +4,12 @@ import signal
 
 import pytest
 import yaml
-from scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
-from support import Guild, Sandbox, wait_until
 
-from systems.journal import Journal
-from systems.site import configure
-from systems.slurm import Slurm
+from tests.support.sandbox import Guild, Sandbox, wait_until
+from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
+from tests.systems.journal import Journal
+from tests.systems.site import configure
+from tests.systems.slurm import Slurm
 
 SCHEDULER = f"run dask:scheduler cluster=slurm {NO_DASHBOARD} poll-interval=0.5 lease=3 -y"
 

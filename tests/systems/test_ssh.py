@@ -2,11 +2,11 @@
 
 import psutil
 import pytest
-from scheduling import NO_DASHBOARD, stage
-from support import Guild, Sandbox, wait_until
 
-from systems.journal import Journal
-from systems.openssh import OpenSSH
+from tests.support.sandbox import Guild, Sandbox, wait_until
+from tests.support.scheduling import NO_DASHBOARD, stage
+from tests.systems.journal import Journal
+from tests.systems.openssh import OpenSSH
 
 SCHEDULER = f"run dask:scheduler cluster=ssh:h1,h2 workers=1 {NO_DASHBOARD} poll-interval=0.5 lease=3 -y"
 

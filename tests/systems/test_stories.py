@@ -2,9 +2,8 @@
 
 import pathlib
 
-from documents import check_in_new_home
-
-from systems.slurm import Slurm
+from tests.support.documents import check_in_new_home
+from tests.systems.slurm import Slurm
 
 _HERE = pathlib.Path(__file__).parent
 

@@ -5,13 +5,13 @@ import socket
 
 import psutil
 import pytest
-from support import wait_until
 
-from systems.gridengine import GridEngine
-from systems.hosts import Host
-from systems.needs import Missing, give_up, program
-from systems.openssh import OpenSSH
-from systems.slurm import Slurm
+from tests.support.sandbox import wait_until
+from tests.systems.gridengine import GridEngine
+from tests.systems.hosts import Host
+from tests.systems.needs import Missing, give_up, program
+from tests.systems.openssh import OpenSSH
+from tests.systems.slurm import Slurm
 
 
 def test_nodes_of_slurm_are_hosts_of_their_own(slurm: Slurm) -> None:

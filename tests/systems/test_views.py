@@ -5,11 +5,10 @@ import os
 import urllib.request
 from typing import Any
 
-from scheduling import stage
-from support import Guild, Sandbox, run_command, wait_until
-
-from systems.dask_processes import dask_processes
-from systems.journal import Journal
+from tests.support.sandbox import Guild, Sandbox, run_command, wait_until
+from tests.support.scheduling import stage
+from tests.systems.dask_processes import dask_processes
+from tests.systems.journal import Journal
 
 
 def told(command: str) -> Any:

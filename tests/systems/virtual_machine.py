@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import textwrap
 
-from systems.needs import Missing, program
+from tests.systems.needs import Missing, program
 
 _MODULES = ("virtio_pci", "9p", "9pnet_virtio", "overlay")
 _SHARED = "msize=512000,trans=virtio,version=9p2000.L"

@@ -23,7 +23,8 @@ def waiting(story: Story) -> str:
     """Returns how long runs waited."""
     if not story.waits:
         return "No run has started."
-    return f"Runs waited {formatting.duration(median(story.waits))} (median), {formatting.duration(max(story.waits))} at most."
+    usual, longest = formatting.duration(median(story.waits)), formatting.duration(max(story.waits))
+    return f"Runs waited {usual} (median), {longest} at most."
 
 
 def uses(story: Story) -> list[str]:

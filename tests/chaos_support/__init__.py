@@ -1,1 +1,0 @@
-"""The parts of the chaos test; tests/chaos.py puts them together."""

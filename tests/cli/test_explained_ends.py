@@ -1,0 +1,116 @@
+"""What `guild-dask explain` says about runs that their scheduler, a person or a limit ended."""
+
+import os
+import pathlib
+import signal
+
+import pytest
+
+from guild_dask.home import end_note
+from guild_dask.home.outcome import Cause
+from tests.support.sandbox import Guild, Sandbox, run_command, wait_until
+from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
+
+OPERATIONS = """
+nap: {exec: 'sh -c "echo napping; exec sleep 3600"'}
+leaves: {exec: 'sh -c "(sleep 3600 &); exit ${code}"', flags: {code: 0}}
+obeys: {exec: 'python obeys.py'}
+"""
+OBEYS = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("listening", flush=True)
+time.sleep(3600)
+"""
+
+
+def explained(run_id: str) -> str:
+    finished = run_command(f"guild-dask explain {run_id}", os.environ, os.getcwd())
+    assert finished.exit_code == 0, finished
+    return " ".join(finished.output.split())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_run_of_a_scheduler_that_is_stopped_says_so_and_how_to_stage_it_again(
+    user: Sandbox, guild: Guild, number: signal.Signals
+) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap", "aaa", options="--tag dask-retries:1")
+    with guild.started(f"run dask:scheduler {NO_DASHBOARD} -y") as scheduler:
+        scheduler.wait_for_output("napping")
+        scheduler_process(user).send_signal(number)
+        scheduler.wait(30)
+    assert "Run aaa was terminated" in scheduler.output
+    told = "It was ended: its scheduler was stopped. 'guild run --restart aaa --stage' stages it again."
+    assert explained("aaa").endswith(told), explained("aaa")
+    guild("run --restart aaa --stage -y")
+    assert statuses(user) == {"aaa": "staged"}
+
+
+def test_guild_stop_of_a_scheduler_is_told_so(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap", "aaa")
+    guild(f"run dask:scheduler {NO_DASHBOARD} --background -y")
+    wait_until(lambda: statuses(user)["aaa"] == "running", describe=lambda: statuses(user))
+    guild("stop -Fo dask:scheduler -y")
+    assert "It was ended: its scheduler was stopped." in explained("aaa")
+
+
+def test_run_that_a_person_stopped_was_not_ended_by_its_scheduler(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap", "aaa")
+    with guild.started(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y") as scheduler:
+        scheduler.wait_for_output("napping")
+        assert run_command("guild-dask stop aaa", os.environ, os.getcwd()).exit_code == 0
+        scheduler.wait()
+    assert explained("aaa").endswith("It was ended: it was stopped.")
+
+
+def test_wish_of_a_person_comes_before_that_of_a_scheduler(tmp_path: pathlib.Path) -> None:
+    claim = tmp_path / "aaa.claimed"
+    assert end_note.wish(claim) is None
+    end_note.ask_to_stop(claim)
+    end_note.ask_to_stop(claim, Cause.SCHEDULER_STOPPED)
+    assert end_note.wish(claim) is Cause.STOPPED
+    other = tmp_path / "bbb.claimed"
+    end_note.ask_to_stop(other, Cause.SCHEDULER_STOPPED)
+    assert end_note.wish(other) is Cause.SCHEDULER_STOPPED
+    end_note.ask_to_stop(other)
+    assert end_note.wish(other) is Cause.STOPPED
+    assert end_note.is_asked_to_stop(other)
+
+
+def test_end_with_its_scheduler_is_no_loss() -> None:
+    assert not Cause.SCHEDULER_STOPPED.is_loss
+    assert not Cause.SCHEDULER_STOPPED.is_limit
+
+
+def test_run_that_completed_and_left_something_until_its_time_limit_did_complete(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "leaves", "aaa", options="--tag dask-time:2s")
+    output = guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y").output
+    assert "1 run(s) completed, 0 failed, 0 left staged" in output
+    words = explained("aaa")
+    assert "is completed." in words
+    assert words.endswith("What it had left behind was ended: it ran for 2s, its time limit.")
+    assert "It was ended" not in words
+
+
+def test_run_that_failed_and_left_something_until_its_time_limit_did_fail(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "leaves code=3", "aaa", options="--tag dask-time:2s")
+    output = guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y").output
+    assert "Run aaa failed with exit code 3" in output
+    words = explained("aaa")
+    assert "It failed with exit code 3" in words
+    assert "What it had left behind was ended: it ran for 2s, its time limit." in words
+
+
+def test_run_that_completes_when_it_is_stopped_was_asked_to_end(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS, {"obeys.py": OBEYS})
+    stage(guild, "obeys", "aaa")
+    with guild.started(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y") as scheduler:
+        scheduler.wait_for_output("listening")
+        assert run_command("guild-dask stop aaa", os.environ, os.getcwd()).exit_code == 0
+        scheduler.wait()
+    assert explained("aaa").endswith("It was asked to end (it was stopped), and exited with 0.")

@@ -1,0 +1,126 @@
+"""Several pools as one cluster."""
+
+import os
+import pathlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster
+
+from guild_dask.cluster import existing, opening
+from guild_dask.cluster.base import Common, WorkerCapacity
+from guild_dask.cluster.composite import CompositeCluster, RunsOfPools
+from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost, WorkersChanged
+from guild_dask.home import claims
+from guild_dask.host import processes
+from guild_dask.settings.cluster_spec import cluster_for_text
+from guild_dask.settings.settings import Settings
+from guild_dask.worker.job import Job
+from tests.support.sandbox import wait_until
+
+
+class _Pool:
+    """A cluster to which nothing is sent."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+        self.here: list[WorkerCapacity] = []
+
+    def workers(self) -> list[WorkerCapacity]:
+        return self.here
+
+    def submit(self, work: Job, *_args: object) -> None:
+        self.told.append(work.run_id)
+
+    def stop(self, run_id: str) -> None:
+        self.told.append(run_id)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(name)
+
+
+@pytest.mark.parametrize("last", [JobEnded("aaa", 0), JobLost("aaa", "gone"), JobAdrift("aaa", "gone")])
+def test_run_is_forgotten_when_it_is_over(last: ClusterEvent) -> None:
+    events: list[ClusterEvent] = []
+    runs = RunsOfPools(events.append)
+    pool, other = _Pool(), _Pool()
+    composite = CompositeCluster({"a": other, "b": pool}, runs)
+    runs.note("aaa", pool)
+    runs.report(WorkersChanged())
+    composite.stop("aaa")
+    runs.report(last)
+    composite.stop("aaa")
+    assert (pool.told, other.told) == (["aaa"], [])
+    assert events == [WorkersChanged(), last]
+
+
+def test_run_goes_to_the_pool_of_its_worker_although_that_has_gone() -> None:
+    # It has gone since it was planned with; its pool says what becomes of the run.
+    me = processes.identity(os.getpid())
+    assert me
+    local, queue = _Pool(), _Pool()
+    composite = CompositeCluster({"local": local, "queue": queue}, RunsOfPools(lambda _: None))
+    queue.here = [WorkerCapacity("tcp://node:1", 1, {}, "node")]
+    composite.workers()
+    queue.here = []
+    for _ in range(3):
+        composite.workers()
+    claim = claims.Claim("aaa", "sss", me, me)
+    composite.submit(Job("run", claim, "claims", "folder", None, "output"), "tcp://node:1", {})
+    assert (local.told, queue.told) == ([], ["aaa"])
+
+
+@pytest.fixture
+def scheduler_file(tmp_path: pathlib.Path) -> Iterator[str]:
+    """The file of a Dask scheduler without workers."""
+    with (
+        LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address=":0") as found,
+        Client(found, set_as_default=False) as client,
+    ):
+        client.write_scheduler_file(str(tmp_path / "scheduler.json"))
+        yield str(tmp_path / "scheduler.json")
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_address_in_a_scheduler_file_is_looked_at(
+    scheduler_file: str, is_open: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Another host is not to be had here; the address that is asked about is.
+    asked: list[str] = []
+
+    def is_open_to_others(reached: str) -> bool:
+        asked.append(reached)
+        return is_open
+
+    monkeypatch.setattr(existing, "is_open_to_others", is_open_to_others)
+    settings = Settings(cluster=cluster_for_text(f"scheduler-file:{scheduler_file}"))
+    opened = opening.open_cluster(settings, Common("home", "token", 60, lambda _: None), "run", {})
+    opened.close()
+    assert [each.partition("://")[0] for each in asked] == ["tcp"]
+    assert ("is not encrypted" in caplog.text) == is_open
+
+
+def test_unencrypted_ways_to_other_hosts_are_known() -> None:
+    addresses = ("tcp://head:1", "ucx://head:1", "ws://head:1", "tls://head:1", "tcp://127.0.0.1:1", "tcp://[::1]:1")
+    assert [existing.is_open_to_others(each) for each in addresses] == [True] * 3 + [False] * 3
+
+
+def test_cluster_of_anybodys_class_that_does_not_close_is_left(
+    scheduler_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(existing, "_CLOSE", 0.1)
+    hanging = threading.Event()
+
+    class Hanging:
+        def close(self) -> None:
+            hanging.wait()
+
+    client = Client(scheduler_file=scheduler_file, set_as_default=False)
+    own = existing.own_cluster(Hanging(), client, Common("home", "token", 60, lambda _: None))
+    closing = threading.Thread(target=own.close, daemon=True)
+    closing.start()
+    wait_until(lambda: not closing.is_alive(), describe="the end of close()")
+    hanging.set()

@@ -1,0 +1,272 @@
+"""Workers of an existing cluster that do not answer: a node that thrashes, a process that was stopped by a signal."""
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+from distributed import Worker
+
+from guild_dask import __version__
+from guild_dask.cluster import existing, remote, tasks
+from guild_dask.cluster.background import Background, answers, in_loop_of, told
+from guild_dask.cluster.base import Common
+from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, WorkerRefused, WorkersChanged
+from guild_dask.cluster.existing import open_existing
+from guild_dask.cluster.handshake import PLUGIN, is_silence, problem_of_stranger
+from guild_dask.cluster.remote import RemoteCluster
+from guild_dask.home import claims
+from guild_dask.host import processes
+from guild_dask.plan.troubles import NoAnswer, NotInstalled, Paused, WorkerWithoutRuns
+from guild_dask.scheduler.ledger import Ledger
+from guild_dask.scheduler.workers import Workforce
+from guild_dask.settings.cluster_spec import cluster_for_text
+from guild_dask.worker import runner
+from guild_dask.worker.job import NOT_STARTED, Job
+from tests.support.sandbox import DEADLINE, Sandbox, free_port, wait_until
+from tests.systems.dask_processes import DaskProcesses, dask_processes
+
+
+@pytest.fixture
+def dask(user: Sandbox) -> Iterator[DaskProcesses]:
+    with dask_processes(user) as processes:
+        yield processes
+
+
+def opened(user: Sandbox, dask: DaskProcesses, events: list[ClusterEvent], name: str = "token") -> RemoteCluster:
+    token = user.root / name
+    token.touch()
+    choice = cluster_for_text(f"scheduler-file:{dask.file}")
+    return open_existing(choice, Common(str(user.guild_home), str(token), 60.0, events.append))
+
+
+def closes(cluster: RemoteCluster) -> None:
+    closing = threading.Thread(target=cluster.close, daemon=True)
+    closing.start()
+    wait_until(lambda: not closing.is_alive(), describe="the end of close()")
+
+
+def test_silent_workers_hold_up_neither_words_to_others_nor_the_end(user: Sandbox, dask: DaskProcesses) -> None:
+    events: list[ClusterEvent] = []
+    silent = dask.start_worker("silent")
+    dask.start_worker("lively")
+    cluster = opened(user, dask, events)
+    places = {worker.label: worker.name for worker in cluster.workers()}
+    silent.signal(signal.SIGSTOP)
+    try:
+        for _ in range(50):
+            in_loop_of(cluster.client, told(cluster.client, 60.0, [places["silent"]], runner.stop, "no such run"))
+        answered: list[object] = []
+
+        async def ask() -> None:
+            answered.append(await answers(cluster.client, 60.0, [places["lively"]], runner.stop, "no such run"))
+
+        in_loop_of(cluster.client, ask())
+        wait_until(lambda: answered, describe=lambda: events)
+        closes(cluster)
+    finally:
+        silent.signal(signal.SIGCONT)
+
+
+def is_silent(cluster: RemoteCluster) -> bool:
+    return any(worker.is_silent for worker in cluster.known_workers())
+
+
+def test_worker_that_answers_late_is_welcome_then(
+    user: Sandbox, dask: DaskProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_WELCOME", 0.5)
+    monkeypatch.setattr(existing, "PATIENCE", 5)
+    events: list[ClusterEvent] = []
+    late = dask.start_worker("late")
+    late.signal(signal.SIGSTOP)
+    try:
+        cluster = opened(user, dask, events)
+        wait_until(lambda: is_silent(cluster), describe=lambda: events)
+        cluster.tidy()
+        wait_until(lambda: not is_silent(cluster), describe=lambda: events)  # it is asked once more
+    finally:
+        late.signal(signal.SIGCONT)
+    monkeypatch.setattr(remote, "_WELCOME", 60.0)
+
+    def comes() -> bool:
+        cluster.tidy()
+        return bool(cluster.workers())
+
+    wait_until(comes, describe=lambda: events)
+    refusals = [event for event in events if isinstance(event, WorkerRefused)]
+    assert refusals == [WorkerRefused("late", NoAnswer())]  # once, however often it was asked
+    closes(cluster)
+
+
+def a_job(user: Sandbox, run_id: str) -> Job:
+    """Returns a job without a claim, whose starter therefore starts nothing."""
+    me = processes.identity(os.getpid())
+    assert me
+    run_dir = user.guild_home / "runs" / run_id
+    run_dir.mkdir(parents=True)
+    claim = claims.Claim(run_id, "sss", me, me)
+    return Job(
+        str(run_dir), claim, str(user.guild_home / "dask" / "claims"), str(user.folder), None, str(user.root / "output")
+    )
+
+
+def test_worker_that_does_not_say_how_runs_ended_holds_up_no_other(
+    user: Sandbox, dask: DaskProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Dask has one thread for the ends of all tasks, five places for their results, and waits for ever for one.
+    monkeypatch.setattr(tasks, "_RESULT", 10.0)
+    events: list[ClusterEvent] = []
+    dask.start_worker("silent", "--nthreads 8")
+    cluster = opened(user, dask, events)
+    (silent,) = cluster.workers()
+    dask.start_worker("well")
+    wait_until(lambda: len(cluster.workers()) == 2, describe=lambda: events)
+    (well,) = (worker for worker in cluster.workers() if worker != silent)
+
+    def hand_out_nothing(dask_worker: Worker) -> None:
+        async def wait_for_ever(*_args: object, **_kwargs: object) -> None:
+            await asyncio.Event().wait()
+
+        dask_worker.handlers["get_data"] = wait_for_ever
+
+    cluster.client.run(hand_out_nothing, workers=[silent.name])
+    runs = [f"aaa{number}" for number in range(8)]
+    for run_id in runs:
+        cluster.submit(a_job(user, run_id), silent.name, {})
+    cluster.submit(a_job(user, "bbb"), well.name, {})
+    wait_until(lambda: JobEnded("bbb", NOT_STARTED, had_claim=False) in events, describe=lambda: events)
+    assert not [each for each in events if isinstance(each, JobAdrift)]
+    wait_until(
+        lambda: {each.run_id for each in events if isinstance(each, JobAdrift)} == {*runs}, describe=lambda: events
+    )
+    cluster.submit(a_job(user, "ccc"), well.name, {})
+    wait_until(lambda: JobEnded("ccc", NOT_STARTED, had_claim=False) in events, describe=lambda: events)
+    closes(cluster)
+
+
+def set_status(cluster: RemoteCluster, name: str) -> None:
+    """Does to all workers what Dask does with one whose memory is nearly full, and not any more."""
+
+    def set_it(dask_worker: Worker) -> None:
+        dask_worker.status = type(dask_worker.status)[name]
+
+    cluster.client.run(set_it)
+
+
+def test_worker_that_dask_has_paused_gets_no_runs(user: Sandbox, dask: DaskProcesses) -> None:
+    events: list[ClusterEvent] = []
+    dask.start_worker("one", "--memory-limit 0")  # or Dask itself would see that it has memory, and let it go on
+    cluster = opened(user, dask, events)
+
+    def is_seen(slots: int) -> bool:
+        cluster.tidy()
+        return [worker.free_slots for worker in workforce.present()] == [slots]
+
+    # It is still there, with what it has: a run that could start on it later is not one that never can.
+    workforce = Workforce(cluster, Ledger())
+    set_status(cluster, "paused")
+    wait_until(lambda: is_seen(0), describe=lambda: events)
+    assert workforce.troubles == (WorkerWithoutRuns("one", Paused()),)
+    set_status(cluster, "init")  # as one that has just come, and will be running in an instant
+    wait_until(lambda: is_seen(1), describe=lambda: events)
+    assert not workforce.troubles
+    set_status(cluster, "closing_gracefully")
+    wait_until(lambda: is_seen(0), describe=lambda: events)
+    news = [each.news.partition(" on ")[2].partition(" ")[2] for each in events if isinstance(each, WorkersChanged)]
+    assert news[-3:] == ["is paused by Dask, and gets no run", "takes runs again", "is about to close, and gets no run"]
+    closes(cluster)
+
+
+def who_has_our_plugin(cluster: RemoteCluster) -> list[bool]:
+    """Returns for each worker whether it has it."""
+
+    def has_plugin(dask_worker: Worker) -> bool:
+        return PLUGIN in dask_worker.plugins
+
+    return list(cluster.client.run(has_plugin).values())
+
+
+def test_worker_keeps_our_plugin_until_the_last_of_our_schedulers_has_gone(user: Sandbox, dask: DaskProcesses) -> None:
+    dask.start_worker("one")
+    first, second = (opened(user, dask, [], token) for token in ("first", "second"))
+    closes(second)
+    assert who_has_our_plugin(first) == [True]
+    third = opened(user, dask, [], "third")
+    (user.root / "first").unlink()  # as if it had been killed
+    closes(third)
+    assert who_has_our_plugin(first) == [False]
+    closes(first)
+
+
+class HeldAtPause(list[ClusterEvent]):
+    """Events; whoever reports that a worker is paused waits until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go_on = threading.Event()
+
+    def append(self, event: ClusterEvent) -> None:
+        super().append(event)
+        if isinstance(event, WorkersChanged) and "is paused" in event.news:
+            assert self.may_go_on.wait(DEADLINE)
+
+
+def test_worker_that_was_started_anew_at_its_address_is_another_one(user: Sandbox, dask: DaskProcesses) -> None:
+    events = HeldAtPause()
+    port = f"--worker-port {free_port()} --memory-limit 0"
+    before = dask.start_worker("one", port)
+    cluster = opened(user, dask, events)
+    (first,) = cluster.workers()
+
+    def is_held() -> bool:
+        cluster.tidy()
+        return any(isinstance(event, WorkersChanged) and "is paused" in event.news for event in events)
+
+    # The list of workers is not refreshed between the end of one and the beginning of the next.
+    set_status(cluster, "paused")
+    wait_until(is_held, describe=lambda: events)
+    before.kill()
+    dask.start_worker("one", port)
+    events.may_go_on.set()
+
+    def has_joined_again() -> bool:
+        cluster.tidy()
+        return sum("has joined" in event.news for event in events if isinstance(event, WorkersChanged)) == 2
+
+    wait_until(has_joined_again, describe=lambda: events)
+    assert [worker.name for worker in cluster.workers()] == [first.name]
+    assert who_has_our_plugin(cluster) == [True]
+    closes(cluster)
+
+
+def test_clear_refusal_is_no_silence() -> None:
+    assert is_silence(asyncio.TimeoutError())
+    assert is_silence(ConnectionRefusedError("connection refused"))
+    assert not is_silence(ModuleNotFoundError("No module named 'guild_dask'"))
+    assert not is_silence(OSError("ModuleNotFoundError(\"No module named 'guild_dask'\")"))
+    assert not is_silence(AttributeError("no such attribute"))
+    assert problem_of_stranger(ModuleNotFoundError("No module named 'guild_dask'")) == NotInstalled(__version__)
+
+
+def test_thread_that_hangs_keeps_nobody_from_closing() -> None:
+    hanging = threading.Event()
+    background = Background("test")
+    done: list[int] = []
+    assert background.start(hanging.wait)
+    assert background.start(done.append, 1)
+    background.close(0.1)
+    hanging.set()
+    assert not background.start(done.append, 2)
+    assert done == []
+
+
+def test_error_in_the_background_does_not_end_its_thread() -> None:
+    background = Background("test")
+    done: list[int] = []
+    background.start(lambda: 1 / 0)
+    background.start(done.append, 1)
+    wait_until(lambda: done == [1], describe=lambda: done)
+    background.close(1)

@@ -1,0 +1,100 @@
+"""On NFS, what another host has changed is seen for sure only in a folder that was opened since.
+
+NFS itself is not to be had everywhere; tests/long/on_nfs.py has it. Here it is seen that folders are opened in time.
+"""
+
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from guild_dask.home import attempts, claims, control, end_note
+from guild_dask.home.heartbeat import Presence
+from guild_dask.home.run_queue import GuildHome
+from guild_dask.host import files, processes
+
+_EVENTS = ("open", "os.listdir", "os.rename", "os.remove")
+_heard: list[list[str]] = []  # what is touched, while somebody listens
+
+
+def _listen(event: str, args: tuple[object, ...]) -> None:
+    if _heard and event in _EVENTS and isinstance(args[0], (str, bytes, os.PathLike)):
+        _heard[-1].append(os.fsdecode(args[0]))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ear() -> None:
+    sys.addaudithook(_listen)  # for which there is no way back
+
+
+@pytest.fixture
+def touched() -> Iterator[list[str]]:
+    _heard.append([])
+    yield _heard[-1]
+    _heard.clear()
+
+
+def _me() -> processes.ProcessIdentity:
+    me = processes.identity(os.getpid())
+    assert me
+    return me
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder of claims, with one on the run aaa."""
+    claims.write(tmp_path / "dask" / "claims", claims.Claim("aaa", "sss", _me(), _me()))
+    return tmp_path / "dask" / "claims"
+
+
+LOOKS: dict[str, Callable[[pathlib.Path], object]] = {
+    "present": lambda folder: claims.present(folder, "aaa"),
+    "all_claims": lambda folder: list(claims.all_claims(folder)),
+    "withdraw": lambda folder: claims.withdraw(folder, "aaa"),
+    "hand_over": lambda folder: claims.hand_over(folder, claims.Claim("aaa", "sss", _me(), _me()), _me()),
+    "is_owned_by": lambda folder: claims.is_owned_by(claims.path(folder, "aaa"), _me()),
+    "mark_started": lambda folder: claims.mark_started(claims.path(folder, "aaa")),
+    "remove": lambda folder: claims.remove(folder, "aaa"),
+    "last_beat": lambda folder: claims.last_beat(folder, "aaa"),
+    "written": lambda folder: claims.written(folder, "aaa"),
+    "read": lambda folder: end_note.read(claims.path(folder, "aaa")),
+    "is_over": lambda folder: end_note.is_over(claims.path(folder, "aaa")),
+    "wish": lambda folder: end_note.wish(claims.path(folder, "aaa")),
+    "is_asked_to_stop": lambda folder: end_note.is_asked_to_stop(claims.path(folder, "aaa")),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_folder_of_claims_is_opened_before_anything_in_it_decides(
+    folder: pathlib.Path, touched: list[str], look: Callable[[pathlib.Path], object]
+) -> None:
+    look(folder)
+    assert next(path for path in touched if path.startswith(str(folder))) == str(folder)
+
+
+def test_run_is_looked_at_anew_before_its_end_is_read(tmp_path: pathlib.Path, touched: list[str]) -> None:
+    run_dir = tmp_path / "runs" / "aaa"
+    (run_dir / ".guild" / "attrs").mkdir(parents=True)
+    home = GuildHome(str(tmp_path), Presence(str(tmp_path), "sss", _me()))
+    home.settle("aaa", 0, may_stage_again=False)
+    home.has_ended(str(run_dir))
+    guild_dir = run_dir / ".guild"
+    looks = [path for path in touched if path.startswith(str(run_dir))]
+    assert looks == [str(run_dir), f"{guild_dir}/", f"{guild_dir}/attrs"] * 2
+
+
+def test_attempts_and_wishes_are_looked_at_anew(tmp_path: pathlib.Path, touched: list[str]) -> None:
+    attempts.past(str(tmp_path))
+    assert touched[:2] == [str(tmp_path / ".guild"), str(tmp_path / ".guild" / "dask-attempts")]
+    control.state(str(tmp_path), "sss")
+    assert touched[-1] == str(control.folder(str(tmp_path)))
+
+
+def test_folder_that_is_not_there_is_none(tmp_path: pathlib.Path) -> None:
+    files.look_anew(tmp_path / "missing", tmp_path)
+    with pytest.raises(FileNotFoundError):
+        files.time_of(tmp_path / "missing")
+    (tmp_path / "file").touch()
+    assert files.time_of(tmp_path / "file") == (tmp_path / "file").stat().st_mtime

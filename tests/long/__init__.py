@@ -1,0 +1,1 @@
+"""Tests that take long, each with a command of its own."""

@@ -1,0 +1,135 @@
+"""The Guild home of a round: runs that are staged in numbers, and their statuses as Guild shows them."""
+
+import contextlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import yaml
+from guild import lock
+from guild import run as guild_run
+
+from tests.support.sandbox import Sandbox, run_command
+
+OPERATION = pathlib.Path(__file__).with_name("operation.py")
+LONGEST_WORK = 0.4
+LONGEST_LOCK = 60.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run of the round asks for and does."""
+
+    run_id: str
+    foo: int
+    seconds: float
+    exit_code: int
+    has_runaway: bool
+    tags: tuple[str, ...] = ()  # beside the one for foo
+    retries: int = 0  # how often it is started again when it fails
+
+
+def plan_for_dice(dice: random.Random) -> Plan:
+    """Returns a run at random: most are short and well, some fail, some are long, some of those have a runaway."""
+    is_long = dice.random() < 0.2
+    return Plan(
+        run_id=f"{dice.getrandbits(128):032x}",
+        foo=dice.choice((0, 0, 1, 2, 3)),
+        seconds=dice.uniform(0.5, 3.0) if is_long else dice.uniform(0, LONGEST_WORK),
+        exit_code=int(dice.random() < 0.1),
+        has_runaway=is_long and dice.random() < 0.7,
+    )
+
+
+class ChaosHome:
+    """A sandbox with a project, and staged runs made from the few that Guild itself has staged."""
+
+    def __init__(self, box: Sandbox) -> None:
+        self.box = box
+        self.folder = box.root / "chaos"
+        self.runs = box.guild_home / "runs"
+        self._patterns = box.root / "patterns"
+
+    def prepare(self) -> None:
+        """Stages one run for each amount of `foo`, and puts them aside as patterns."""
+        (self.folder / "plans").mkdir(parents=True)
+        self._patterns.mkdir()
+        operation = {"exec": f"{sys.executable} -S {OPERATION}", "sourcecode": False, "pip-freeze": False}
+        (self.box.folder / "guild.yml").write_text(yaml.safe_dump([{"operations": {"work": operation}}]))
+        for foo in range(4):
+            tag = ["--tag", f"dask:foo={foo}"] if foo else []
+            command = ["guild", "run", "work", "--stage", "-y", "--run-id", f"{foo:032x}", *tag]
+            finished = run_command(command, self.box.environ, self.box.folder)
+            if finished.exit_code != 0:
+                raise AssertionError(f"cannot stage a run:\n{finished}")
+            os.rename(self.runs / f"{foo:032x}", self._patterns / str(foo))
+
+    def stage(self, plan: Plan) -> None:
+        """Stages a run; it appears as a whole, as it does when Guild stages one."""
+        (self.folder / "plans" / plan.run_id).write_text(f"{plan.seconds} {plan.exit_code} {int(plan.has_runaway)}")
+        pattern = self._patterns / str(plan.foo)
+        draft = self._patterns / plan.run_id
+        shutil.copytree(pattern, draft, symlinks=True)
+        for file in (draft / ".guild").rglob("*"):
+            if file.is_file():
+                file.write_text(file.read_text().replace(f"{plan.foo:032x}", plan.run_id))
+        (draft / ".guild" / "attrs" / "started").write_text(f"{guild_run.timestamp()}\n")
+        (draft / ".guild" / "attrs" / "id").write_text(f"{plan.run_id}\n")
+        if plan.tags:
+            (draft / ".guild" / "attrs" / "tags").write_text(yaml.safe_dump(list(plan.tags)))
+        os.rename(draft, self.runs / plan.run_id)
+
+    def markers(self, plans: list[Plan], name: str) -> list[str]:
+        """Returns those of the runs that have one of Guild's markers."""
+        return [plan.run_id for plan in plans if (self.runs / plan.run_id / ".guild" / name).exists()]
+
+    def statuses(self) -> dict[str, str]:
+        """Returns the status of each run, as `guild runs` shows it; raises AssertionError if it cannot."""
+        finished = run_command(["guild", "runs", "--all", "--json"], self.box.environ, self.box.folder)
+        if finished.exit_code != 0:
+            raise AssertionError(f"cannot list the runs:\n{finished}")
+        start = finished.output.index("[")
+        return {str(run["id"]): str(run["status"]) for run in json.loads(finished.output[start:])}
+
+    def status(self, run_id: str) -> str:
+        """Returns the status of one run, whatever the others are like."""
+        return str(guild_run.for_dir(str(self.runs / run_id)).status)
+
+    def has_runaway(self, run_id: str) -> bool:
+        """Tells whether a run is one of those that leave a process behind when they are killed."""
+        return (self.folder / "plans" / run_id).read_text().endswith("1")
+
+    def exit_status(self, run_id: str) -> int | None:
+        """Returns what Guild has on record for the end of a run."""
+        status = guild_run.for_dir(str(self.runs / run_id)).get("exit_status")
+        return status if isinstance(status, int) else None
+
+    def left_by_schedulers(self) -> list[str]:
+        """Returns what dead schedulers have left; a first heartbeat that was only begun is kept a while."""
+        folder = self.box.guild_home / "dask" / "schedulers"
+        return sorted(path.name for path in folder.glob("*") if path.suffix != ".draft")
+
+    def claims(self) -> list[str]:
+        """Returns the names of all files that lie among the claims."""
+        with contextlib.suppress(FileNotFoundError):
+            return sorted(os.listdir(self.box.guild_home / "dask" / "claims"))
+        return []
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds Guild's own lock, so that nobody takes a run meanwhile."""
+        with lock.Lock(lock.RUN_STATUS, timeout=LONGEST_LOCK, guild_home=str(self.box.guild_home)):
+            yield
+
+    def set_crash_points(self, is_on: bool) -> None:
+        """Switches the crash points on or off, also in processes that live already."""
+        switch = self.folder / "on"
+        if is_on:
+            switch.touch()
+        else:
+            switch.unlink(missing_ok=True)

@@ -1,0 +1,192 @@
+"""One round: runs are staged, schedulers work and die, and then everything is looked at."""
+
+import json
+import pathlib
+import random
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tests.long.chaos_support import invariants
+from tests.long.chaos_support.aftermath import CAPACITY, Aftermath
+from tests.long.chaos_support.home import ChaosHome, plan_for_dice
+from tests.long.chaos_support.invariants import Capacity, Seen, Violation
+from tests.long.chaos_support.monkey import Monkey
+from tests.long.chaos_support.schedulers import LONGEST_STOP, Crew
+from tests.support.sandbox import Sandbox, wait_until
+
+CRASH_POINTS = pathlib.Path(__file__).with_name("crash_points")
+
+_TICK = 0.05
+
+_KILLS_WITH_ONE = {
+    "scheduler KILL": 4.0,
+    "scheduler TERM": 1.5,
+    "scheduler TERM, then KILL": 1.0,
+    "scheduler and guild KILL": 1.0,
+    "operation KILL": 1.0,
+    "operation TERM": 1.0,
+}
+_KILLS_WITH_MANY = {
+    **_KILLS_WITH_ONE,
+    "guild KILL": 0.5,
+    "starter KILL": 4.0,
+    "starter TERM": 2.0,
+    "template KILL": 3.0,
+    "operation KILL": 3.0,
+    "operation TERM": 3.0,
+}
+
+# A scheduler has about ten steps for each run, a starter twenty, a template two.
+_RATES = {"scheduler": 0.005, "template": 0.02, "starter": 0.012}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What happens in a round."""
+
+    name: str
+    most_schedulers: int
+    has_queue: bool
+    capacity: Capacity | None
+    kills: Mapping[str, float]
+    seconds_between_kills: float
+    rates: Mapping[str, float]  # how likely each step is to be a process's last, by role
+
+
+ONE_AT_A_TIME = Kind(
+    name="one scheduler at a time",
+    most_schedulers=1,
+    has_queue=False,
+    capacity=CAPACITY,
+    kills=_KILLS_WITH_ONE,
+    seconds_between_kills=4.0,
+    rates=_RATES,
+)
+MANY_AT_ONCE = Kind(
+    name="schedulers and a queue",
+    most_schedulers=3,
+    has_queue=True,
+    capacity=None,
+    kills=_KILLS_WITH_MANY,
+    seconds_between_kills=1.5,
+    rates=_RATES,
+)
+KINDS = (ONE_AT_A_TIME, MANY_AT_ONCE)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A round as it was, and what was wrong with it."""
+
+    kind: Kind
+    seed: str
+    seconds: float
+    schedulers: int
+    slowest_stop: float
+    seen: Seen
+    violations: list[Violation]
+
+
+class Round:
+    """One round on a Guild home of its own."""
+
+    def __init__(self, kind: Kind, seed: str, runs: int, root: pathlib.Path, package: str | None) -> None:
+        self._kind = kind
+        self._seed = seed
+        self._dice = random.Random(seed)
+        variables = {"CHAOS_FOLDER": str(root / "chaos"), **({"PYTHONPATH": package} if package else {})}
+        self.box = Sandbox(root, variables)
+        for folder in (self.box.home, self.box.guild_home, self.box.folder):
+            folder.mkdir(parents=True)
+        self.home = ChaosHome(self.box)
+        self._crash_points = {
+            "CHAOS_SEED": seed,
+            "CHAOS_RATES": json.dumps(dict(kind.rates)),
+            "PYTHONPATH": ":".join([str(CRASH_POINTS), *([package] if package else [])]),
+        }
+        self.crew = Crew(self.home, f"foo={CAPACITY.foo:g}")
+        self.monkey = Monkey(self.home, self.crew, self._dice)
+        self._plans = [plan_for_dice(self._dice) for _ in range(runs)]
+        self._unstaged = list(reversed(self._plans))
+        self.aftermath = Aftermath(self.home, self.crew, self._plans, kind.capacity)
+        self._slowest_stop = 0.0
+        self._stuck: list[Violation] = []
+
+    def run(self, seconds: float) -> Outcome:
+        """Goes through the whole round, with chaos for at most that long."""
+        begun = time.monotonic()
+        try:
+            self.home.prepare()
+            try:
+                self._chaos(begun + seconds)
+                self._stop_all()
+                self.aftermath.work_off()
+            except AssertionError as e:
+                self._stuck.append(Violation("stuck", str(e)))
+            seen = self.aftermath.look(self.monkey.kills)
+        finally:
+            self.box.end_processes()
+        return Outcome(
+            self._kind,
+            self._seed,
+            time.monotonic() - begun,
+            len(self.crew.schedulers),
+            self._slowest_stop,
+            seen,
+            [*self._stuck, *self.aftermath.stuck, *invariants.violations(seen), *self._too_slow()],
+        )
+
+    # Chaos
+
+    def _chaos(self, deadline: float) -> None:
+        """Stages, replaces what died, and lets the monkey act, until no run waits any more or the time is over."""
+        self.home.set_crash_points(True)
+        if self._kind.has_queue:
+            self.crew.start_queue()
+        next_kill = time.monotonic() + self._interval()
+        self._stage_some(len(self._plans) // 2)
+        while time.monotonic() < deadline and self._is_work_left():
+            self._replace_dead()
+            self._stage_some(int(self._dice.random() < 0.1) * self._dice.randint(1, 5))
+            if time.monotonic() >= next_kill:
+                self.monkey.act(self._kind.kills)
+                next_kill = time.monotonic() + self._interval()
+            threading.Event().wait(_TICK)
+        self._stage_some(len(self._unstaged))
+        self.home.set_crash_points(False)
+
+    def _interval(self) -> float:
+        return self._dice.expovariate(1 / self._kind.seconds_between_kills)
+
+    def _is_work_left(self) -> bool:
+        return bool(self._unstaged or self._waiting())
+
+    def _waiting(self) -> list[str]:
+        return self.home.markers(self._plans, "STAGED") + self.home.markers(self._plans, "PENDING")
+
+    def _stage_some(self, count: int) -> None:
+        for _ in range(min(count, len(self._unstaged))):
+            self.home.stage(self._unstaged.pop())
+
+    def _replace_dead(self) -> None:
+        while len(self.crew.living()) < self._kind.most_schedulers:
+            workers = CAPACITY.runs if self._kind.capacity else self._dice.randint(1, 3)
+            self.crew.start_scheduler(workers, self._crash_points)
+
+    # After it
+
+    def _stop_all(self) -> None:
+        """Asks what lives to stop; that must not take longer than Guild's patience."""
+        begun = time.monotonic()
+        living = self.crew.living()
+        for scheduler in living:
+            scheduler.stop()
+        wait_until(lambda: not self.crew.living(), 2 * LONGEST_STOP, "the end of the schedulers")
+        self._slowest_stop = time.monotonic() - begun if living else 0.0
+        self.crew.stop_queue()
+
+    def _too_slow(self) -> Iterator[Violation]:
+        if self._slowest_stop > LONGEST_STOP:
+            yield Violation("slow to stop", f"schedulers took {self._slowest_stop:.1f} seconds to stop")

@@ -1,0 +1,127 @@
+"""The schedulers and the queue of a round: the command that the user typed, and the process that does the work."""
+
+import contextlib
+import os
+import pathlib
+import signal
+from collections.abc import Mapping
+
+import psutil
+
+from tests.long.chaos_support.home import ChaosHome
+from tests.support.sandbox import Started, wait_until
+
+# Guild gives up on a scheduler after 30 seconds.
+LONGEST_STOP = 30.0
+
+
+class Working:
+    """A `guild run` of a scheduler or queue, with the operation's process below it once that is there."""
+
+    def __init__(self, name: str, command: str, marks: str, home: ChaosHome, environ: Mapping[str, str]) -> None:
+        self.name = name
+        self.log = home.box.root / f"{name}.log"
+        self._marks = marks
+        self._guild = Started(command, environ, str(home.box.folder), self.log)
+        self._process: psutil.Process | None = None
+
+    @property
+    def process(self) -> psutil.Process | None:
+        """Returns the operation's process, or None while there is none yet."""
+        if self._process is None:
+            with contextlib.suppress(psutil.Error):
+                below = psutil.Process(self._guild.pid).children()
+                self._process = next((each for each in below if self._marks in each.cmdline()), None)
+        return self._process
+
+    @property
+    def is_over(self) -> bool:
+        """Tells whether its process has ended; Guild's own may still be at its last lines."""
+        process = self.process
+        return not is_living(process) if process else not self._guild.is_running
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal to the operation's process."""
+        if self.process:
+            with contextlib.suppress(psutil.Error):
+                self.process.send_signal(number)
+
+    def stop(self) -> None:
+        """Asks the operation to stop, as soon as there is one."""
+        wait_until(lambda: self.process or self.is_over, describe=f"the process of {self.name}")
+        self.send(signal.SIGTERM)
+
+    def kill_guild(self) -> None:
+        """Kills the process of the `guild run` command, and no other."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._guild.pid, signal.SIGKILL)
+
+    def wait(self, timeout: float) -> None:
+        """Waits for the end of both processes."""
+        wait_until(lambda: self.is_over and not self._guild.is_running, timeout, lambda: f"the end of {self.name}")
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._guild.so_far().exit_code
+
+
+def is_living(process: psutil.Process) -> bool:
+    """Tells whether it is still that process, and not dead with nobody having asked how it ended."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+class Crew:
+    """All the schedulers and queues of a round, in the order in which they came."""
+
+    def __init__(self, home: ChaosHome, resources: str) -> None:
+        self._home = home
+        self._resources = resources
+        self.schedulers: list[Working] = []
+        self.queue: Working | None = None
+
+    def start_scheduler(
+        self, workers: int, crash_points: Mapping[str, str] | None = None, options: str = ""
+    ) -> Working:
+        """Starts one more scheduler on this machine, with crash points if their variables are given."""
+        return self.start(f"workers={workers} resources={self._resources} {options}", crash_points)
+
+    def start(self, flags: str, crash_points: Mapping[str, str] | None = None) -> Working:
+        """Starts one more scheduler with these flags."""
+        command = f"run dask:scheduler {flags} poll-interval=0.3"
+        environ = {**self._home.box.environ, **(crash_points or {})}
+        name = f"scheduler-{len(self.schedulers) + 1}"
+        started = Working(name, f"{command} dashboard-address=no --yes", "guild_dask.scheduler", self._home, environ)
+        self.schedulers.append(started)
+        return started
+
+    def start_queue(self) -> None:
+        """Starts Guild's own queue."""
+        command = "run queue poll-interval=1 --yes"
+        self.queue = Working("queue", command, "guild.plugins.queue_main", self._home, self._home.box.environ)
+
+    def living(self) -> list[Working]:
+        return [each for each in self.schedulers if not each.is_over]
+
+    def stop_queue(self) -> None:
+        """Stops the queue between two runs: it kills the one that it is at, and cannot stage it again as we do."""
+        queue = self.queue
+        if queue is None:
+            return
+        wait_until(lambda: queue.process, describe="the queue's process")
+        with self._home.locked():
+            wait_until(lambda: not _children(queue.process), describe="the end of the queue's run")
+            queue.send(signal.SIGTERM)
+            queue.wait(LONGEST_STOP)
+
+    def logs(self) -> list[pathlib.Path]:
+        return [each.log for each in self.schedulers]
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return list(process.children())
+    except psutil.Error:
+        return []

@@ -1,0 +1,231 @@
+"""A story that is told again and again, each time with a process that dies at another of its steps."""
+
+import collections
+import contextlib
+import json
+import pathlib
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import psutil
+
+from tests.long.chaos_support import invariants, journal
+from tests.long.chaos_support.aftermath import CAPACITY, Aftermath
+from tests.long.chaos_support.home import ChaosHome, Plan
+from tests.long.chaos_support.invariants import ENDS, Seen, Violation
+from tests.long.chaos_support.monkey import Kill
+from tests.long.chaos_support.schedulers import LONGEST_STOP, Crew, Working, is_living
+from tests.support.sandbox import Sandbox, Started, wait_until
+
+_CRASH_POINTS = pathlib.Path(__file__).with_name("crash_points")
+_STEPS = "steps"
+_LONGEST_STORY = 60.0
+
+_TO_START = "rename dask/claims/RUN.claimed to dask/claims/RUN.started"
+
+
+@dataclass(frozen=True)
+class Point:
+    """Before the nth time that a process of the role comes to the step."""
+
+    role: str
+    step: str
+    nth: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.role}, {self.step}" + (f" ({self.nth})" if self.nth > 1 else "")
+
+
+NOWHERE = Point("", "")
+
+
+def _plan(number: int, seconds: float, exit_code: int = 0, **more: object) -> Plan:
+    return Plan(f"{number:032x}", foo=1, seconds=seconds, exit_code=exit_code, **{"has_runaway": False, **more})  # type: ignore[arg-type]
+
+
+class Told:
+    """One telling of a story on a Guild home of its own, with a process that dies at one point."""
+
+    plans: tuple[Plan, ...]
+
+    def __init__(self, point: Point, fault: str, root: pathlib.Path, package: str | None = None) -> None:
+        self.point = point
+        self._fault = fault
+        self._path = ":".join([str(_CRASH_POINTS), *([package] if package else [])])
+        variables = {"CHAOS_FOLDER": str(root / "chaos"), **({"PYTHONPATH": package} if package else {})}
+        self.box = Sandbox(root, variables)
+        for folder in (self.box.home, self.box.guild_home, self.box.folder):
+            folder.mkdir(parents=True)
+        self.home = ChaosHome(self.box)
+        self.crew = Crew(self.home, f"foo={CAPACITY.foo:g}")
+        self.aftermath = Aftermath(self.home, self.crew, list(self.plans), None)
+        self.kills: list[Kill] = []
+
+    def tell(self) -> tuple[Seen, list[Violation]]:
+        """Tells the story to its end, and returns what was seen of it and what was wrong."""
+        stuck = []
+        try:
+            self.home.prepare()
+            self.home.set_crash_points(True)
+            try:
+                self.act()
+                self.home.set_crash_points(False)
+                self.aftermath.work_off()
+            except AssertionError as e:
+                stuck.append(Violation("stuck", str(e)))
+            seen = self.aftermath.look(self.kills)
+        finally:
+            self.box.end_processes()
+        rules = invariants.RULES if is_deadly(self._fault) else invariants.RULES_FOR_ERRORS
+        return seen, [*stuck, *self.aftermath.stuck, *invariants.violations(seen, rules)]
+
+    def act(self) -> None:
+        """Does what the story is about."""
+        raise NotImplementedError
+
+    def steps(self) -> list[tuple[str, str]]:
+        """Returns each step that was come to, with the role of the process."""
+        path = self.home.folder / _STEPS
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(role, step) for role, _, step in (line.partition("\t") for line in lines)]
+
+    def start(self, workers: int) -> Working:
+        """Starts a scheduler in which the point of this telling is met."""
+        return self.crew.start_scheduler(workers, self.variables_here())
+
+    def variables_here(self) -> Mapping[str, str]:
+        """Returns what makes something go wrong at the point of this telling."""
+        return self.variables(self.point, self._fault, _STEPS)
+
+    def variables(self, point: Point, fault: str, steps: str) -> Mapping[str, str]:
+        """Returns what lets a process send itself a signal at a point, or lets it meet an error."""
+        said = {"role": point.role, "step": point.step, "nth": point.nth, "fault": fault, "steps": steps}
+        return {"CHAOS_POINT": json.dumps(said), "PYTHONPATH": self._path}
+
+    def has_started(self, plan: Plan) -> bool:
+        """Tells whether a run has said so itself."""
+        lives = journal.read(self.home.folder / "journal")
+        return plan.run_id in lives and bool(lives[plan.run_id].of("start"))
+
+    def is_over(self, plan: Plan) -> bool:
+        return self.home.status(plan.run_id) in ENDS
+
+    def stop(self, scheduler: Working) -> None:
+        """Stops a scheduler, unless it has died on the way here."""
+        scheduler.stop()
+        wait_until(lambda: scheduler.is_over, LONGEST_STOP, "the scheduler's end")
+
+    def wait_for(self, scheduler: Working, condition: Callable[[], object]) -> None:
+        """Waits for something that happens while the scheduler works, or for the scheduler's death."""
+        wait_until(lambda: scheduler.is_over or condition(), _LONGEST_STORY, lambda: f"the story, {self.point}")
+
+
+class WorkAndStop(Told):
+    """Runs complete, fail and are tried again, reach their time limit; and are ended when the scheduler is stopped."""
+
+    plans = (
+        _plan(1, 0.1),
+        _plan(2, 0.1, exit_code=1, tags=("dask:foo=1", "dask-retries:1"), retries=1),
+        _plan(3, 20.0, tags=("dask:foo=1", "dask-time:1s")),
+        _plan(4, 3.0, has_runaway=True),
+        _plan(5, 0.1),
+    )
+
+    def act(self) -> None:
+        for plan in self.plans:
+            self.home.stage(plan)
+        last = self.plans[3]
+        scheduler = self.start(workers=2)
+        self.wait_for(scheduler, lambda: self.has_started(last) or self.is_over(last))
+        self.stop(scheduler)
+
+
+class TakeOver(Told):
+    """A scheduler has died: one of its runs goes on, one is dead, one was about to start. Another scheduler comes."""
+
+    plans = (
+        _plan(1, 3.0),
+        _plan(2, 3.0, exit_code=1, tags=("dask:foo=1", "dask-retries:1"), retries=1),
+        _plan(3, 0.1),
+        _plan(4, 0.1),
+    )
+
+    def act(self) -> None:
+        self._die_with_runs()
+        self.home.stage(self.plans[3])
+        scheduler = self.start(workers=3)
+        self.wait_for(scheduler, lambda: all(map(self.is_over, self.plans)))
+        self.stop(scheduler)
+
+    def _die_with_runs(self) -> None:
+        """Kills a scheduler when its third run is about to start, and with it all that is left of the second."""
+        goes_on, dies, waits = self.plans[:3]
+        third = self.variables(Point("starter", _TO_START, 3), "SIGSTOP", "steps-before")
+        scheduler = self.crew.start_scheduler(3, third)
+        self.home.stage(goes_on)
+        self.home.stage(dies)
+        wait_until(lambda: self.has_started(goes_on) and self.has_started(dies), _LONGEST_STORY, "two runs")
+        self.home.stage(waits)
+        crashes = self.home.folder / "crashes"
+        wait_until(crashes.exists, _LONGEST_STORY, "a starter that is about to start its run")
+        scheduler.send(signal.SIGKILL)
+        scheduler.kill_guild()
+        died = journal.read(self.home.folder / "journal")[dies.run_id].of("start")[0]
+        self._kill(json.loads(crashes.read_text())["pid"], waits)
+        self._kill(died.parent, dies)
+        self._kill(died.pid, dies)
+
+    def _kill(self, pid: int, plan: Plan) -> None:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            process.kill()
+            wait_until(lambda: not is_living(process), describe=f"the death of {pid}")
+        self.kills.append(Kill("in the story", pid, plan.run_id))
+
+
+class WorkAway(Told):
+    """The same on workers of their own, of a Dask scheduler that is not ours; one of them may die."""
+
+    plans = tuple(replace(plan, retries=3 + plan.retries) for plan in WorkAndStop.plans)  # after a loss, three times
+
+    def act(self) -> None:
+        for plan in self.plans:
+            self.home.stage(plan)
+        last = self.plans[3]
+        file = self.box.root / "scheduler.json"
+        dask = [self._start_dask(f"scheduler --host 127.0.0.1 --port 0 --no-dashboard --scheduler-file {file}")]
+        for name in ("one", "two"):
+            place = self.box.root / f"scratch-{name}"
+            options = f"--name {name} --nthreads 1 --resources foo=2 --no-nanny --no-dashboard"
+            dask.append(self._start_dask(f"worker --scheduler-file {file} --local-directory {place} {options}"))
+            wait_until(lambda: "Registered to" in dask[-1].output or not dask[-1].is_running, describe=dask[-1].so_far)
+        scheduler = self.crew.start(f"cluster=scheduler-file:{file}", self.variables_here())
+        self.wait_for(scheduler, lambda: self.has_started(last) or self.is_over(last))
+        self.stop(scheduler)
+        for process in reversed(dask):
+            if process.is_running:  # and not the one that died
+                process.signal(signal.SIGTERM)
+                process.wait()
+
+    def _start_dask(self, command: str) -> Started:
+        """Starts a process of Dask; what is left of the story ends it, if the story does not."""
+        count = len(list(self.box.root.glob("dask-*.log")))
+        environ = {**self.box.environ, **self.variables_here()}
+        return Started(command, environ, str(self.box.folder), self.box.root / f"dask-{count}.log", ("dask",))
+
+
+STORIES: Mapping[str, type[Told]] = {"work-and-stop": WorkAndStop, "take-over": TakeOver, "work-away": WorkAway}
+
+
+def is_deadly(fault: str) -> bool:
+    """Tells a signal from an error."""
+    return fault in signal.Signals.__members__
+
+
+def points_of(told: Told, depth: int, fault: str) -> list[Point]:
+    """Returns the points that an undisturbed story has, up to so many for a step that is come to again and again."""
+    # That a process was forked is told by nothing that could fail.
+    steps = (step for step in told.steps() if is_deadly(fault) or not step[1].startswith(("forked", "fork (done)")))
+    counts = collections.Counter(steps)
+    return [Point(*step, nth) for step, count in sorted(counts.items()) for nth in range(1, min(count, depth) + 1)]

@@ -1,0 +1,340 @@
+"""What runs print, forwarded while they run; and the notices of the operating system that it rests on."""
+
+import os
+import pathlib
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guild_dask.host.inotify import CREATED, MODIFIED, MOVED_TO, Watcher
+from guild_dask.monitor.output import OutputFollower
+from tests.support.sandbox import DEADLINE, wait_until
+
+NOTIFIED = pytest.mark.skipif(sys.platform != "linux", reason="nobody tells of changes here")
+
+
+class Terminal:
+    """Where output is forwarded to: what came, and a wait for more."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self._came: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def write(self, data: bytes) -> None:
+        self.pieces.append(data)
+        self._came.put(data)
+
+    @property
+    def shown(self) -> bytes:
+        return b"".join(self.pieces)
+
+    def wait_for(self, text: bytes) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while text not in self.shown:
+            try:
+                self._came.get(timeout=deadline - time.monotonic())
+            except (queue.Empty, ValueError):
+                raise AssertionError(f"{text!r} did not come; there is {self.shown!r}") from None
+
+
+@pytest.fixture
+def terminal() -> Terminal:
+    return Terminal()
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "run-output"
+
+
+@pytest.fixture
+def follower(folder: pathlib.Path, terminal: Terminal) -> Iterator[OutputFollower]:
+    follower = OutputFollower(str(folder), terminal.write)
+    yield follower
+    follower.close()
+
+
+def append(path: str, data: bytes) -> None:
+    with open(path, "ab") as f:
+        f.write(data)
+
+
+def test_line_is_forwarded_while_the_run_goes_on(follower: OutputFollower, terminal: Terminal) -> None:
+    with open(follower.follow("aaa"), "ab") as output:
+        run = subprocess.Popen(["sh", "-c", "echo hello; read line; echo $line"], stdin=subprocess.PIPE, stdout=output)
+    terminal.wait_for(b"hello\n")
+    assert run.poll() is None
+    run.communicate(b"bye\n", timeout=DEADLINE)
+    terminal.wait_for(b"hello\nbye\n")
+    assert follower.finish("aaa") == "bye"
+    assert terminal.shown == b"hello\nbye\n"
+
+
+def test_half_a_line_waits_for_the_other_half(follower: OutputFollower, terminal: Terminal) -> None:
+    # Lines of two runs would else be mixed in one.
+    first, second = follower.follow("aaa"), follower.follow("bbb")
+    append(first, b"one\nha")
+    terminal.wait_for(b"one\n")
+    append(second, b"other\n")
+    terminal.wait_for(b"other\n")
+    append(first, b"lf\n")
+    terminal.wait_for(b"half\n")
+    assert terminal.shown == b"one\nother\nhalf\n"
+
+
+def test_progress_bar_is_forwarded_as_it_goes(follower: OutputFollower, terminal: Terminal) -> None:
+    path = follower.follow("aaa")
+    append(path, b"10%\r20%\r30")
+    terminal.wait_for(b"10%\r20%\r")
+    follower.finish("aaa")
+    assert terminal.shown == b"10%\r20%\r30\n"
+
+
+def test_each_line_says_whose_it_is_where_somebody_looks(follower: OutputFollower, terminal: Terminal) -> None:
+    follower.names_runs = True
+    first, second = follower.follow("aaaaaaaabbbb"), follower.follow("ccc")
+    append(first, b"one\n\ntwo\n")
+    terminal.wait_for(b"two\n")
+    append(second, b"10%\r20%\r")
+    terminal.wait_for(b"20%\r")
+    append(second, b"\nend\r\nof it")  # the other half of an end of line
+    assert (follower.finish("aaaaaaaabbbb"), follower.finish("ccc")) == ("two", "of it")
+    named = b"aaaaaaaa | one\naaaaaaaa | \naaaaaaaa | two\n"
+    assert terminal.shown == named + b"ccc | 10%\rccc | 20%\r\nccc | end\r\nccc | of it\n"
+
+
+def test_run_whose_name_is_no_text_is_followed(follower: OutputFollower, terminal: Terminal) -> None:
+    follower.names_runs = True
+    append(follower.follow("a\udcffb"), b"one\n")
+    assert follower.finish("a\udcffb") == "one"
+    assert terminal.shown == b"a\\udcffb | one\n"
+
+
+def test_last_line_is_ended_where_the_run_did_not(follower: OutputFollower, terminal: Terminal) -> None:
+    append(follower.follow("aaa"), b"one\ntwo")
+    assert follower.finish("aaa") == "two"
+    assert terminal.shown == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "last"),
+    [
+        (b"", ""),
+        (b"one\n", "one"),
+        (b"one\n\n  \n", "one"),
+        (b"one\r\ntwo\r\n", "two"),
+        (b"caf\xc3\xa9\n", "caf\u00e9"),
+        (b"\xff\n", "\ufffd"),
+    ],
+)
+def test_last_line_is_told_at_the_end(follower: OutputFollower, data: bytes, last: str) -> None:
+    append(follower.follow("aaa"), data)
+    assert follower.finish("aaa") == last
+
+
+def test_file_of_a_run_that_ended_is_removed(follower: OutputFollower) -> None:
+    path = follower.follow("aaa")
+    assert os.path.exists(path)
+    follower.finish("aaa")
+    assert not os.path.exists(path)
+    assert follower.finish("aaa") == ""
+
+
+def test_second_attempt_starts_with_an_empty_file(
+    folder: pathlib.Path, follower: OutputFollower, terminal: Terminal
+) -> None:
+    # The first may have been left by a scheduler that was killed.
+    folder.mkdir()
+    append(str(folder / "aaa"), b"first\n")
+    for line in (b"second\n", b"third\n"):
+        append(follower.follow("aaa"), line)
+        follower.finish("aaa")
+    assert terminal.shown == b"second\nthird\n"
+
+
+def test_file_that_a_user_deletes_is_followed_all_the_same(follower: OutputFollower, terminal: Terminal) -> None:
+    path = follower.follow("aaa")
+    with open(path, "ab", buffering=0) as output:
+        os.unlink(path)
+        output.write(b"still here\n")
+        terminal.wait_for(b"still here\n")
+    assert follower.finish("aaa") == "still here"
+
+
+def test_line_without_an_end_is_forwarded_in_parts(follower: OutputFollower, terminal: Terminal) -> None:
+    # It would fill the memory, and joining it anew for each piece would take minutes.
+    path = follower.follow("aaa")
+    append(path, b"x" * (5 << 20))
+    follower.finish("aaa")
+    assert terminal.shown == b"x" * (5 << 20) + b"\n"
+    assert max(len(piece) for piece in terminal.pieces) <= 2 << 20
+
+
+def test_closing_forwards_what_was_written_and_leaves_no_folder(folder: pathlib.Path, terminal: Terminal) -> None:
+    follower = OutputFollower(str(folder), terminal.write)
+    for run_id in ("aaa", "bbb"):
+        append(follower.follow(run_id), run_id.encode())
+    follower.close()
+    assert sorted(terminal.shown.split()) == [b"aaa", b"bbb"]
+    assert not folder.exists()
+
+
+def test_closing_leaves_what_is_not_its_own(folder: pathlib.Path, terminal: Terminal) -> None:
+    follower = OutputFollower(str(folder), terminal.write)
+    follower.follow("aaa")
+    (folder / "notes").write_text("mine")
+    follower.close()
+    assert os.listdir(folder) == ["notes"]
+
+
+def test_closing_needs_no_run(folder: pathlib.Path, terminal: Terminal) -> None:
+    before = threading.active_count()
+    OutputFollower(str(folder), terminal.write).close()
+    assert threading.active_count() == before
+    assert terminal.pieces == []
+
+
+@NOTIFIED
+def test_closing_gives_everything_back(folder: pathlib.Path, terminal: Terminal) -> None:
+    # A user has 128 such watches by default, for all programs together.
+    before = os.listdir("/proc/self/fd")
+    follower = OutputFollower(str(folder), terminal.write)
+    follower.follow("aaa")
+    follower.close()
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_run_goes_on_when_the_scheduler_is_killed(tmp_path: pathlib.Path) -> None:
+    # A pipe to the scheduler would end it at its next line.
+    code = """
+import subprocess, sys
+from guild_dask.output import OutputFollower
+
+path = OutputFollower(sys.argv[1], print).follow("aaa")
+with open(path, "ab") as output:
+    run = subprocess.Popen(["sh", "-c", "echo up; read line; echo $line; exec >&2; echo done"], stdout=output)
+run.wait()
+"""
+    scheduler = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert scheduler.stdin
+    assert scheduler.stderr
+    wait_until(lambda: (tmp_path / "aaa").exists() and (tmp_path / "aaa").read_text(), describe="output of the run")
+    scheduler.send_signal(signal.SIGKILL)
+    scheduler.wait(DEADLINE)
+    scheduler.stdin.write("hello\n")
+    scheduler.stdin.close()
+    assert scheduler.stderr.read() == "done\n"
+    scheduler.stderr.close()
+    assert (tmp_path / "aaa").read_text() == "up\nhello\n"
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.binary() | st.text("x\n\r", max_size=5).map(str.encode))))
+def test_all_that_runs_print_arrives_once_in_order_and_in_whole_lines(writes: list[tuple[str, bytes]]) -> None:
+    terminal = Terminal()
+    with tempfile.TemporaryDirectory() as folder:
+        follower = OutputFollower(folder, terminal.write)
+        paths = {run_id: follower.follow(run_id) for run_id in "ab"}
+        for run_id, data in writes:
+            append(paths[run_id], data)
+        follower.finish("a")
+        follower.finish("b")
+        follower.close()
+    assert all(piece[-1:] in (b"\n", b"\r") for piece in terminal.pieces)
+    written = {run_id: b"".join(data for name, data in writes if name == run_id) for run_id in "ab"}
+    for data in written.values():
+        ended = data if not data or data[-1:] in (b"\n", b"\r") else data + b"\n"
+        assert _takes_out(ended, terminal.pieces) is not None
+    assert len(terminal.shown) - sum(map(len, written.values())) in (0, 1, 2)
+
+
+def _takes_out(data: bytes, pieces: list[bytes]) -> list[bytes] | None:
+    """Returns the pieces that are left without those that make up the data, in order, if they are there."""
+    if not data:
+        return pieces
+    for number, piece in enumerate(pieces):
+        if data.startswith(piece):
+            left = _takes_out(data[len(piece) :], pieces[number + 1 :])
+            if left is not None:
+                return pieces[:number] + left
+    return None
+
+
+# The notices
+
+
+@pytest.fixture
+def watcher() -> Iterator[Watcher]:
+    watcher = Watcher()
+    yield watcher
+    watcher.close()
+
+
+def test_wait_ends_at_its_timeout(watcher: Watcher) -> None:
+    assert watcher.wait(0.001) == []
+
+
+def test_wake_ends_the_present_wait(watcher: Watcher) -> None:
+    waiting = threading.Thread(target=watcher.wait, args=(None,))
+    waiting.start()
+    watcher.wake()
+    waiting.join(DEADLINE)
+    assert not waiting.is_alive()
+
+
+def test_wake_before_a_wait_ends_that_one(watcher: Watcher) -> None:
+    watcher.wake()
+    assert watcher.wait(None) == []
+
+
+def test_any_number_of_wakes_blocks_nobody(watcher: Watcher) -> None:
+    for _ in range(100_000):
+        watcher.wake()
+    assert watcher.wait(None) == []
+
+
+@NOTIFIED
+def test_changes_are_told_with_their_folder_and_name(watcher: Watcher, tmp_path: pathlib.Path) -> None:
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    one, two = (watcher.add(str(folder), CREATED | MOVED_TO) for folder in folders)
+    (folders[0] / "a").touch()
+    (folders[0] / "a").rename(folders[1] / "b\u00e4")
+    assert watcher.wait(DEADLINE) == [(one, "a"), (two, "b\u00e4")]
+
+
+@NOTIFIED
+def test_change_of_a_file_is_told_without_a_name(watcher: Watcher, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    number = watcher.add(str(file), MODIFIED)
+    append(str(file), b"x")
+    assert watcher.wait(DEADLINE) == [(number, "")]
+
+
+@NOTIFIED
+def test_what_is_watched_no_more_is_not_told(watcher: Watcher, tmp_path: pathlib.Path) -> None:
+    number = watcher.add(str(tmp_path), CREATED)
+    watcher.remove(number)
+    (tmp_path / "a").touch()
+    # The end of a watch is told, too, with the same number.
+    assert watcher.wait(DEADLINE) == [(number, "")]
+    assert watcher.wait(0.001) == []
+
+
+def test_what_is_not_there_cannot_be_watched_and_breaks_nothing(watcher: Watcher, tmp_path: pathlib.Path) -> None:
+    number = watcher.add(str(tmp_path / "nothing"), CREATED)
+    assert number is None
+    watcher.remove(number)

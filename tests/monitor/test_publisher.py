@@ -1,0 +1,242 @@
+"""What a scheduler tells others: its state in the Guild home, and its events in its run directory."""
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+
+from guild_dask.home.listing import Listing
+from guild_dask.home.outcome import Excess
+from guild_dask.home.run_directory import Staged
+from guild_dask.host.processes import ProcessIdentity
+from guild_dask.monitor import journal
+from guild_dask.monitor.publisher import Publisher, View, scheduler_state, state_path
+from guild_dask.monitor.state import MOST_WAITING, EndedRun, RunningRun, State, WorkerState, as_data, state_for_data
+from guild_dask.plan.placement import Worker
+from guild_dask.plan.reasons import Broken, InUse, NoFreeSlot, NotDefined
+from guild_dask.plan.resources import Amount
+from guild_dask.scheduler.ledger import Ledger
+from guild_dask.scheduler.waiting import WaitingRuns
+from tests.support.sandbox import Guild, Sandbox, wait_until
+from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage
+
+SCHEDULER = scheduler_state("sss", ProcessIdentity(1, 1.0, "boot", "here"))
+WORKER = Worker("local", 2, {"gpu": 1.0}, 1, {"gpu": 0.0})
+
+OPERATIONS = """
+nap: {exec: 'sleep ${seconds}', flags: {seconds: 1}}
+bad: {exec: 'false'}
+"""
+
+
+def waiting(count: int) -> WaitingRuns:
+    runs = WaitingRuns(Ledger(), lambda _references: {})
+    staged = [Staged(f"run-{number:05}", "/nowhere", number, (_asking(number),)) for number in range(count)]
+    runs.update(Listing(tuple(staged), {"bbb": "it is broken"}))
+    return runs
+
+
+def _asking(number: int) -> str:
+    return "dask:gpu=1" if number % 2 else "dask:mem=8GB"
+
+
+def published(home: pathlib.Path, scheduler: str = "sss") -> State:
+    state = state_for_data(json.loads(state_path(str(home), scheduler).read_text()))
+    assert state
+    return state
+
+
+def test_state_comes_back_from_data() -> None:
+    state = State(
+        "sss",
+        "here",
+        7,
+        1.5,
+        workers=(WorkerState("local", "here", 2, 1, {"mem": Amount(8e9, "8GB")}, {"mem": 4e9}),),
+        running=(RunningRun("aaa", "train", "local", "here", 2.5, 1.0, 1, {"gpu": 1.0}),),
+        ended=(
+            EndedRun(
+                "bbb",
+                "train",
+                "failed",
+                1,
+                "local",
+                "here",
+                3.5,
+                1.0,
+                1.0,
+                2,
+                cause="out-of-memory",
+                excess=Excess(1e9, 2e9),
+            ),
+        ),
+        resting={"ccc": 9.5},
+        ends={"failed": 1},
+    )
+    again = state_for_data(json.loads(json.dumps(as_data(state))))
+    assert again == state
+    assert as_data(state, for_people=True)["workers"][0]["total"] == {"mem": 8e9}
+    assert again
+    assert as_data(again)["workers"][0]["total"] == {"mem": "8GB"}, "an amount is shown as it was typed"
+
+
+@pytest.mark.parametrize(
+    "data", [None, 3, "text", [], {}, {"scheduler": "sss"}, {**as_data(SCHEDULER), "waiting": "x"}]
+)
+def test_other_data_is_no_state(data: Any) -> None:
+    assert state_for_data(data) is None
+
+
+def test_state_does_not_grow_with_the_queue(tmp_path: pathlib.Path) -> None:
+    # It is written every second or so while runs start.
+    publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)
+    held = {"run-00000": InUse("gpu", 1.0, 0.0), "run-00001": InUse("gpu", 1.0, 0.0)}
+    publisher.publish(View([WORKER], waiting(10_000), held))
+    state = published(tmp_path)
+    assert state.waiting == 10_000
+    assert [run.run for run in state.first] == [f"run-{number:05}" for number in range(MOST_WAITING)]
+    assert [(kind.count, dict(kind.asks)) for kind in state.kinds] == [(5000, {"mem": 8e9}), (5000, {"gpu": 1.0})]
+    assert {run.why for run in state.first} == {InUse("gpu", 1.0, 0.0)}
+    assert state.aside == {"bbb": Broken("it is broken")}
+    assert state.held == 1
+    assert state_path(str(tmp_path), "sss").stat().st_size < 50_000
+
+
+def test_kinds_that_differ_by_their_time_alone_are_told_apart(tmp_path: pathlib.Path) -> None:
+    runs = WaitingRuns(Ledger(), lambda _references: {}, lambda demands: demands.time_limit)
+    short = [Staged(f"run-{number}", "/nowhere", number, ("dask-time:30m",)) for number in range(3)]
+    runs.update(Listing((*short, Staged("long", "/nowhere", 9, ("dask-time:5h",))), {}))
+    worker = Worker("job", 1, {}, 0, {}, lasts=3600.0)
+    runs.tell_places([worker])
+    publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)
+    publisher.publish(View([worker], runs, {"run-0": NoFreeSlot(1)}))
+    state = published(tmp_path)
+    assert (state.waiting, state.hopeless) == (4, 1)
+    assert {run.run: run.why.kind for run in state.first if run.why} == {
+        **dict.fromkeys(("run-0", "run-1", "run-2"), "NoFreeSlot"),
+        "long": "TooLong",
+    }
+    assert [dict(kind.asks) for kind in state.kinds] == [{}, {}]
+
+
+def test_reason_of_an_old_plan_is_no_reason_for_ever(tmp_path: pathlib.Path) -> None:
+    # There is no new plan while nothing may start, and workers come and go all the same.
+    runs = WaitingRuns(Ledger(), lambda _references: {})
+    runs.update(Listing((Staged("aaa", "/nowhere", 1, ("dask:gpu=1",)),), {}))
+    held = {"aaa": NotDefined(("gpu",))}
+    publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)
+    for worker, hopeless in ((Worker("small", 1, {}, 1, {}), 1), (WORKER, 0)):
+        runs.tell_places([worker], may_start=False)
+        publisher.publish(View([worker], runs, held), at_once=True)
+        assert published(tmp_path).hopeless == hopeless
+
+
+def test_state_is_written_when_it_has_changed_and_once_a_second_at_most(tmp_path: pathlib.Path) -> None:
+    publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)
+    view = View([WORKER], waiting(2), {})
+    publisher.publish(view)
+    assert publisher.due is None
+    path = state_path(str(tmp_path), "sss")
+    path.unlink()
+    publisher.publish(view)
+    assert publisher.due is not None, "it asks to be called again, since something may have changed"
+    publisher.publish(view, at_once=True)
+    assert not path.exists(), "nothing has changed"
+    publisher.publish(View([WORKER], waiting(1), {}), at_once=True)
+    assert published(tmp_path).waiting == 1
+
+
+def test_home_that_cannot_be_written_is_no_reason_to_stop(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "dask").write_text("not a folder")
+    publisher = Publisher(str(tmp_path), str(tmp_path / "no" / "such"), SCHEDULER)
+    publisher.publish(View([WORKER], waiting(1), {}))
+    publisher.close()
+
+
+def test_listener_that_fails_is_told_no_more(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Failing:
+        def ended(self, run: EndedRun) -> None:
+            raise KeyError(run.run)
+
+        def look(self, state: State) -> None:
+            raise RuntimeError(state.scheduler)
+
+    publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)
+    publisher.listeners.append(Failing())
+    publisher.publish(View([WORKER], waiting(1), {}))
+    assert published(tmp_path).waiting == 1
+    assert not publisher.listeners
+    assert "Failing is switched off after an error: RuntimeError('sss')" in caplog.text
+
+
+def test_half_a_line_of_a_journal_is_left_out(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "events.jsonl"
+    book = journal.Journal(str(path))
+    book.note("started", 1.0, {"run": "aaa"})
+    book.close()
+    with path.open("a") as f:
+        f.write('3\n{"event": 1, "at": 2}\n{"event": "ended", "at"')
+    assert journal.read(str(path)) == [{"event": "started", "at": 1.0, "run": "aaa"}]
+    assert journal.read(str(tmp_path / "none")) == []
+
+
+def test_scheduler_tells_what_runs_and_why_the_rest_waits(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap seconds=30", "aaa", "bbb", options="--tag dask:gpu=1")
+    stage(guild, "nap seconds=30", "ccc", options="--tag dask:gpu=7")
+    with guild.started(f"run dask:scheduler resources=gpu=1 workers=2 {NO_DASHBOARD} --run-id sss -y") as scheduler:
+        state = wait_until(lambda: _with_running(user.guild_home), describe=scheduler.so_far)
+        assert state
+        (running,) = state.running
+        assert (running.run, running.operation, running.worker, running.attempt) == ("aaa", "nap", "local", 1)
+        assert dict(running.asks) == {"gpu": 1.0}
+        assert [(run.run, str(run.why)) for run in state.first] == [
+            ("bbb", "waits for gpu=1, 0 free"),
+            ("ccc", "asks gpu=7, largest worker has gpu=1"),
+        ]
+        assert [run.why.is_final for run in state.first if run.why] == [False, True]
+        (worker,) = state.workers
+        assert (worker.used_slots, worker.slots, dict(worker.used)) == (1, 2, {"gpu": 1.0})
+        assert state.pid == scheduler_process(user).pid
+    folder = user.guild_home / "dask" / "schedulers"
+    wait_until(lambda: not list(folder.iterdir()), describe="the end of all that it told")
+
+
+def _with_running(home: pathlib.Path) -> State | None:
+    if not state_path(str(home), "sss").exists():
+        return None
+    state = published(home)
+    return state if state.running and len(state.first) == 2 else None
+
+
+def test_events_stay_in_the_run_of_the_scheduler(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap seconds=0.1", "aaa", options="--tag dask:gpu=1")
+    stage(guild, "bad", "bbb")
+    guild(f"run dask:scheduler resources=gpu=1 workers=1 run-once=yes {NO_DASHBOARD} --run-id sss -y")
+    events = journal.read(str(user.guild_home / "runs" / "sss" / journal.NAME))
+    assert [(event["event"], event.get("run"), event.get("end")) for event in events] == [
+        ("workers", None, None),
+        ("started", "aaa", None),
+        ("ended", "aaa", "completed"),
+        ("started", "bbb", None),
+        ("ended", "bbb", "failed"),
+        ("stopped", None, None),
+    ]
+    ended = events[2]
+    assert ended["asks"] == {"gpu": "1"}
+    assert ended["ran"] > 0
+    assert ended["waited"] > 0
+    assert events[4]["exit_code"] == 1
+    assert events[-1]["ends"] == {"completed": 1, "failed": 1}
+
+
+def test_state_of_a_killed_scheduler_is_swept(user: Sandbox, guild: Guild) -> None:
+    with guild.started(f"run dask:scheduler {NO_DASHBOARD} --run-id sss -y") as first:
+        wait_until(state_path(str(user.guild_home), "sss").exists, describe=first.so_far)
+        scheduler_process(user).kill()
+        first.wait()
+    assert state_path(str(user.guild_home), "sss").exists()
+    guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y")
+    assert not state_path(str(user.guild_home), "sss").exists()

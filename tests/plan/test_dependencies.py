@@ -1,0 +1,286 @@
+"""Runs that come after runs: who must wait, who waits in vain, and that nobody else is held back."""
+
+import os
+import pathlib
+import time
+from collections.abc import Iterable, Mapping
+
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guild_dask.home import claims, lookup, run_directory
+from guild_dask.host import processes
+from guild_dask.plan.dependencies import Fate, Found, Links, decide
+from guild_dask.plan.reasons import AfterAmbiguous, AfterCycle, AfterFailed, AfterRuns, AfterUnknown, Hold
+from guild_dask.plan.tags import After
+from guild_dask.scheduler.dependency_lookup import Awaited
+from tests.home.test_run_directory import make_run
+from tests.support.sandbox import Guild, Sandbox, wait_until
+from tests.support.scheduling import NO_DASHBOARD, a_project, stage, statuses
+
+checked = settings(deadline=None, max_examples=200)
+
+
+def holds(found: Mapping[str, Found], **links: Links) -> Mapping[str, Hold]:
+    return decide(links, found).holds
+
+
+def after(*runs: str) -> Links:
+    return Links(tuple(After(run) for run in runs))
+
+
+def one(fate: Fate, run_id: str = "xxx") -> dict[str, Found]:
+    return {"x": Found(fate, (run_id,))}
+
+
+@pytest.mark.parametrize(
+    ("fate", "by_tag", "however", "by_operation"),
+    [
+        (Fate.STAGED, AfterRuns(("xxx",)), AfterRuns(("xxx",)), AfterRuns(("xxx",))),
+        (Fate.GOES_ON, AfterRuns(("xxx",)), AfterRuns(("xxx",)), AfterRuns(("xxx",))),
+        (Fate.COMPLETED, None, None, None),
+        (Fate.FAILED, AfterFailed("xxx", "failed"), None, AfterFailed("xxx", "failed")),
+        # Guild takes files of a run that was terminated.
+        (Fate.TERMINATED, AfterFailed("xxx", "terminated"), None, None),
+        (Fate.UNKNOWN, AfterUnknown("x"), AfterUnknown("x"), None),
+        (Fate.AMBIGUOUS, AfterAmbiguous("x", ("xxx",)), AfterAmbiguous("x", ("xxx",)), None),
+    ],
+)
+def test_fate_of_the_other_run_decides(
+    fate: Fate, by_tag: Hold | None, however: Hold | None, by_operation: Hold | None
+) -> None:
+    assert holds(one(fate), aaa=after("x")).get("aaa") == by_tag
+    assert holds(one(fate), aaa=Links((After("x", however_it_ends=True),))).get("aaa") == however
+    assert holds(one(fate), aaa=Links(needs=("x",))).get("aaa") == by_operation
+
+
+def test_failure_is_told_before_others_have_ended() -> None:
+    found = {"b": Found(Fate.GOES_ON, ("bbb",)), "c": Found(Fate.FAILED, ("ccc",))}
+    assert holds(found, aaa=after("b", "c")) == {"aaa": AfterFailed("ccc", "failed")}
+
+
+def test_there_is_hope_while_a_run_that_is_waited_for_goes_on() -> None:
+    assert decide({"aaa": after("x")}, one(Fate.GOES_ON)).has_hope
+    assert not decide({"aaa": after("x")}, one(Fate.STAGED)).has_hope
+
+
+def test_run_that_comes_after_itself_is_a_cycle() -> None:
+    assert holds(one(Fate.STAGED, "aaa"), aaa=after("x")) == {"aaa": AfterCycle(("aaa",))}
+
+
+def test_cycle_is_named_to_those_in_it_and_others_wait_for_it() -> None:
+    found = {name: Found(Fate.STAGED, (name,)) for name in ("aaa", "bbb", "ccc", "ddd")}
+    links = {"ccc": after("bbb"), "bbb": after("aaa"), "aaa": after("ccc"), "ddd": after("aaa")}
+    cycle = AfterCycle(("aaa", "ccc", "bbb"))
+    assert holds(found, **links) == {"aaa": cycle, "bbb": cycle, "ccc": cycle, "ddd": AfterRuns(("aaa",))}
+    assert str(cycle) == "runs wait for each other: aaa -> ccc -> bbb -> aaa"
+
+
+def test_long_chains_and_cycles_are_no_problem() -> None:
+    count = 20_000
+    found = {f"r{number}": Found(Fate.STAGED, (f"r{number}",)) for number in range(count)}
+    chain = {f"r{number}": after(f"r{number + 1}") for number in range(count - 1)}
+    assert not any(isinstance(hold, AfterCycle) for hold in holds(found, **chain).values())
+    closed = {**chain, f"r{count - 1}": after("r0")}
+    assert all(isinstance(hold, AfterCycle) for hold in holds(found, **closed).values())
+
+
+# Properties: up to eight runs, each after any of the others and itself.
+
+NAMES = tuple("abcdefgh")
+GRAPHS = st.dictionaries(st.sampled_from(NAMES), st.lists(st.sampled_from(NAMES), max_size=3), max_size=8)
+
+
+def ends_reached(graph: Mapping[str, list[str]]) -> set[str]:
+    """Returns the runs that complete when each starts as soon as it is not held."""
+    done: set[str] = set()
+    while True:
+        found = {name: Found(Fate.COMPLETED if name in done else Fate.STAGED, (name,)) for name in NAMES}
+        links = {name: after(*awaits) for name, awaits in graph.items() if name not in done}
+        free = {name for name in NAMES if name not in done} - decide(links, found).holds.keys()
+        if not free:
+            return done
+        done |= free
+
+
+@checked
+@given(GRAPHS)
+def test_every_run_starts_unless_it_waits_for_a_cycle_and_the_cycle_is_named(graph: dict[str, list[str]]) -> None:
+    done = ends_reached(graph)
+    found = {name: Found(Fate.COMPLETED if name in done else Fate.STAGED, (name,)) for name in NAMES}
+    left = decide({name: after(*awaits) for name, awaits in graph.items() if name not in done}, found).holds
+    assert left.keys() == set(NAMES) - done
+    cycles = {hold.runs for hold in left.values() if isinstance(hold, AfterCycle)}
+    for runs in cycles:
+        assert all(later in graph[run] for run, later in zip(runs, (*runs[1:], runs[0]), strict=True))
+        assert all(left[run] == AfterCycle(runs) for run in runs)
+    for run_id in left:
+        seen, ahead = set(), [run_id]
+        while ahead:
+            name = ahead.pop()
+            if name not in seen:
+                seen.add(name)
+                ahead += graph.get(name, [])
+        assert any(set(runs) <= seen for runs in cycles)
+
+
+@checked
+@given(GRAPHS)
+def test_no_run_starts_before_those_that_it_comes_after(graph: dict[str, list[str]]) -> None:
+    done = ends_reached(graph)
+    assert all(set(awaits) <= done for name, awaits in graph.items() if name in done)
+
+
+# What has become of a run
+
+
+@pytest.fixture
+def runs_dir(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "runs"
+
+
+VANISHED = {"batch1", "patch1", "patch2"}
+
+
+def fate_of(runs_dir: pathlib.Path, reference: str) -> Found:
+    return lookup.found(str(runs_dir), runs_dir.parent / "claims", VANISHED, [reference])[reference]
+
+
+def test_fates_are_those_that_guild_tells(runs_dir: pathlib.Path) -> None:
+    for name, exit_status in {"completed": "0\n", "failed": "3\n", "terminated": "-15\n", "unreadable": "[\n"}.items():
+        run_directory.clear_marker(str(make_run(runs_dir / name, exit_status=exit_status)), "STAGED")
+    make_run(runs_dir / "staged")
+    run_directory.set_marker(str(make_run(runs_dir / "pending")), "PENDING")
+    for name, pid in {"runs": os.getpid(), "died": 2**22 + 1}.items():
+        run_dir = make_run(runs_dir / name)
+        run_directory.clear_marker(str(run_dir), "STAGED")
+        (run_dir / ".guild" / "LOCK").write_text(str(pid))
+    assert not psutil.pid_exists(2**22 + 1)
+    assert {path.name: fate_of(runs_dir, path.name).fate for path in runs_dir.iterdir()} == {
+        "completed": Fate.COMPLETED,
+        "failed": Fate.FAILED,
+        "terminated": Fate.TERMINATED,
+        "unreadable": Fate.FAILED,
+        "staged": Fate.STAGED,
+        "pending": Fate.GOES_ON,
+        "runs": Fate.GOES_ON,
+        "died": Fate.FAILED,
+    }
+
+
+def test_run_that_a_scheduler_has_claimed_goes_on(runs_dir: pathlib.Path) -> None:
+    # Between two of Guild's steps a run that starts has no marker, no process and no exit code.
+    run_directory.clear_marker(str(make_run(runs_dir / "aaa")), "STAGED")
+    assert fate_of(runs_dir, "aaa").fate is Fate.FAILED
+    me = processes.identity(os.getpid())
+    assert me
+    claims.write(runs_dir.parent / "claims", claims.Claim("aaa", "sched", me, me))
+    assert fate_of(runs_dir, "aaa").fate is Fate.GOES_ON
+
+
+def test_id_is_itself_even_if_others_begin_with_it(runs_dir: pathlib.Path) -> None:
+    for name in ("ab", "abc", "abd", "xyz"):
+        make_run(runs_dir / name)
+    assert fate_of(runs_dir, "ab") == Found(Fate.STAGED, ("ab",))
+    assert fate_of(runs_dir, "x") == Found(Fate.STAGED, ("xyz",))
+    assert fate_of(runs_dir, "a") == Found(Fate.AMBIGUOUS, ("ab", "abc", "abd"))
+    assert fate_of(runs_dir, "nobody") == Found(Fate.UNKNOWN)
+    assert fate_of(runs_dir, "../runs/ab") == Found(Fate.UNKNOWN)
+    assert fate_of(runs_dir, "bat") == Found(Fate.COMPLETED, ("batch1",))
+    assert fate_of(runs_dir, "patch") == Found(Fate.UNKNOWN)
+    assert fate_of(runs_dir / "nowhere", "a") == Found(Fate.UNKNOWN)
+
+
+@checked
+@given(st.text())
+def test_no_reference_raises(reference: str) -> None:
+    assert lookup.found("/nowhere", pathlib.Path("/nowhere"), (), [reference])[reference] == Found(Fate.UNKNOWN)
+
+
+# What is known already
+
+
+def test_only_what_is_not_known_is_looked_up() -> None:
+    # With thousands of runs that come after others, each end of a run would else cost thousands of files.
+    asked: list[set[str]] = []
+    fate = {"aa": Fate.STAGED, "bb": Fate.GOES_ON, "cc": Fate.COMPLETED, "dd": Fate.FAILED}
+
+    def find(references: Iterable[str]) -> dict[str, Found]:
+        asked.append(set(references))
+        full = {reference: f"{reference[0]}{reference[0]}" for reference in asked[-1]}
+        return {reference: Found(fate[run_id], (run_id,)) for reference, run_id in full.items()}
+
+    in_flight: set[str] = set()
+    awaited = Awaited(find, in_flight)
+    references = {"a", "bb", "c", "dd"}
+    first = awaited.found(references, staged={"bb"})
+    assert asked == [{"a", "c", "dd"}]
+    assert first["bb"] == Found(Fate.STAGED, ("bb",))
+    # What was written down short is known from now on, and what completed has completed.
+    assert awaited.found(references, staged={"aa", "bb"}) == first
+    assert asked[1:] == [{"dd"}]
+    in_flight.add("aa")
+    assert awaited.found({"a", "c"}, staged=())["a"] == Found(Fate.GOES_ON, ("aa",))
+    assert asked[2:] == []
+    assert awaited.is_meant("aa")
+    assert not awaited.is_meant("dd")
+    # It ended.
+    in_flight.clear()
+    fate["aa"] = Fate.COMPLETED
+    assert awaited.found({"a"}, staged=())["a"].fate is Fate.COMPLETED
+
+
+# At work
+
+
+def test_run_waits_for_one_that_was_started_by_hand(user: Sandbox, guild: Guild) -> None:
+    go = user.folder / "go"
+    a_project(user, f"hold:\n  exec: sh -c 'until [ -e {go} ]; do sleep 0.1; done'\nop:\n  exec: 'true'\n")
+    stage(guild, "op", "bbb", options="--tag dask-after:aaa")
+    with guild.started("run hold --run-id aaa -y"):
+        wait_until(lambda: statuses(user).get("aaa") == "running")
+        with guild.started(f"run dask:scheduler run-once=yes poll-interval=0.2 {NO_DASHBOARD} -y") as scheduler:
+            scheduler.wait_for_output("Found staged run bbb (waiting for runs to finish: aaa)")
+            before = scheduler.output
+            # It neither starts it nor gives up.
+            deadline = time.monotonic() + 2
+            wait_until(lambda: time.monotonic() > deadline)
+            assert scheduler.output == before
+            assert scheduler.is_running
+            go.touch()
+            assert scheduler.wait().exit_code == 0
+    assert statuses(user) == {"aaa": "completed", "bbb": "completed"}
+
+
+def test_needs_of_guilds_own_making_are_read(user: Sandbox, guild: Guild) -> None:
+    a_project(
+        user,
+        """
+prepare:
+  exec: 'true'
+fetch:
+  exec: 'true'
+train:
+  exec: 'true'
+  requires:
+    - operation: prepare
+    - operation: fetch
+      name: fetched
+    - file: guild.yml
+plain:
+  exec: 'true'
+  requires:
+    - file: guild.yml
+""",
+    )
+    stage(guild, "prepare", "aaa", "bbb")
+    stage(guild, "fetch", "ccc")
+    guild("run train operation:prepare=aaa --run-id ddd --stage -y")
+    stage(guild, "train", "eee")
+    stage(guild, "plain", "fff")
+    needs = {
+        name: run_directory.read_staged(str(user.guild_home / "runs" / name)).needs for name in ("ddd", "eee", "fff")
+    }
+    assert needs == {"ddd": ("aaa", "ccc"), "eee": ("bbb", "ccc"), "fff": ()}

@@ -1,0 +1,1 @@
+"""What holds for the project as a whole."""

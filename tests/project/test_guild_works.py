@@ -1,0 +1,199 @@
+"""Guild itself works where guild-dask is installed, on the Python that runs this test, and prints no warning.
+
+guildai 0.9.0 alone does not: see what setup.py requires beside it, and guild_dask/guild_compatibility.py.
+"""
+
+import csv
+import json
+import pathlib
+import re
+import urllib.error
+import urllib.request
+
+import pytest
+
+from guild_dask.home.run_queue import guild_home
+from guild_dask.settings import flags
+from tests.support.sandbox import Finished, Guild, free_port, wait_until
+from tests.support.scheduling import NO_DASHBOARD
+
+pytestmark = pytest.mark.every_python
+
+ONCE = f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y"
+
+# As Python and Guild write them.
+_COMPLAINT = re.compile(r"Warning\b|WARNING|ERROR|Traceback|Sentinel")
+_LISTED = re.compile(r"^\[\d+:(\S+)\]\s+(\S+)\s+\S+ \S+\s+(\w+)", re.MULTILINE)
+
+STEPS = """
+op:
+  main: op
+  flags:
+    sleep: 0
+steps:
+  steps:
+    - op
+    - op sleep=0.1
+"""
+
+CLICK_SCRIPT = """
+import click
+
+@click.command()
+@click.option("--x", default=1)
+@click.option("--name")
+def main(x, name):
+    print("name is", name)
+    print("loss:", x * 2)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def clean(finished: Finished) -> str:
+    """Returns what a command printed, which has no warning in it."""
+    assert not _COMPLAINT.search(finished.output), finished
+    return finished.output
+
+
+def listed(guild: Guild) -> list[tuple[str, str, str]]:
+    """Returns the id, the operation and the status of each run that `guild runs` shows, the oldest first."""
+    return _LISTED.findall(clean(guild("runs")))[::-1]
+
+
+def statuses(guild: Guild) -> dict[str, str]:
+    """Returns the status of each operation, the last run of it."""
+    return {operation: status for _, operation, status in listed(guild)}
+
+
+def test_check_lists_the_plugin(guild: Guild, guild_home: pathlib.Path) -> None:
+    plugins = re.search(r"^installed_plugins: +(.*)$", clean(guild("check --offline")), re.MULTILINE)
+    assert plugins
+    assert "guild_dask" in plugins.group(1).split(", ")
+
+
+def test_help_of_the_operation_is_ours_and_has_every_flag(guild: Guild) -> None:
+    text = clean(guild("run dask:scheduler --help-op"))
+    assert "Run staged runs in parallel on a Dask cluster" in text
+    assert re.findall(r"^  ([a-z-]+)  ", text, re.MULTILINE) == sorted(flags.flags())
+
+
+def test_operations_and_scripts_run(guild: Guild, project: pathlib.Path) -> None:
+    # Guild looks at each file of a project to see whether it is text; a current chardet makes it fail at this one.
+    (project / "weights.unknown").write_bytes(b"\x89\x12\xe3\xff\xd0\x00" * 10)
+    (project / "click_script.py").write_text(CLICK_SCRIPT)
+    assert "Waiting 0 second(s)" in clean(guild("run op sleep=0 -y"))
+    assert "stopping" in clean(guild("run sleep2.py seconds=0 -y"))
+    # An option without a default: a current click makes Guild pass the text of click's own marker.
+    assert "name is None" in clean(guild("run click_script.py x=3 -y"))
+    assert [run[1:] for run in listed(guild)] == [
+        ("op", "completed"),
+        ("sleep2.py", "completed"),
+        ("click_script.py", "completed"),
+    ]
+    assert clean(guild("cat --output")) == "name is None\nloss: 6\n"
+
+
+def test_staged_run_is_started_and_started_again(guild: Guild, project: pathlib.Path) -> None:
+    clean(guild("run op sleep=0 --run-id aaa --stage -y"))
+    assert listed(guild) == [("aaa", "op", "staged")]
+    assert "Waiting 0 second(s)" in clean(guild("run --start aaa -y"))
+    assert "Waiting 0 second(s)" in clean(guild("run --restart aaa -y"))
+    assert listed(guild) == [("aaa", "op", "completed")]
+
+
+def test_steps_run_by_hand_and_through_our_scheduler(guild: Guild, project: pathlib.Path) -> None:
+    (project / "guild.yml").write_text(STEPS)
+    by_hand = clean(guild("run steps -y"))
+    clean(guild("run steps --stage -y"))
+    scheduled = clean(guild(ONCE))
+    for output in (by_hand, scheduled):
+        assert output.index("Waiting 0 second(s)") < output.index("Waiting 0.1 second(s)")
+    # The scheduler that guildai has of its own says `Initializing Dask cluster`.
+    assert "Initializing cluster" in scheduled
+    assert "1 run(s) completed, 0 failed" in scheduled
+    assert statuses(guild) == {"op": "completed", "steps": "completed", "dask:scheduler": "completed"}
+    assert [operation for _, operation, _ in listed(guild)].count("op") == 4
+
+
+def test_compare_and_view_leave_schedulers_out(guild: Guild, project: pathlib.Path) -> None:
+    clean(guild("run op sleep=0 --run-id aaa --stage -y"))
+    clean(guild(ONCE))
+    assert statuses(guild) == {"op": "completed", "dask:scheduler": "completed"}
+    assert [(row["run"], row["sleep"]) for row in compared(guild, "")] == [("aaa", "0")]
+    assert {row["operation"] for row in compared(guild, "--include-batch")} == {"op", "dask:scheduler"}
+    port = free_port()
+    with guild.started(f"view --no-open --host 127.0.0.1 --port {port}") as view:
+        page = wait_until(lambda: fetched(f"http://127.0.0.1:{port}/"), describe=view.so_far)
+        runs = json.loads(fetched(f"http://127.0.0.1:{port}/runs"))
+        table = json.loads(fetched(f"http://127.0.0.1:{port}/compare"))
+    assert "Guild View" in page
+    assert [(run["id"], run["operation"], run["status"]) for run in runs] == [("aaa", "op", "completed")]
+    assert [row[0] for row in table] == ["run", "aaa"]
+    clean(view.so_far())
+
+
+def compared(guild: Guild, options: str) -> list[dict[str, str]]:
+    """Returns the rows of `guild compare`."""
+    return list(csv.DictReader(clean(guild(f"compare --csv - {options}")).splitlines()))
+
+
+def fetched(address: str) -> str:
+    """Returns the page at that address, or nothing as long as nobody answers there."""
+    try:
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            text: str = answer.read().decode()
+            return text
+    except urllib.error.URLError:
+        return ""
+
+
+def test_stop_ends_a_run_and_then_the_scheduler(guild: Guild, project: pathlib.Path) -> None:
+    clean(guild(f"run dask:scheduler {NO_DASHBOARD} --background -y"))
+    clean(guild("run op sleep=3600 --stage -y"))
+    wait_for_status(guild, "op", "running")
+    # A run is running before its script has printed anything, and before there is a file for that.
+    wait_until(lambda: "Waiting 3600 second(s)" in clean(guild("cat --output -Fo op", exit_code=None)))
+    clean(guild("stop -Fo op -y"))
+    wait_for_status(guild, "op", "terminated")
+    assert statuses(guild)["dask:scheduler"] == "running"
+    clean(guild("stop -y"))
+    wait_for_status(guild, "dask:scheduler", "completed")
+    assert statuses(guild)["op"] == "terminated"
+    log = clean(guild("cat --output -Fo dask:scheduler"))
+    assert "Initializing cluster" in log
+    assert log.endswith("Stopping Dask cluster\n")
+
+
+def wait_for_status(guild: Guild, operation: str, status: str) -> None:
+    """Waits for it, because Guild notes how a run ended a moment after its process has."""
+    wait_until(lambda: statuses(guild).get(operation) == status, describe=lambda: guild("runs"))
+
+
+def test_compare_leaves_out_a_scheduler_that_was_refused(guild: Guild, project: pathlib.Path) -> None:
+    guild("run op sleep=0 --run-id aaa -y")
+    guild("run dask:scheduler workers=0 -y", exit_code=2)
+    assert [row["run"] for row in compared(guild, "")] == ["aaa"]
+
+
+def test_scalars_of_runs_are_not_the_schedulers(guild: Guild, project: pathlib.Path) -> None:
+    (project / "metric.py").write_text("x = 1\nprint('loss: 14')\n")
+    guild("run metric.py --run-id aaa --stage -y")
+    guild(ONCE)
+    guild("runs info aaa")
+    scheduler = next(path for path in (pathlib.Path(guild_home()) / "runs").iterdir() if path.name != "aaa")
+    assert not list((scheduler / ".guild").glob("events.out*"))
+
+
+def test_start_of_a_staged_run_does_not_ask_pip_what_is_installed(guild: Guild, project: pathlib.Path) -> None:
+    # `guild run` asks pip, which takes longer than all else that it does; the start of a staged run does not, by hand
+    # or by us. If that changes with Guild, the list should be kept for as long as the environment is the same.
+    guild("run op sleep=0 --run-id aaa -y")
+    for run_id in ("bbb", "ccc"):
+        guild(f"run op sleep=0 --run-id {run_id} --stage -y")
+    guild("run --start bbb -y")
+    guild(ONCE)
+    attributes = {name: pathlib.Path(guild_home(), "runs", name, ".guild", "attrs") for name in ("aaa", "bbb", "ccc")}
+    assert all((path / "exit_status").read_text() == "0\n" for path in attributes.values())
+    assert [name for name, path in attributes.items() if (path / "pip_freeze").exists()] == ["aaa"]

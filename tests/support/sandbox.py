@@ -1,0 +1,268 @@
+"""What tests share: a user with nothing yet, commands in that user's name, and waiting for conditions."""
+
+import contextlib
+import os
+import pathlib
+import shlex
+import signal
+import socket
+import subprocess
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+import psutil
+
+T = TypeVar("T")
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+EXAMPLES = PROJECT / "examples"
+
+# Far more than anything here takes on an idle machine: a deadline that is met says nothing, one that passes is a bug.
+DEADLINE = 60.0
+LONGEST_COMMAND = 120.0
+
+# How often a condition is looked at.
+_LOOK = 0.1
+
+# What a developer's environment may hand on. Everything else (DASK_*, GUILD_*, PYTHON*, ...) would make a test here
+# mean something else than a test there.
+_HANDED_ON = ("LD_LIBRARY_PATH", "LOGNAME", "SHELL", "TMPDIR", "TZ", "USER")
+
+
+class Finished(NamedTuple):
+    """A command that ended, with its standard output and error in the order in which they were written."""
+
+    command: str
+    exit_code: int | None  # None: it did not end in time, and was killed
+    output: str
+
+    def __str__(self) -> str:
+        return f"$ {self.command}\n{self.output}<exit {self.exit_code}>"
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """A user of the project with an empty home, an empty Guild home and an empty folder to work in."""
+
+    root: pathlib.Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def home(self) -> pathlib.Path:
+        return self.root / "home"
+
+    @property
+    def guild_home(self) -> pathlib.Path:
+        return self.root / "guild-home"
+
+    @property
+    def folder(self) -> pathlib.Path:
+        return self.root / "folder"
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Returns the user's environment, in which `guild` and `python` are those of the running interpreter."""
+        handed_on = {name: os.environ[name] for name in _HANDED_ON if name in os.environ}
+        path = os.pathsep.join((sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)))
+        own = {"PATH": path, "HOME": str(self.home), "GUILD_HOME": str(self.guild_home)}
+        return {**handed_on, **own, **self.variables}
+
+    def processes(self) -> list[psutil.Process]:
+        """Returns the processes that live and have this Guild home in their environment."""
+        return [process for process in psutil.process_iter() if self._is_ours(process)]
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            return process.pid != os.getpid() and bool(process.environ().get("GUILD_HOME") == str(self.guild_home))
+        except (psutil.Error, OSError):
+            return False  # it is gone, or another user's
+
+    def end_processes(self) -> None:
+        """Kills what is left. New processes may come while the old ones go, so it looks until there are none."""
+
+        def none_is_left() -> bool:
+            left = self.processes()
+            for process in left:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            return not left
+
+        wait_until(none_is_left, describe=lambda: described(self.processes()))
+
+
+@contextlib.contextmanager
+def sandbox(root: pathlib.Path, variables: Mapping[str, str] | None = None, patience: float = 10) -> Iterator[Sandbox]:
+    """Gives a sandbox. Processes that outlive it are killed, and are an error unless something failed before.
+
+    Those that are about to end have a few seconds for it.
+    """
+    box = Sandbox(root, variables or {})
+    for folder in (box.home, box.guild_home, box.folder):
+        folder.mkdir()
+    try:
+        yield box
+        wait_until(lambda: not box.processes(), patience, lambda: f"the end of\n{described(box.processes())}\n")
+    finally:
+        box.end_processes()
+
+
+def described(processes: Sequence[psutil.Process]) -> str:
+    """Returns one line for each process, for somebody who wonders where it came from."""
+    lines = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            lines.append(f"  pid {process.pid}: {shlex.join(process.cmdline())}")
+    return "\n".join(lines) or "  none"
+
+
+def run_command(
+    command: str | Sequence[str],
+    environ: Mapping[str, str],
+    folder: pathlib.Path | str,
+    timeout: float = LONGEST_COMMAND,
+) -> Finished:
+    """Runs a command, a text through the shell, and returns how it ended; processes that it leaves behind may go on."""
+    text = command if isinstance(command, str) else shlex.join(command)
+    # Into a file: a background process that inherits a pipe would make us wait for its end.
+    with tempfile.TemporaryFile() as output:
+        process = _start(command, environ, folder, output.fileno())
+        try:
+            exit_code: int | None = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            exit_code = None
+        output.seek(0)
+        return Finished(text, exit_code, output.read().decode(errors="backslashreplace"))
+
+
+def _start(
+    command: str | Sequence[str], environ: Mapping[str, str], folder: pathlib.Path | str, output: int
+) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        command,
+        shell=isinstance(command, str),
+        cwd=folder,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def free_port() -> int:
+    """Returns a port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_until(
+    predicate: Callable[[], T], timeout: float = DEADLINE, describe: str | Callable[[], object] = "the condition"
+) -> T:
+    """Returns the first true value of the predicate; after the timeout, fails with the description of what there is."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = predicate()
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            seen = describe() if callable(describe) else describe
+            raise AssertionError(f"after {timeout:g} seconds, not yet: {seen} (last value: {value!r})")
+        time.sleep(_LOOK)
+
+
+class Started:
+    """A Guild command that goes on while the test does."""
+
+    def __init__(
+        self,
+        command: str,
+        environ: Mapping[str, str],
+        folder: str,
+        output: pathlib.Path,
+        prefix: Sequence[str] = ("guild",),
+    ) -> None:
+        self.command = command
+        self._output = output
+        with output.open("wb") as f:
+            self._process = _start([*prefix, *shlex.split(command)], environ, folder, f.fileno())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def output(self) -> str:
+        """Returns what it has printed so far."""
+        return self._output.read_text(errors="backslashreplace")
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to its processes, as a terminal does for Ctrl-C."""
+        os.killpg(self.pid, number)
+
+    def kill(self) -> None:
+        """Ends it if it is still there."""
+        if self.is_running:
+            self.signal(signal.SIGKILL)
+        self._process.wait()
+
+    def wait_for_output(self, text: str, timeout: float = DEADLINE) -> None:
+        """Waits until it has printed that text."""
+        wait_until(lambda: text in self.output, timeout, lambda: f"{text!r} in the output of {self.so_far()}")
+
+    def wait(self, timeout: float = DEADLINE) -> Finished:
+        """Waits for its end."""
+        wait_until(lambda: not self.is_running, timeout, lambda: f"the end of {self.so_far()}")
+        return self.so_far()
+
+    def so_far(self) -> Finished:
+        """Returns it as if it had ended now."""
+        return Finished(f"guild {self.command}", self._process.poll(), self.output)
+
+
+class Guild:
+    """Runs Guild commands with the environment and in the folder of this process, as a fixture has set them up.
+
+    With another prefix they are other commands, or run elsewhere.
+    """
+
+    def __init__(self, outputs: pathlib.Path, prefix: Sequence[str] = ("guild",)) -> None:
+        self._outputs = outputs
+        self._prefix = prefix
+        self._count = 0
+
+    def __call__(self, command: str, *, exit_code: int | None = 0, timeout: float = LONGEST_COMMAND) -> Finished:
+        """Runs `guild COMMAND` to its end; fails on another exit code than the given one (None: any)."""
+        finished = run_command([*self._prefix, *shlex.split(command)], os.environ, os.getcwd(), timeout)
+        if finished.exit_code is None:
+            raise AssertionError(f"did not end within {timeout:g} seconds: {finished}")
+        if exit_code is not None and finished.exit_code != exit_code:
+            raise AssertionError(f"expected exit code {exit_code}:\n{finished}")
+        return finished
+
+    @contextlib.contextmanager
+    def started(self, command: str) -> Iterator[Started]:
+        """Runs `guild COMMAND` while the block runs; at its end it is asked to stop, and must."""
+        process = Started(command, os.environ, os.getcwd(), self._next_output(), self._prefix)
+        try:
+            yield process
+            if process.is_running:
+                process.signal(signal.SIGTERM)
+                process.wait()
+        finally:
+            process.kill()
+
+    def _next_output(self) -> pathlib.Path:
+        self._count += 1
+        return self._outputs / f"output-{id(self):x}-{self._count}"

@@ -1,0 +1,219 @@
+"""What records and decisions say, as data: written by one process and read by another, whose messages differ.
+
+`python -m tests.support.wording_stories write FOLDER` leaves records in a folder, and `read FOLDER` prints as JSON what
+they lead to.
+With `reworded` behind it, all messages of that process have another wording. The folder is a Guild home with a staged
+run. Of texts, only the number of words counts.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import sys
+from typing import Any
+
+from tests.support import rewording
+
+REWORDED = "reworded"
+RUN = "worded"  # no other test has a run of that id: a process with it would be taken for this run
+
+
+def write(home: pathlib.Path) -> None:
+    """Leaves what a scheduler leaves: its state, its events, an attempt that was to be the last but one, and a note."""
+    from guild_dask.home import attempts, claims, end_note, run_info
+    from guild_dask.home.outcome import Cause, End, Excess
+    from guild_dask.home.result import Result
+    from guild_dask.monitor.publisher import scheduler_state
+    from guild_dask.monitor.state import EndedRun, WaitingKind, WaitingRun, as_data
+
+    reasons, troubles = _reasons(), _troubles()
+    first = tuple(WaitingRun(f"run{number}", "op", 1.0, ASKS, why) for number, why in enumerate(reasons))
+    results = [Result(End.TERMINATED, -15, cause, 1, Excess(60.0, 70.0)) for cause in Cause]
+    results += [Result(End.FAILED, -11), Result(End.TRIED_AGAIN, 3), Result(End.COULD_NOT_START, 1)]
+    ended = tuple(
+        EndedRun(f"end{number}", "op", r.end.value, r.exit_code, "w", "h", 2.0, 1.0, 1.0, 1, {}, {}, r.ending.cause)
+        for number, r in enumerate(results)
+    )
+    ended = tuple(dataclasses.replace(each, excess=Excess(60.0, 70.0)) for each in ended)
+    state = dataclasses.replace(
+        scheduler_state("sss", _me()),
+        first=first,
+        waiting=len(first),
+        kinds=tuple(WaitingKind(1, ASKS, why) for why in reasons),
+        aside={f"held{number}": why for number, why in enumerate(reasons)},
+        troubles=troubles,
+        ended=ended,
+    )
+    (home / "state.json").write_text(json.dumps(as_data(state)))
+    for number, cause in enumerate((None, *Cause)):
+        over = attempts.attempt_for(number + 1, cause, None if cause else 3, "here")
+        attempts.add(str(home / "runs" / RUN), over)
+        note = claims.path(home / "notes", f"note{number}")
+        note.parent.mkdir(exist_ok=True)
+        end_note.write(note, cause, Excess(60.0, 70.0))
+        if cause:
+            run_dir = home / "ended" / cause.name / ".guild" / "attrs"
+            run_dir.mkdir(parents=True)
+            facts = run_info.facts_for_cause(run_info.ENDED, cause, Excess(60.0, 70.0))
+            (run_dir / "dask").write_text(run_info.text_for(facts))
+
+
+ASKS = {"gpu": 1.0}
+
+
+def _me() -> Any:
+    from guild_dask.host import processes
+
+    found = processes.identity(os.getpid())
+    assert found
+    return found
+
+
+def _reasons() -> tuple[Any, ...]:
+    from guild_dask.plan import reasons as r
+
+    return (
+        r.NotDefined(("gpu",)),
+        r.NotDefined(("gpu:5",)),
+        r.TooLarge("mem", 8e9, 4e9),
+        r.TooLarge("gpu:5", 1.0, 0.0),
+        r.TooLong(9.0, 3.0),
+        r.NotWhole("gpu", 1.5),
+        r.NoSingleWorker(("gpu", "mem")),
+        r.NoWorker(),
+        r.NoFreeSlot(2),
+        r.InUse("gpu", 1.0, 0.0),
+        r.Reserved("bbb"),
+        r.AfterRuns(("bbb",)),
+        r.AfterFailed("bbb", "failed"),
+        r.AfterFailed("bbb", "terminated"),
+        r.AfterUnknown("bbb"),
+        r.AfterAmbiguous("b", ("bbb", "bcd")),
+        r.AfterCycle(("aaa", "bbb")),
+        r.IsScheduler("bbb"),
+        r.SetAside("not to be had"),
+        r.StartsFailed(3),
+        r.Broken("not to be read"),
+        r.ToBeTriedAgain(),
+    )
+
+
+def _troubles() -> tuple[Any, ...]:
+    from guild_dask.plan import troubles as t
+
+    refusals = (
+        t.OtherVersion("0.0", "1.0"),
+        t.NotInstalled("1.0"),
+        t.HomeNotSeen("/home"),
+        t.NoAnswer(),
+        t.CannotStartRuns("OSError"),
+        t.Paused(),
+        t.Closing(),
+    )
+    of_workers = (t.WorkerWithoutRuns("w", each) for each in refusals)
+    return (*of_workers, t.NoWorkerComes("sbatch: error"), t.NoWorkerComes(worker="w", refusal=refusals[0], others=2))
+
+
+def read(home: pathlib.Path) -> dict[str, Any]:
+    """Returns what the records lead to, in the reader's own words as far as these count."""
+    from guild_dask.monitor.state import state_for_data
+
+    state = state_for_data(json.loads((home / "state.json").read_text()))
+    assert state
+    return {
+        "is read back": state.troubles == _troubles() and tuple(state.aside.values()) == _reasons(),
+        "explanations": _explanations(state),
+        "counts": [state.hopeless, state.held, [place is None for place in state.places]],
+        "remedies": [[_words(each.problem), _words(each.remedy)] for each in state.troubles],
+        "ended": [_ended(each) for each in state.ended],
+        "notes": _notes(home),
+        "attempts": _attempts(home),
+        "recovered": _recovered(home),
+    }
+
+
+def _explanations(state: Any) -> list[Any]:
+    from guild_dask.monitor.explanation import with_scheduler
+    from guild_dask.monitor.state import RunningRun, WorkerState
+
+    busy = dataclasses.replace(
+        state,
+        workers=(WorkerState("w", "h", 2, 1, {"gpu": 1.0}, {}),),
+        running=(RunningRun("user", "op", "w", "h", 0.0, 0.0, 1, ASKS),),
+    )
+    found = []
+    for run in (*(each.run for each in state.first), *state.aside):
+        told = with_scheduler(run, ASKS, busy, 1, 60.0)
+        found.append([told.can_start, told.command, told.place, _words(told.why), _words(told.remedy)])
+    return found
+
+
+def _words(text: str) -> int:
+    return len(text.split())
+
+
+def _ended(run: Any) -> list[Any]:
+    from guild_dask.monitor.notify import facts_of_run
+
+    return [run.end, run.cause, run.is_failure, _words(run.why), _words(facts_of_run(run)["GUILD_DASK_REASON"])]
+
+
+def _notes(home: pathlib.Path) -> list[Any]:
+    from guild_dask.home import claims, end_note
+
+    notes = sorted((home / "notes").iterdir())
+    found = [claims.path(home / "notes", note.stem) for note in notes]
+    return [[str(end_note.read(each)), dataclasses.asdict(end_note.excess(each))] for each in found]
+
+
+def _attempts(home: pathlib.Path) -> list[Any]:
+    from guild_dask.home import attempts, run_directory, run_info
+    from guild_dask.home.outcome import cause_for_name
+
+    past = attempts.past(str(home / "runs" / RUN))
+    facts = [run_directory.attribute(str(each), run_info.NAME) for each in sorted((home / "ended").iterdir())]
+    causes = [run_info.cause_in(each) for each in facts]
+    return [
+        [[str(each.cause), each.is_loss, each.exit_status] for each in past],
+        [[name, str(cause_for_name(name)), dataclasses.asdict(excess)] for name, excess in causes],
+    ]
+
+
+def _recovered(home: pathlib.Path) -> list[Any]:
+    """Returns what becomes of a run whose scheduler decided to try it again, and died; once for each cause."""
+    from guild_dask.home import attempts, claims
+    from guild_dask.home.heartbeat import Presence
+    from guild_dask.home.recovery import recover
+    from guild_dask.home.run_queue import GuildHome
+
+    me = _me()
+    other = dataclasses.replace(me, started=me.started - 1)  # which is dead: this process began later
+    guild_home = GuildHome(str(home), Presence(str(home), "me", me))
+    guild_home.presence.beat()
+    found = []
+    for past in attempts.past(str(home / "runs" / RUN)):
+        (run,) = guild_home.staged().staged
+        claim = claims.Claim(RUN, "other", other, other, attempt=past.number)
+        assert guild_home.claim([(run, claim)]).runs
+        claims.remove(guild_home.claims_folder, RUN)
+        claimed = claims.write(guild_home.claims_folder, claim)
+        assert claims.mark_started(claimed)
+        ((_, result),) = recover(guild_home).ended
+        found.append([result.end.name, str(result.cause), result.exit_code, result.attempt])
+    return found
+
+
+def main() -> None:
+    what, folder, *rest = sys.argv[1:]
+    if rest == [REWORDED]:
+        rewording.install()
+    home = pathlib.Path(folder)
+    if what == "write":
+        write(home)
+    else:
+        sys.stdout.write(json.dumps(read(home)))
+
+
+if __name__ == "__main__":
+    main()

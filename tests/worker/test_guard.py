@@ -1,0 +1,253 @@
+"""Runs on a worker that is a process of its own: what ends them, and what any other host can see of it."""
+
+import os
+import pathlib
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from guild_dask.home import attempts, claims, end_note
+from guild_dask.home.heartbeat import Presence
+from guild_dask.home.outcome import Cause, End
+from guild_dask.home.recovery import recover
+from guild_dask.home.run_queue import GuildHome
+from guild_dask.host import processes
+from guild_dask.worker.fork_client import Template
+from guild_dask.worker.job import NOT_STARTED, Ended, Job
+from guild_dask.worker.options import Terms
+from guild_dask.worker.runner import Runner
+from tests.support.sandbox import Guild, Sandbox, wait_until
+from tests.support.scheduling import a_project, stage
+
+LONG = """
+long:
+  exec: sh -c 'echo begun; sleep 600 & wait'
+"""
+
+# A worker that can be killed. Its job comes through standard input.
+WORKER = """
+import pickle, sys
+from guild_dask import runner
+
+runner.run(pickle.load(sys.stdin.buffer))
+"""
+
+
+class _World:
+    """One claimed run, and a runner for it."""
+
+    def __init__(self, user: Sandbox, guild: Guild, lease: float) -> None:
+        a_project(user, LONG)
+        stage(guild, "long", "aaa")
+        me = processes.identity(os.getpid())
+        assert me
+        self.guild = guild
+        self.home = GuildHome(str(user.guild_home), Presence(str(user.guild_home), "me", me))
+        self.claim = claims.Claim("aaa", "me", me, me, lease=lease)
+        (run,) = self.home.staged().staged
+        self.run_dir = run.dir
+        assert self.home.claim([(run, self.claim)]).runs
+        self.output = user.folder / "output"
+        terms = Terms(grace=5.0, node="node12", lease=lease, has_lifeline=True)
+        folder = str(self.home.claims_folder)
+        self.job = Job(run.dir, self.claim, folder, str(user.folder), dict(os.environ), str(self.output), terms)
+        self.runner = Runner(Template())
+        self.ended: list[Ended] = []
+        self.thread = threading.Thread(target=lambda: self.ended.append(self.runner.run(self.job)), daemon=True)
+
+    def begin(self) -> "_World":
+        """Starts the run on a worker that is a thread here."""
+        self.thread.start()
+        self.wait_for_operation()
+        return self
+
+    def wait_for_operation(self) -> None:
+        wait_until(lambda: self.output.exists() and "begun" in self.output.read_text())
+
+    @property
+    def starter(self) -> int:
+        found = self.runner.starter_of("aaa")
+        assert found
+        return found.pid
+
+    @property
+    def claimed(self) -> pathlib.Path:
+        return claims.path(self.home.claims_folder, "aaa")
+
+    def wait(self) -> int:
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+        return self.ended[0].exit_code
+
+
+@pytest.fixture
+def world(user: Sandbox, guild: Guild) -> Iterator[_World]:
+    made = _World(user, guild, lease=30.0).begin()
+    yield made
+    if made.thread.is_alive():
+        made.runner.destroy("aaa")
+    made.wait()
+    made.runner.close()
+
+
+def test_other_hosts_see_where_the_run_is(world: _World) -> None:
+    assert "running (node12)" in world.guild("runs").output
+    world.runner.stop("aaa")
+    world.home.settle("aaa", world.wait(), may_stage_again=False)
+    assert "terminated" in world.guild("runs").output
+
+
+def test_run_that_its_scheduler_stops_was_stopped(world: _World) -> None:
+    world.runner.stop("aaa")
+    code = world.wait()
+    assert end_note.read(world.claimed) is Cause.STOPPED
+    result = world.home.settle("aaa", code, may_stage_again=False, again=lambda *_: True)
+    assert (result.end, result.cause) == (End.TERMINATED, Cause.STOPPED)
+    assert not list(world.home.claims_folder.iterdir())
+
+
+def test_run_can_be_stopped_through_the_home(world: _World) -> None:
+    end_note.ask_to_stop(world.claimed)
+    world.wait()
+    assert end_note.read(world.claimed) is Cause.STOPPED
+
+
+def test_run_ends_with_its_worker_and_is_tried_again(user: Sandbox, guild: Guild) -> None:
+    world = _World(user, guild, lease=30.0)
+    with subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE) as worker:
+        assert worker.stdin
+        worker.stdin.write(pickle.dumps(world.job))
+        worker.stdin.close()
+        world.wait_for_operation()
+        (child,) = [each for each in processes.descendants(worker.pid) if "sleep" in each.name()]
+        worker.kill()
+    wait_until(lambda: end_note.is_over(world.claimed), describe="the end of the run")
+    assert not child.is_running()
+    assert end_note.read(world.claimed) is Cause.WORKER_DIED
+    result = world.home.settle("aaa", -signal.SIGKILL, may_stage_again=False, again=lambda _dir, is_loss: is_loss)
+    assert (result.end, result.cause) == (End.TRIED_AGAIN, Cause.WORKER_DIED)
+    assert "staged" in world.guild("runs").output
+    (past,) = attempts.past(world.run_dir)
+    assert (past.number, past.is_loss, past.cause) == (1, True, Cause.WORKER_DIED)
+    assert not list(world.home.claims_folder.iterdir())
+
+
+def test_signal_from_the_job_queue_is_a_loss(world: _World) -> None:
+    os.kill(world.starter, signal.SIGTERM)
+    world.wait()
+    word = end_note.read(world.claimed)
+    assert word is Cause.SIGNAL
+    assert word.is_loss
+
+
+def test_run_that_cannot_reach_the_home_is_ended_before_its_lease_is_over_elsewhere(
+    user: Sandbox, guild: Guild
+) -> None:
+    world = _World(user, guild, lease=3.0).begin()
+    folder = world.home.claims_folder
+    wait_until(world.claimed.with_suffix(".beat").exists)
+    away = folder.with_name("away")
+    os.rename(folder, away)
+    try:
+        world.wait()
+    finally:
+        os.rename(away, folder)
+        world.runner.close()
+    home = _seen_from_elsewhere(world)
+    assert not recover(home, again=lambda *_: True).ended, "not before it must have ended, wherever it is"
+    long_ago = home.presence.now() - 60
+    os.utime(world.claimed.with_suffix(".beat"), (long_ago, long_ago))
+    ((run_id, result),) = recover(home, again=lambda *_: True).ended
+    assert (run_id, result.end) == ("aaa", End.TRIED_AGAIN)
+    assert result.cause
+    assert result.cause.is_loss
+
+
+def test_run_on_another_host_is_left_alone_while_it_beats(world: _World) -> None:
+    wait_until(lambda: world.claimed.with_suffix(".beat").exists())
+    recovered = recover(_seen_from_elsewhere(world), again=lambda *_: True)
+    assert [claim.run_id for claim in recovered.orphans] == ["aaa"]
+    assert not recovered.ended
+
+
+def test_run_on_another_host_is_tried_again_when_it_has_been_silent_for_long(world: _World) -> None:
+    wait_until(lambda: world.claimed.with_suffix(".beat").exists())
+    home = _seen_from_elsewhere(world)
+    world.runner.destroy("aaa")
+    world.wait()
+    long_ago = home.presence.now() - 4 * world.claim.lease
+    os.utime(world.claimed.with_suffix(".beat"), (long_ago, long_ago))
+    ((run_id, result),) = recover(home, again=lambda *_: True).ended
+    assert (run_id, result.end, result.cause) == ("aaa", End.TRIED_AGAIN, Cause.NODE_LOST)
+
+
+def test_starter_that_slept_for_longer_than_its_lease_does_not_go_on(user: Sandbox, guild: Guild) -> None:
+    # A machine that was suspended: another host may have started the run in the meantime.
+    world = _World(user, guild, lease=3.0).begin()
+    beat = world.claimed.with_suffix(".beat")
+    wait_until(beat.exists)
+    starter = world.starter
+    os.kill(starter, signal.SIGSTOP)
+    last = beat.stat().st_mtime
+    wait_until(lambda: time.time() - last > 8)
+    os.kill(starter, signal.SIGCONT)
+    assert world.wait() == -signal.SIGKILL
+    world.runner.close()
+    assert beat.stat().st_mtime == last
+    assert end_note.read(world.claimed) is Cause.CUT_OFF
+    result = world.home.settle("aaa", -9, may_stage_again=True, again=lambda _dir, is_loss: is_loss)
+    assert (result.end, result.cause) == (End.TRIED_AGAIN, Cause.CUT_OFF)
+
+
+def test_starter_whose_run_is_anothers_by_now_ends_it_and_writes_nothing(user: Sandbox, guild: Guild) -> None:
+    world = _World(user, guild, lease=3.0).begin()
+    started = world.claimed.with_suffix(".started")
+    other = replace(world.claim, owner=replace(world.claim.owner, host="elsewhere"), serial=99)
+    claims.write(world.home.claims_folder, other)
+    os.replace(world.claimed, started)
+    lock = pathlib.Path(world.run_dir, ".guild", "LOCK.remote")
+    lock.write_text("elsewhere")
+    assert world.wait() == -signal.SIGKILL
+    world.runner.close()
+    assert claims._read(started) == other
+    assert lock.read_text() == "elsewhere"
+    assert not end_note.is_over(world.claimed)
+    assert not pathlib.Path(world.run_dir, ".guild", "attrs", "exit_status").exists()
+
+
+def test_second_job_for_a_run_does_not_cut_the_lifeline_of_the_first(world: _World) -> None:
+    assert world.runner.run(world.job).exit_code == NOT_STARTED
+    assert world.thread.is_alive()
+    assert not end_note.is_over(world.claimed)
+
+
+def test_worker_that_closes_starts_nothing_any_more(world: _World) -> None:
+    world.runner.lose_all()
+    world.wait()
+    assert end_note.read(world.claimed) is Cause.SIGNAL
+    assert world.runner.run(world.job).exit_code == NOT_STARTED
+
+
+def _seen_from_elsewhere(world: _World) -> GuildHome:
+    """Returns the home as a scheduler on another host sees it, after the run's own scheduler has died."""
+    started = world.claimed.with_suffix(".started")
+    before = started.stat()
+    claim = claims._read(started)
+    assert claim
+    moved = replace(
+        claim, owner=replace(claim.owner, host="elsewhere"), scheduler=replace(claim.scheduler, host="elsewhere")
+    )
+    claims.write(world.home.claims_folder, moved)
+    os.replace(world.claimed, started)
+    os.utime(started, ns=(before.st_atime_ns, before.st_mtime_ns))
+    folder = str(world.home.claims_folder.parent.parent)
+    home = GuildHome(folder, Presence(folder, "other", claim.scheduler))
+    home.presence.beat()
+    return home
