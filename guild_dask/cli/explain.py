@@ -76,7 +76,7 @@ def _place(run: RunView, state: State) -> int | None:
     except HomeUnavailable:
         return None
     in_line = (each for each in staged if not each.is_queue)
-    order = sorted((place_for(each.since, demands_for_tags(each.tags).priority), each.id) for each in in_line)
+    order = sorted((place_for(each.since, each.demands.priority), each.id) for each in in_line)
     return next((place for place, (_, run_id) in enumerate(order, start=1) if run_id == run.id), None)
 
 

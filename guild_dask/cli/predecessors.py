@@ -10,7 +10,6 @@ from guild_dask.home.run_directory import BrokenRun
 from guild_dask.plan import dependencies
 from guild_dask.plan.dependencies import Fate, Found, Links
 from guild_dask.plan.reasons import Hold
-from guild_dask.plan.tags import demands_for_tags
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,8 @@ def predecessors_of(home: str, run_id: str) -> Predecessors:
             run = run_directory.read_staged(os.path.join(runs_dir, each))
         except BrokenRun:
             continue
-        demands = demands_for_tags(run.tags)
-        asks[each] = demands.amounts
-        links[each] = Links(demands.after, run.needs)
+        asks[each] = run.demands.amounts
+        links[each] = Links(run.demands.after, run.needs)
         found |= lookup.found(runs_dir, claims_folder, (), links[each].references)
         staged = (found[name].run_ids[0] for name in links[each].references if found[name].fate is Fate.STAGED)
         ahead += (other for other in dict.fromkeys(staged) if other not in ahead)

@@ -10,13 +10,12 @@ import signal
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from guild_dask.home import attempts, claims, end_note, run_directory
+from guild_dask.home import attempts, claims, end_note, layout, run_directory
 from guild_dask.home.errors import HomeUnavailable, RunUnusable, translated
 from guild_dask.home.outcome import Cause, End
 from guild_dask.home.result import Again, Result, never, result_for
 from guild_dask.home.run_queue import GuildHome, attempt_of
 from guild_dask.host import processes
-from guild_dask.scheduler import own_run
 
 # A starter ends its run when it could not beat for as long as its lease. It sees that up to a quarter of it later, then
 # needs time to end the run, and network file systems tell of a change up to a minute late.
@@ -162,7 +161,7 @@ def _close(home: GuildHome, found: claims.Found, cause: Cause, again: Again) -> 
             ended.append((found.run_id, result))
         claims.remove(home.claims_folder, found.run_id)
         if found.claim:
-            own_run.remove_output(home.run_dir(found.claim.scheduler_id), found.run_id)
+            _remove_output(layout.run_output(home.run_dir(found.claim.scheduler_id)), found.run_id)
     return ended
 
 
@@ -214,3 +213,11 @@ def _is_operation_alive(run_dir: str, starter_pid: int) -> bool:
     # Guild notes the process just after it has started it; in between, only the process itself says whose it is: by
     # its environment or, before even that is its own, by the starter's session.
     return processes.exists_in_session(starter_pid) or processes.exists_with("RUN_ID", run_id)
+
+
+def _remove_output(folder: str, run_id: str) -> None:
+    """Removes the file in which a dead scheduler followed the output of a run that is over."""
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(folder, run_id))
+    with contextlib.suppress(OSError):  # other runs have files there
+        os.rmdir(folder)

@@ -19,7 +19,7 @@ from guild import opref as guild_opref
 
 from guild_dask.home import operation_data
 from guild_dask.host import files
-from guild_dask.plan.tags import may_be_ours
+from guild_dask.plan.tags import Demands, demands_for_tags, may_be_ours
 
 # No attribute that we read comes near this, and what is nested deeper than memory allows would end the process.
 _LONGEST = 20_000
@@ -48,6 +48,11 @@ class Staged:
     needs: tuple[str, ...] = ()  # the runs whose files its operation takes, as Guild noted them when it was staged
     gpus: tuple[str, ...] | None = None  # the devices that the user gave it with --gpus; none for --no-gpus
     is_queue: bool = False  # a Guild queue or a scheduler, or a batch of them: it would start others itself
+
+    @functools.cached_property
+    def demands(self) -> Demands:
+        """Returns what the tags ask for. They are parsed here and nowhere else."""
+        return demands_for_tags(self.tags)
 
 
 def marker(run_dir: str, name: str) -> str:

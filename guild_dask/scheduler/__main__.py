@@ -86,7 +86,7 @@ def _run(
 ) -> int:
     from guild_dask.cluster import opening
     from guild_dask.cluster.base import Common, OpeningStopped
-    from guild_dask.home import control, run_queue
+    from guild_dask.home import control, layout, run_queue
     from guild_dask.home.heartbeat import Presence
     from guild_dask.home.watch import FolderWatcher, RunsWatcher
     from guild_dask.host import processes
@@ -122,7 +122,7 @@ def _run(
         closing.callback(opened.close)
         closing.callback(_log.info, "Stopping Dask cluster")
         opened.prepare(identity.environ)
-        follower = OutputFollower(this_run.path(own_run.RUN_OUTPUT), stream.write_bytes)
+        follower = OutputFollower(layout.run_output(this_run.dir), stream.write_bytes)
         closing.callback(_log.info, "Stopping Dask scheduler")
         closing.callback(follower.close)
         queue_of_runs = run_queue.GuildHome(home, presence, *select)

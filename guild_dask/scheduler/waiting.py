@@ -27,7 +27,7 @@ from guild_dask.plan.reasons import (
     Reserved,
 )
 from guild_dask.plan.resources import MEMORY
-from guild_dask.plan.tags import Demands, demands_for_tags, few_bytes
+from guild_dask.plan.tags import Demands, few_bytes
 from guild_dask.scheduler import messages
 from guild_dask.scheduler.dependency_lookup import Awaited, Find
 from guild_dask.scheduler.ledger import Ledger
@@ -210,7 +210,7 @@ class WaitingRuns:
             self._ledger.forget(run_id)
 
     def _take_in(self, run: Staged) -> None:
-        demands = demands_for_tags(run.tags)
+        demands = run.demands
         if self._has_devices:
             demands = replace(demands, amounts=asks_with_pins(demands.amounts, run.gpus))
         self._runs[run.id] = (run, demands)

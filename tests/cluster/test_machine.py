@@ -19,7 +19,7 @@ def test_cpus_are_those_that_this_process_may_use() -> None:
     assert 1 <= machine.cpus() <= (os.cpu_count() or 1)
     if sys.platform == "linux":
         one = f"import os; os.sched_setaffinity(0, [{min(os.sched_getaffinity(0))}])"
-        code = f"{one}; from guild_dask import machine; print(machine.cpus())"
+        code = f"{one}; from guild_dask.cluster import machine; print(machine.cpus())"
         shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         assert float(shown) == 1
 

@@ -195,7 +195,8 @@ def run_without_disk(folder: pathlib.Path, code: str) -> None:
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
     lines = [
         "import pathlib, sys",
-        "from guild_dask import claims, processes",
+        "from guild_dask.home import claims",
+        "from guild_dask.host import processes",
         limit,
         "folder = pathlib.Path(sys.argv[1])",
     ]

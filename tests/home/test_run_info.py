@@ -79,7 +79,7 @@ def test_text_is_yaml_whatever_names_are_like() -> None:
 def test_use_is_that_of_the_children_of_the_process(tmp_path: pathlib.Path) -> None:
     (tmp_path / ".guild" / "attrs").mkdir(parents=True)
     code = (
-        "import subprocess, sys; from guild_dask import whereabouts as w; w.write('.', 'worker: x\\n');"
+        "import subprocess, sys; from guild_dask.home import run_info as w; w.write('.', 'worker: x\\n');"
         "subprocess.run([sys.executable, '-c', 'bytearray(90_000_000)']); w.add_end('.')"
     )
     assert run_command([sys.executable, "-c", code], {}, tmp_path).exit_code == 0

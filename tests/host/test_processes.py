@@ -161,7 +161,7 @@ def test_whatever_is_written_as_an_identity_is_one_or_none(data: object) -> None
 
 
 def test_boot_is_the_same_for_all_processes() -> None:
-    code = "from guild_dask import processes; print(processes.boot_id())"
+    code = "from guild_dask.host import processes; print(processes.boot_id())"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE)
     assert other.stdout.strip() == processes.boot_id() != ""
 

@@ -1,7 +1,6 @@
-"""Who may know what: the table in docs/architecture.md, enforced on the source.
+"""Who may import whom: the rooms of docs/architecture.md, one row a room, enforced on the source.
 
-A rule takes the modules of the package and returns complaints. That each rule can fail is tested, too, on modules
-with a line too many. A module that no rule names gets the strictest one: neither Guild nor Dask.
+A rule takes the modules of the package and returns complaints. A test breaks each rule once, with a line too many.
 """
 
 import ast
@@ -22,45 +21,48 @@ PACKAGE = "guild_dask"
 GUILD = frozenset(("guild",))
 DASK = frozenset(("bokeh", "dask", "dask_jobqueue", "distributed", "tornado"))
 
-# Of these, all files are meant where the module is a package.
-KNOWS_DASK = frozenset(("cluster",))
-# Beside the cluster, each of these knows one of what Dask brings: what draws, or what serves a page.
-KNOWS_PART_OF_DASK: Mapping[str, frozenset[str]] = {
-    "page.handlers": frozenset(("tornado",)),
-    "page.server": frozenset(("tornado",)),
-    "report.charts": frozenset(("bokeh",)),
-    "report.page": frozenset(("bokeh",)),
+
+@dataclass(frozen=True)
+class Room:
+    """What a room may import: other rooms, and of Guild and Dask what its modules need."""
+
+    rooms: tuple[str, ...] = ()
+    guild: tuple[str, ...] = ()  # modules that import Guild; `in functions` only, if their name ends with ()
+    dask: tuple[str, ...] = ()  # modules that import Dask or what it brings; * for all
+    extra: Mapping[str, tuple[str, ...]] | None = None  # parts of the room that may import more rooms
+
+
+ROOMS: Mapping[str, Room] = {
+    "plan": Room(),
+    "host": Room(),
+    "settings": Room(("plan",)),
+    "home": Room(("plan", "host"), guild=("run_directory", "run_queue", "run_filter()")),
+    "worker": Room(("plan", "host", "home"), guild=("starter()",)),
+    "cluster": Room(("plan", "host", "settings", "worker"), dask=("*",)),
+    "monitor": Room(
+        ("plan", "host", "home"),
+        guild=("scalars()",),
+        dask=("page.handlers", "page.server", "report.charts", "report.page"),
+    ),
+    "scheduler": Room(("plan", "host", "settings", "home", "worker", "cluster", "monitor")),
+    "cli": Room(("plan", "host", "settings", "home", "monitor"), extra={"doctor": ("cluster",)}),
 }
-KNOWS_GUILD = frozenset(("guild_compatibility", "plugin", "rundir", "runs"))
-KNOWS_GUILD_IN_FUNCTIONS = frozenset(("selection", "starter", "scalars"))
-# It loads Guild by name, without using it.
-IMPORTS_BY_NAME = frozenset(("template",))
 
-# Guild imports the first at many of its commands, and the others come with it or before the scheduler's own imports.
-# The starter, or the template that it is forked from, is a process of its own.
-LIGHT = frozenset(
-    ("command", "commands", "environment", "guild_compatibility", "operation", "plugin", "starter", "template")
-)
+# Modules beside the rooms: what Guild discovers.
+OUTSIDE: Mapping[str, tuple[str, ...]] = {
+    "__init__": (),
+    "guild_compatibility": (),
+    "plugin": ("settings", "host"),
+}
+OUTSIDE_WITH_GUILD = ("guild_compatibility", "plugin")
 
-PURE = frozenset(
-    (
-        "estimate",
-        "outcomes",
-        "records",
-        "signals",
-        "troubles",
-        "explanation",
-        "demands",
-        "dependencies",
-        "devices",
-        "plan",
-        "reasons",
-        "resources",
-        "rooms",
-        "shown",
-        "state",
-        "units",
-    )
+# Rooms and modules that decide and do nothing else: no clock, file, log, process, Guild or Dask.
+PURE = ("plan",)
+PURE_MODULES = (
+    "monitor.estimate",
+    "monitor.explanation",
+    "monitor.formatting",
+    "monitor.state",
 )
 PURE_LIBRARY = frozenset(
     (
@@ -79,7 +81,6 @@ PURE_LIBRARY = frozenset(
         "operator",
         "re",
         "shlex",
-        "signal",  # the numbers and names of signals
         "statistics",
         "string",
         "types",
@@ -89,35 +90,12 @@ PURE_LIBRARY = frozenset(
 )
 IMPURE_FUNCTIONS = frozenset(("__import__", "breakpoint", "eval", "exec", "input", "open", "print"))
 
-# What a module must never import, beside Guild and Dask: its own package's modules and those of the library.
-NEVER: Mapping[str, frozenset[str]] = {
-    "cluster": frozenset(
-        (
-            "guild_dask.scheduler.events",
-            "guild_dask.scheduler.loop",
-            "guild_dask.home.run_directory",
-            "guild_dask.home.run_queue",
-        )
-    ),
-    "claims": frozenset(("guild_dask.cluster", "guild_dask.home.run_directory", "guild_dask.home.run_queue")),
-    "job": frozenset(
-        ("guild_dask.cluster", "guild_dask.home.run_directory", "guild_dask.worker.runner", "guild_dask.home.run_queue")
-    ),
-    "page": frozenset(("guild_dask.cluster", "guild_dask.settings.settings")),
-    "processes": frozenset(("guild_dask.home.claims", "guild_dask.home.run_directory", "guild_dask.home.run_queue")),
-    "rundir": frozenset(
-        ("guild_dask.cluster", "guild_dask.worker.job", "guild_dask.worker.runner", "guild_dask.home.run_queue")
-    ),
-    "runner": frozenset(("guild_dask.cluster", "guild_dask.home.run_directory", "guild_dask.home.run_queue")),
-    "runs": frozenset(
-        ("guild_dask.cluster", "guild_dask.worker.job", "guild_dask.plan.placement", "guild_dask.worker.runner")
-    ),
-    "settings": frozenset(("asyncio", "multiprocessing", "os", "signal", "socket", "subprocess", "threading")),
-    "operation": frozenset(("guild_dask.cluster", "guild_dask.worker.runner")),
-    "starter": frozenset(("guild_dask.cluster", "guild_dask.worker.runner")),
-}
+# Guild imports the plugin at many of its commands, the starter is a process of its own, and a glance at the status must
+# not wait for Dask. What these import at the top, and what that imports, has no Dask in it.
+LIGHT = ("plugin", "guild_compatibility", "settings", "worker", "cli")
 
-NAMED = KNOWS_DASK | KNOWS_GUILD | KNOWS_GUILD_IN_FUNCTIONS | IMPORTS_BY_NAME | LIGHT | PURE | frozenset(NEVER)
+# These import modules by name: the first loads Guild beforehand.
+IMPORTS_BY_NAME = ("worker.forkserver",)
 
 # Functions of logging itself, which log through the root logger and set it up on first use.
 ROOT_LOGGING = frozenset(
@@ -146,15 +124,20 @@ def _parsed(source: str) -> ast.Module:
 
 @dataclass(frozen=True)
 class Module:
-    """A source file of the package; its name is relative to the package, such as `plan` or `cluster.local`."""
+    """A source file of the package; its name is relative to the package, such as `plugin` or `plan.placement`."""
 
     name: str
     source: str
 
     @property
-    def part(self) -> str:
-        """Returns the name that the table has: that of the module, or of the package that it is in."""
+    def room(self) -> str:
+        """Returns the room that the module is in, or its own name if it is in none."""
         return self.name.partition(".")[0]
+
+    @property
+    def inside(self) -> str:
+        """Returns the module's name inside its room; empty for the room's own `__init__`."""
+        return self.name.partition(".")[2]
 
     @property
     def tree(self) -> ast.Module:
@@ -213,49 +196,68 @@ def _complaint(module: Module, line: int, text: str) -> str:
     return f"{PACKAGE}/{module.name.replace('.', '/')}.py:{line}: {text}"
 
 
-def only_the_cluster_knows_dask(given: Modules) -> Iterator[str]:
+def rooms_import_only_the_rooms_in_their_row(given: Modules) -> Iterator[str]:
     for module in given.values():
+        allowed = _allowed_rooms(module)
         for found in module.imports():
-            own = KNOWS_PART_OF_DASK.get(module.name, frozenset())
-            if found.distribution in DASK - own and module.part not in KNOWS_DASK:
-                yield _complaint(module, found.line, f"imports {found.name}, which is for {sorted(KNOWS_DASK)} only")
+            parts = found.name.split(".")
+            if parts[0] == PACKAGE and len(parts) > 1 and parts[1] in ROOMS and parts[1] not in allowed:
+                yield _complaint(
+                    module, found.line, f"imports room {parts[1]}; {module.room} may import {sorted(allowed)}"
+                )
 
 
-def only_the_runs_know_guild(given: Modules) -> Iterator[str]:
+def _allowed_rooms(module: Module) -> frozenset[str]:
+    if module.room not in ROOMS:
+        return frozenset(OUTSIDE.get(module.room, ()))
+    room = ROOMS[module.room]
+    part = module.inside.partition(".")[0]
+    return frozenset((module.room, *room.rooms, *(room.extra or {}).get(part, ())))
+
+
+def only_named_modules_import_guild(given: Modules) -> Iterator[str]:
     for module in given.values():
+        named = ROOMS[module.room].guild if module.room in ROOMS else ()
+        anywhere = module.inside in named or module.name in OUTSIDE_WITH_GUILD
         for found in module.imports():
-            may = module.part in KNOWS_GUILD or (module.part in KNOWS_GUILD_IN_FUNCTIONS and not found.is_at_top)
+            may = anywhere or (f"{module.inside}()" in named and not found.is_at_top)
             if found.distribution in GUILD and not may:
                 yield _complaint(module, found.line, f"imports {found.name}, or not inside a function")
 
 
-def pure_modules_have_no_effects(given: Modules) -> Iterator[str]:
+def only_named_modules_import_dask(given: Modules) -> Iterator[str]:
     for module in given.values():
-        if module.part not in PURE:
-            continue
+        named = ROOMS[module.room].dask if module.room in ROOMS else ()
         for found in module.imports():
-            own = found.name == PACKAGE or found.name.split(".")[:2] in [[PACKAGE, name] for name in PURE]
-            if not own and found.distribution not in PURE_LIBRARY:
+            if found.distribution in DASK and "*" not in named and module.inside not in named:
+                yield _complaint(module, found.line, f"imports {found.name}, which is for the room cluster")
+            if found.distribution in ("dask", "distributed") and module.room != "cluster":
+                yield _complaint(module, found.line, f"imports {found.name}, which is for the room cluster")
+
+
+def _is_pure(module: Module) -> bool:
+    return module.room in PURE or module.name in PURE_MODULES
+
+
+def pure_modules_have_no_effects(given: Modules) -> Iterator[str]:
+    for module in filter(_is_pure, given.values()):
+        for found in module.imports():
+            if found.distribution != PACKAGE and found.distribution not in PURE_LIBRARY:
                 yield _complaint(module, found.line, f"imports {found.name}, and is to be pure")
         for node, line in module.uses():
             if isinstance(node, ast.Name) and node.id in IMPURE_FUNCTIONS:
                 yield _complaint(module, line, f"uses {node.id}, and is to be pure")
 
 
-def modules_do_not_import_what_they_must_never(given: Modules) -> Iterator[str]:
-    for module in given.values():
-        for found in module.imports():
-            names = {found.name, found.distribution, ".".join(found.name.split(".")[:2])}
-            for name in sorted(names & NEVER.get(module.part, frozenset())):
-                yield _complaint(module, found.line, f"must never import {name}")
-
-
 def light_modules_do_not_bring_dask(given: Modules) -> Iterator[str]:
     """What is imported at the top of a light module, and at the top of that, and so on, has no Dask in it."""
+    heavy = {
+        name for name, module in given.items() if any(i.distribution in DASK and i.is_at_top for i in module.imports())
+    }
     for module in given.values():
-        heavy = [n for n in _brought(module, given) if given[n].part in KNOWS_DASK or n in KNOWS_PART_OF_DASK]
-        if module.part in LIGHT and heavy:
-            yield _complaint(module, 1, f"brings {', '.join(heavy)}, and is to be light")
+        brought = [name for name in _brought(module, given) if name in heavy]
+        if module.room in LIGHT and brought:
+            yield _complaint(module, 1, f"brings {', '.join(brought)}, and is to be light")
 
 
 def _brought(module: Module, given: Modules) -> list[str]:
@@ -296,7 +298,7 @@ def imports_can_be_seen(given: Modules) -> Iterator[str]:
             if found.name.startswith("."):
                 yield _complaint(module, found.line, "has a relative import, which the other rules do not see")
             is_data = found.name.startswith("importlib.metadata")  # what is installed, not what it does
-            if found.distribution in ("importlib", "runpy") and not is_data and module.part not in IMPORTS_BY_NAME:
+            if found.distribution in ("importlib", "runpy") and not is_data and module.name not in IMPORTS_BY_NAME:
                 yield _complaint(module, found.line, "may import by name, which the other rules do not see")
 
 
@@ -323,58 +325,67 @@ def nothing_sleeps(given: Modules) -> Iterator[str]:
                 yield _complaint(module, line, "sleeps; wait for something instead")
 
 
+def modules_are_in_rooms(given: Modules) -> Iterator[str]:
+    for module in given.values():
+        if module.room not in ROOMS and module.name not in OUTSIDE:
+            yield _complaint(module, 1, "is in no room")
+
+
 RULES: tuple[Rule, ...] = (
-    only_the_cluster_knows_dask,
-    only_the_runs_know_guild,
+    rooms_import_only_the_rooms_in_their_row,
+    only_named_modules_import_guild,
+    only_named_modules_import_dask,
     pure_modules_have_no_effects,
-    modules_do_not_import_what_they_must_never,
     light_modules_do_not_bring_dask,
     nothing_imports_its_importer,
     imports_can_be_seen,
     the_root_logger_is_left_alone,
     nothing_sleeps,
+    modules_are_in_rooms,
 )
 
 # A line that breaks the rule, and the module that it is added to.
 BREAKS: tuple[tuple[Rule, str, str], ...] = (
-    (only_the_cluster_knows_dask, "loop", "import distributed"),
-    (only_the_cluster_knows_dask, "runner", "def f():\n    from dask.system import CPU_COUNT"),
-    (only_the_cluster_knows_dask, "nobody_knows_it_yet", "import tornado.ioloop"),
-    (only_the_cluster_knows_dask, "report.page", "import distributed"),
-    (only_the_cluster_knows_dask, "report.story", "import bokeh"),
-    (only_the_cluster_knows_dask, "page.book", "import tornado"),
-    (only_the_cluster_knows_dask, "page.server", "import distributed"),
-    (light_modules_do_not_bring_dask, "commands.report", "from guild_dask.report import page"),
-    (only_the_cluster_knows_dask, "plugin", "if TYPE_CHECKING:\n    import distributed"),
-    (only_the_runs_know_guild, "loop", "from guild import run"),
-    (only_the_runs_know_guild, "scheduler", "def f():\n    import guild.var"),
-    (only_the_runs_know_guild, "runner", "import guild"),
-    (only_the_runs_know_guild, "starter", "try:\n    from guild import main_bootstrap\nexcept ImportError:\n    pass"),
-    (only_the_runs_know_guild, "cluster.local", "import guild"),
-    (pure_modules_have_no_effects, "plan", "import logging"),
-    (pure_modules_have_no_effects, "plan", "def f():\n    import time"),
-    (pure_modules_have_no_effects, "plan", "from guild_dask import resources, runs"),
-    (pure_modules_have_no_effects, "plan", "from guild_dask.runs import End"),
-    (pure_modules_have_no_effects, "resources", "import os"),
-    (pure_modules_have_no_effects, "resources", "def f(): return open('x')"),
-    (modules_do_not_import_what_they_must_never, "cluster", "from guild_dask import rundir"),
-    (modules_do_not_import_what_they_must_never, "cluster.local", "from guild_dask.runs import End"),
-    (modules_do_not_import_what_they_must_never, "cluster.kinds", "from guild_dask.events import StopAsked"),
-    (modules_do_not_import_what_they_must_never, "page.showing", "from guild_dask.cluster.kinds import Cluster"),
-    (modules_do_not_import_what_they_must_never, "runs", "import guild_dask.cluster"),
-    (modules_do_not_import_what_they_must_never, "settings", "import subprocess"),
-    (modules_do_not_import_what_they_must_never, "settings", "from os import path"),
+    (rooms_import_only_the_rooms_in_their_row, "plan.placement", "from guild_dask.home import run_queue"),
+    (rooms_import_only_the_rooms_in_their_row, "host.processes", "from guild_dask.plan.resources import fits"),
+    (rooms_import_only_the_rooms_in_their_row, "home.run_queue", "def f():\n    import guild_dask.cluster.local"),
+    (rooms_import_only_the_rooms_in_their_row, "worker.starter", "from guild_dask.monitor import log"),
+    (rooms_import_only_the_rooms_in_their_row, "cluster.local", "from guild_dask.home.claims import path"),
+    (
+        rooms_import_only_the_rooms_in_their_row,
+        "monitor.publisher",
+        "from guild_dask.scheduler.waiting import WaitingRuns",
+    ),
+    (rooms_import_only_the_rooms_in_their_row, "scheduler.loop", "from guild_dask.cli import common"),
+    (rooms_import_only_the_rooms_in_their_row, "cli.status", "from guild_dask import cluster"),
+    (rooms_import_only_the_rooms_in_their_row, "plugin", "from guild_dask.cluster import base"),
+    (only_named_modules_import_guild, "scheduler.loop", "from guild import run"),
+    (only_named_modules_import_guild, "home.claims", "def f():\n    import guild.var"),
+    (
+        only_named_modules_import_guild,
+        "worker.starter",
+        "try:\n    from guild import main\nexcept ImportError:\n    pass",
+    ),
+    (only_named_modules_import_dask, "scheduler.loop", "import distributed"),
+    (only_named_modules_import_dask, "worker.runner", "def f():\n    from dask.system import CPU_COUNT"),
+    (only_named_modules_import_dask, "monitor.report.page", "import distributed"),
+    (only_named_modules_import_dask, "monitor.report.story", "import bokeh"),
+    (only_named_modules_import_dask, "plugin", "if TYPE_CHECKING:\n    import distributed"),
+    (pure_modules_have_no_effects, "plan.placement", "import logging"),
+    (pure_modules_have_no_effects, "plan.placement", "def f():\n    import time"),
+    (pure_modules_have_no_effects, "plan.resources", "def f(): return open('x')"),
     (light_modules_do_not_bring_dask, "plugin", "from guild_dask.cluster import local"),
-    (light_modules_do_not_bring_dask, "environment", "from guild_dask.loop import Loop"),
-    (nothing_imports_its_importer, "resources", "def f():\n    from guild_dask import plan"),
-    (imports_can_be_seen, "loop", "from . import cluster"),
-    (imports_can_be_seen, "loop", "from importlib import import_module"),
-    (the_root_logger_is_left_alone, "log", "logging.basicConfig()"),
-    (the_root_logger_is_left_alone, "log", "logging.info('to the root logger')"),
-    (the_root_logger_is_left_alone, "log", "root = logging.getLogger()"),
-    (the_root_logger_is_left_alone, "log", "from logging import basicConfig"),
-    (nothing_sleeps, "loop", "time.sleep(1)"),
-    (nothing_sleeps, "loop", "from time import sleep"),
+    (light_modules_do_not_bring_dask, "cli.report", "from guild_dask.monitor.report import page"),
+    (nothing_imports_its_importer, "plan.resources", "def f():\n    from guild_dask.plan import placement"),
+    (imports_can_be_seen, "scheduler.loop", "from . import core"),
+    (imports_can_be_seen, "scheduler.loop", "from importlib import import_module"),
+    (the_root_logger_is_left_alone, "monitor.log", "logging.basicConfig()"),
+    (the_root_logger_is_left_alone, "monitor.log", "logging.info('to the root logger')"),
+    (the_root_logger_is_left_alone, "monitor.log", "root = logging.getLogger()"),
+    (the_root_logger_is_left_alone, "monitor.log", "from logging import basicConfig"),
+    (nothing_sleeps, "scheduler.loop", "time.sleep(1)"),
+    (nothing_sleeps, "scheduler.loop", "from time import sleep"),
+    (modules_are_in_rooms, "helpers", ""),
 )
 
 
@@ -396,14 +407,31 @@ def test_every_rule_is_tested() -> None:
     assert {rule for rule, _, _ in BREAKS} == set(RULES)
 
 
-@pytest.mark.parametrize("name", sorted(NAMED))
-def test_module_that_a_rule_names_exists(name: str) -> None:
+def test_names_in_the_rules_exist() -> None:
     # A module that is renamed would otherwise leave its rules behind.
-    assert name in modules()
+    known = modules()
+    named = [f"{room}.{name.removesuffix('()')}" for room, row in ROOMS.items() for name in (*row.guild, *row.dask)]
+    assert [
+        name for name in (*named, *PURE_MODULES, *OUTSIDE, *IMPORTS_BY_NAME) if "*" not in name and name not in known
+    ] == []
+
+
+def test_the_package_shows_its_rooms_and_little_else() -> None:
+    entries = {path.name for path in (PROJECT / PACKAGE).iterdir() if not path.name.startswith("__pycache__")}
+    assert entries == {*ROOMS, "__init__.py", "dask.yml", "guild_compatibility.py", "plugin.py", "py.typed"}
+
+
+@pytest.mark.parametrize("room", sorted(ROOMS))
+def test_room_says_what_it_is_what_it_may_import_and_where_to_start(room: str) -> None:
+    text = ast.get_docstring(modules()[room].tree) or ""
+    assert len(text.splitlines()) == 4, "one line, an empty one, and two more"
+    assert "Start at" in text
+    missing = [name for name in ROOMS[room].rooms if name not in text and room != "scheduler"]
+    assert not missing, f"the docstring does not name {missing}"
 
 
 @pytest.mark.parametrize(
-    "name", ["plugin", "command", "commands.main", "commands.status", "commands.explain", "starter", "template"]
+    "name", ["plugin", "settings.flags", "cli.main", "cli.status", "cli.explain", "worker.starter"]
 )
 def test_light_module_loads_no_dask(name: str) -> None:
     # What it brings through other packages counts, too: this is what every `guild` command pays for.
@@ -411,10 +439,11 @@ def test_light_module_loads_no_dask(name: str) -> None:
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert PACKAGE in loaded
     heavy = sorted(DASK & set(loaded))
-    assert not heavy
+    assert not heavy, f"{PACKAGE}.{name} loads {', '.join(heavy)}"
 
 
 def test_job_brings_nothing_that_starts_a_run() -> None:
     # The scheduler and every kind of cluster import it for its values.
     now = modules()
-    assert not {"operation", "runner", "starter", "template", "warm"} & set(_brought(now["job"], now))
+    starting = {f"worker.{name}" for name in ("fork_client", "forkserver", "operation", "runner", "starter")}
+    assert not starting & set(_brought(now["worker.job"], now))

@@ -15,7 +15,7 @@ from distributed import Client
 from guild_dask.cluster import existing
 from guild_dask.cluster.base import ClusterError, Common
 from guild_dask.cluster.existing import open_existing
-from guild_dask.scheduler.own_run import RUN_OUTPUT
+from guild_dask.home import layout
 from guild_dask.settings.cluster_spec import cluster_for_text
 from tests.support.sandbox import Guild, Sandbox, Started, free_port, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
@@ -119,7 +119,7 @@ def test_run_that_dask_sends_to_a_worker_again_is_not_taken_for_ended(
     with guild.started(f"{SCHEDULER} cluster={cluster.address} run-once=yes") as scheduler:
         journal.wait_for("aaa")
         blind.touch()
-        (output,) = pathlib.Path(os.environ["GUILD_HOME"]).glob(f"runs/*/{RUN_OUTPUT}")
+        (output,) = pathlib.Path(os.environ["GUILD_HOME"]).glob(layout.run_output("runs/*"))
         away = None if can_be_tried else output.rename(output.with_name("away"))
         worker.kill()
         cluster.start_worker("one", port)

@@ -45,7 +45,7 @@ class Monkey:
             "guild KILL": self._kill_guild,
             "starter KILL": lambda: self._end_starter("starter KILL", signal.SIGKILL),
             "starter TERM": lambda: self._end_starter("starter TERM", signal.SIGTERM),
-            "template KILL": self._kill_template,
+            "forkserver KILL": self._kill_forkserver,
             "operation KILL": lambda: self._end_operation("operation KILL", signal.SIGKILL),
             "operation TERM": lambda: self._end_operation("operation TERM", signal.SIGTERM),
         }
@@ -117,13 +117,13 @@ class Monkey:
         is_before_start = number == signal.SIGKILL and claims.path(self._claims, claim.run_id).exists()
         self.note(kind, process, claim.run_id, is_before_start)
 
-    def _kill_template(self) -> None:
+    def _kill_forkserver(self) -> None:
         if found := self._scheduler():
             with contextlib.suppress(psutil.Error):
-                templates = [each for each in found[1].children() if _is_template(each)]
-                if templates:
-                    self.note("template KILL", templates[0])
-                    _send(templates[0], signal.SIGKILL)
+                forkservers = [each for each in found[1].children() if _is_forkserver(each)]
+                if forkservers:
+                    self.note("forkserver KILL", forkservers[0])
+                    _send(forkservers[0], signal.SIGKILL)
 
     def _end_operation(self, kind: str, number: signal.Signals) -> None:
         """Ends an operation's own process, as `guild stop` does.
@@ -153,10 +153,10 @@ def _process(pid: int) -> psutil.Process | None:
     return process if is_living(process) else None
 
 
-def _is_template(process: psutil.Process) -> bool:
-    """Tells a template from a starter that was forked from one: a starter's output goes to a file."""
+def _is_forkserver(process: psutil.Process) -> bool:
+    """Tells a forkserver from a starter that was forked from one: a starter's output goes to a file."""
     try:
-        return "template.py" in _command(process) and "run-output" not in os.readlink(f"/proc/{process.pid}/fd/1")
+        return "forkserver.py" in _command(process) and "run-output" not in os.readlink(f"/proc/{process.pid}/fd/1")
     except OSError:
         return False
 

@@ -33,13 +33,13 @@ _KILLS_WITH_MANY = {
     "guild KILL": 0.5,
     "starter KILL": 4.0,
     "starter TERM": 2.0,
-    "template KILL": 3.0,
+    "forkserver KILL": 3.0,
     "operation KILL": 3.0,
     "operation TERM": 3.0,
 }
 
-# A scheduler has about ten steps for each run, a starter twenty, a template two.
-_RATES = {"scheduler": 0.005, "template": 0.02, "starter": 0.012}
+# A scheduler has about ten steps for each run, a starter twenty, a forkserver two.
+_RATES = {"scheduler": 0.005, "forkserver": 0.02, "starter": 0.012}
 
 
 @dataclass(frozen=True)

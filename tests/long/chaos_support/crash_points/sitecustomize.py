@@ -38,8 +38,8 @@ def role_for_command(words: list[str]) -> str | None:
     """Returns what a process of guild_dask is, or None for any other process."""
     if "guild_dask.scheduler" in words:
         return "scheduler"
-    for role in ("template", "starter"):
-        if any(word.endswith(os.path.join("guild_dask", f"{role}.py")) for word in words):
+    for role in ("forkserver", "starter"):
+        if any(word.endswith(os.path.join("guild_dask", "worker", f"{role}.py")) for word in words):
             return role
     is_worker = any(os.path.basename(word) == "dask" for word in words) and "worker" in words
     return "worker" if is_worker else None
@@ -52,7 +52,7 @@ def step_for_event(event: str, args: tuple[Any, ...], home: str) -> tuple[str, s
     if event == "open":
         return _step_for_paths("write", args[:1], home) if args[2] & _WRITES else None
     if event == "subprocess.Popen":
-        what = next((name for name in ("template", "starter") if f"{name}.py" in str(args[1])), "process")
+        what = next((name for name in ("forkserver", "starter") if f"{name}.py" in str(args[1])), "process")
         environ = args[3] or {}
         run_id = environ.get("RUN_ID", "") if what == "process" else ""
         return (f"start {'operation' if run_id else what}", str(run_id))
