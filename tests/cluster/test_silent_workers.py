@@ -20,7 +20,7 @@ from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.home import claims
 from guild_dask.host import processes
 from guild_dask.plan.troubles import NoAnswer, NotInstalled, Paused, WorkerWithoutRuns
-from guild_dask.scheduler.events import ClusterView
+from guild_dask.scheduler.answers import ClusterView
 from guild_dask.scheduler.ledger import Ledger
 from guild_dask.scheduler.workers import Troubles, workers_for
 from guild_dask.settings.cluster_spec import cluster_for_text
