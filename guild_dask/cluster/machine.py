@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 
 import psutil
 
-from guild_dask.plan.resources import CPU, MEMORY, Amount
+from guild_dask.plan.resources import CPU, MEMORY
+from guild_dask.plan.units import Amount
 
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")
 # Where there is no limit, cgroup v1 shows a number near the largest 64-bit integer.

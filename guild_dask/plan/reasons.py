@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from guild_dask.plan import records
-from guild_dask.plan.resources import format_amount
-from guild_dask.plan.units import format_duration
+from guild_dask.plan.units import format_amount, format_duration
 
 
 class _Waits:

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from guild_dask.plan.resources import Amount, amount_for_text
+from guild_dask.plan.units import Amount, amount_for_text
 
 T = TypeVar("T")
 

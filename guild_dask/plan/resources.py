@@ -9,6 +9,8 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from guild_dask.plan.units import ACCEPTED_AMOUNTS, Amount, amount_for_text, format_amount
+
 # A sum of user-typed fractions (0.1 + 0.2) may miss its decimal value by a rounding error. Amounts closer than this
 # to each other are the same amount; the relative one is small enough to tell each byte of hundreds of gigabytes.
 TOLERANCE = 1e-9
@@ -25,30 +27,7 @@ LEAST_MEMORY = 1e6
 AUTO = "auto"
 _AUTOMATIC = (CPU, MEMORY)
 
-ACCEPTED_AMOUNTS = "a number of at least 0 such as 4, 2.5 or 5e9, or a size such as 8GB or 16GiB"
-
-_AMOUNT = re.compile(r"\+?((?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
 _NEEDS_QUOTES = re.compile(r"[\s,\"'\\]")
-
-# The units that Dask's parse_bytes reads: kB, KiB, k and Ki alike for each power, in any case.
-_UNITS = {"": 1, "b": 1}
-for _power, _letter in enumerate("kmgtp", start=1):
-    _UNITS.update({_letter: 10 ** (3 * _power), f"{_letter}b": 10 ** (3 * _power)})
-    _UNITS.update({f"{_letter}i": 2 ** (10 * _power), f"{_letter}ib": 2 ** (10 * _power)})
-
-
-class Amount(float):
-    """An amount that is shown as it was typed: `8GB` rather than 8000000000."""
-
-    text: str
-
-    def __new__(cls, value: float, text: str) -> "Amount":
-        amount = super().__new__(cls, value)
-        amount.text = text
-        return amount
-
-    def __getnewargs__(self) -> tuple[float, str]:  # type: ignore[override]  # a float has one argument, we have two
-        return float(self), self.text
 
 
 @dataclass(frozen=True)
@@ -144,39 +123,9 @@ def _read_part(part: str) -> tuple[str, Amount | None, str]:
     return name, amount, ""
 
 
-def amount_for_text(text: str) -> Amount | None:
-    """Returns a finite amount of at least zero, or None where the text is none."""
-    match = _AMOUNT.fullmatch(text.strip())
-    if not match:
-        return None
-    number, unit = match.groups()
-    factor = _UNITS.get(unit.lower())
-    if factor is None:
-        return None
-    value = float(number) * factor
-    return Amount(value, text.strip()) if math.isfinite(value) else None
-
-
-def format_amount(amount: float) -> str:
-    """Returns the amount as it was typed, or else in the shortest exact form."""
-    if isinstance(amount, Amount):
-        return amount.text
-    return str(int(amount)) if float(amount).is_integer() and abs(amount) < 1e15 else repr(float(amount))
-
-
 def format_amounts(amounts: Mapping[str, float]) -> str:
     """Returns `bar=1 foo=2.5`, in the order of names; request_for_spec reads it back."""
     return " ".join(_quoted(f"{name}={format_amount(amounts[name])}") for name in sorted(amounts))
-
-
-def format_size(amount: float) -> str:
-    """Returns an amount of bytes as a text for people, or as it was typed."""
-    if isinstance(amount, Amount):
-        return amount.text
-    for power, letter in reversed(list(enumerate("kMGTP", start=1))):
-        if amount >= 10 ** (3 * power):
-            return f"{amount / 10 ** (3 * power):.3g}{letter}B"
-    return f"{amount:.0f}B"
 
 
 def _quoted(part: str) -> str:

@@ -14,11 +14,10 @@ from guild_dask.plan.resources import (
     LEAST_MEMORY,
     MEMORY,
     Unreadable,
-    format_amount,
     request_for_spec,
     request_for_specs,
 )
-from guild_dask.plan.units import ACCEPTED_DURATIONS, duration_for_text
+from guild_dask.plan.units import ACCEPTED_DURATIONS, duration_for_text, format_amount
 
 # All tags that are meant for us begin so.
 PREFIX = "dask"

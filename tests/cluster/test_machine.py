@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from guild_dask.cluster import machine
 from guild_dask.host import environment
-from guild_dask.plan.resources import Request, amount_for_text, definition_for_spec, format_size
+from guild_dask.plan.resources import Request, definition_for_spec
+from guild_dask.plan.units import amount_for_text
 
 
 def test_cpus_are_those_that_this_process_may_use() -> None:
@@ -81,14 +82,6 @@ def test_no_definition_raises(spec: str) -> None:
     request = definition_for_spec(spec)
     assert set(request.automatic) <= {"cpu", "mem"}
     assert not set(request.automatic) & set(request.amounts)
-
-
-@pytest.mark.parametrize(
-    ("amount", "text"),
-    [(0, "0B"), (999, "999B"), (1000, "1kB"), (8e9, "8GB"), (1.234e9, "1.23GB"), (2**31, "2.15GB"), (3e15, "3PB")],
-)
-def test_sizes_are_shown_for_people(amount: float, text: str) -> None:
-    assert format_size(amount) == text
 
 
 # Threads

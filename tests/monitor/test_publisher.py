@@ -15,7 +15,7 @@ from guild_dask.monitor.publisher import Publisher, View, scheduler_state, state
 from guild_dask.monitor.state import MOST_WAITING, EndedRun, RunningRun, State, WorkerState, as_data, state_for_data
 from guild_dask.plan.placement import Worker
 from guild_dask.plan.reasons import Broken, InUse, NoFreeSlot, NotDefined
-from guild_dask.plan.resources import Amount
+from guild_dask.plan.units import Amount
 from guild_dask.scheduler.ledger import Ledger
 from guild_dask.scheduler.waiting import WaitingRuns
 from tests.support.sandbox import Guild, Sandbox, wait_until
