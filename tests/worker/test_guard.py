@@ -34,7 +34,7 @@ long:
 # A worker that can be killed. Its job comes through standard input.
 WORKER = """
 import pickle, sys
-from guild_dask import runner
+from guild_dask.worker import runner
 
 runner.run(pickle.load(sys.stdin.buffer))
 """
