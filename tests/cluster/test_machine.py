@@ -40,24 +40,23 @@ def test_memory_is_at_most_that_of_the_job(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture
-def group(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """The control group of this process, as cgroup v2 would show it."""
-    monkeypatch.setattr(machine, "_own_group", lambda controller: tmp_path if controller == "" else tmp_path / "none")
-    return tmp_path
+def group(tmp_path: pathlib.Path) -> machine.Groups:
+    """The cgroup of this process, as cgroup v2 would show it."""
+    return lambda controller: tmp_path if controller == "" else tmp_path / "none"
 
 
-def test_container_may_have_less(group: pathlib.Path) -> None:
-    (group / "memory.max").write_text("2000000000\n")
-    (group / "cpu.max").write_text("150000 100000\n")
-    assert machine.memory() == pytest.approx(2e9)
-    assert machine.cpus() == min(2, len(os.sched_getaffinity(0)))
+def test_container_may_have_less(group: machine.Groups) -> None:
+    (group("") / "memory.max").write_text("2000000000\n")
+    (group("") / "cpu.max").write_text("150000 100000\n")
+    assert machine.memory(group) == pytest.approx(2e9)
+    assert machine.cpus(group) == min(2, len(os.sched_getaffinity(0)))
 
 
-def test_container_without_limits_has_all(group: pathlib.Path) -> None:
-    before = machine.amounts(["cpu", "mem"])
-    (group / "memory.max").write_text("max\n")
-    (group / "cpu.max").write_text("max 100000\n")
-    assert machine.amounts(["cpu", "mem"]) == before
+def test_container_without_limits_has_all(group: machine.Groups) -> None:
+    before = machine.amounts(["cpu", "mem"], group)
+    (group("") / "memory.max").write_text("max\n")
+    (group("") / "cpu.max").write_text("max 100000\n")
+    assert machine.amounts(["cpu", "mem"], group) == before
 
 
 def test_only_what_is_named_is_found_out() -> None:
