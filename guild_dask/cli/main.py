@@ -28,19 +28,19 @@ def _stop() -> click.Command:
 
 
 def _pause() -> click.Command:
-    from guild_dask.cli.steer import pause
+    from guild_dask.cli.control import pause
 
     return pause
 
 
 def _resume() -> click.Command:
-    from guild_dask.cli.steer import resume
+    from guild_dask.cli.control import resume
 
     return resume
 
 
 def _drain() -> click.Command:
-    from guild_dask.cli.steer import drain
+    from guild_dask.cli.control import drain
 
     return drain
 
