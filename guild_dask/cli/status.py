@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from guild_dask.cli import common, sections
+from guild_dask.cli import common, status_tables
 from guild_dask.home import control, run_view
 from guild_dask.home.outcome import FAILURES, End
 from guild_dask.monitor import estimate, formatting, schedulers
@@ -113,7 +113,7 @@ def status_lines(home: str, now: float, most: int | None) -> list[str]:
         if control.is_paused(home):
             text = "Schedulers are paused: they start nothing until 'guild-dask resume'."
             lines.append(click.style(text, fg="yellow"))
-    left = sections.survivors(schedulers.survivors(home, alive), os.path.join(home, "runs"), now, most)
+    left = status_tables.survivors(schedulers.survivors(home, alive), os.path.join(home, "runs"), now, most)
     return lines + (["", *left] if left else [])
 
 
@@ -140,16 +140,16 @@ def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | No
         lines.append(f"Dashboard: {state.dashboard}")
     if state.page:
         lines.append(f"Runs:      {state.page}")
-    lines += ["", *sections.workers(state, most)]
+    lines += ["", *status_tables.workers(state, most)]
     runs_dir = os.path.join(home, "runs")
     terminated = [run for run in state.ended if run.end == End.TERMINATED.value]
     for lines_of in (
-        sections.running(state, runs_dir, now, most),
-        sections.waiting(state, runs_dir, now, most),
-        sections.held(state, runs_dir, most),
-        sections.to_be_tried_again(state, runs_dir, now, most),
-        sections.ended("FAILED", [run for run in state.ended if run.end in FAILURES], runs_dir, now, most),
-        sections.ended("TERMINATED", terminated, runs_dir, now, most),
+        status_tables.running(state, runs_dir, now, most),
+        status_tables.waiting(state, runs_dir, now, most),
+        status_tables.held(state, runs_dir, most),
+        status_tables.to_be_tried_again(state, runs_dir, now, most),
+        status_tables.ended("FAILED", [run for run in state.ended if run.end in FAILURES], runs_dir, now, most),
+        status_tables.ended("TERMINATED", terminated, runs_dir, now, most),
     ):
         lines += ["", *lines_of] if lines_of else []
     return lines
