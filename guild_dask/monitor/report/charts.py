@@ -10,7 +10,7 @@ from bokeh.plotting import figure
 from guild_dask.home.outcome import End
 from guild_dask.home.run_info import CPU, MEMORY
 from guild_dask.monitor import formatting
-from guild_dask.monitor.report.story import RUNNING, Span, Story, Use
+from guild_dask.monitor.report.history import RUNNING, History, Span, Use
 from guild_dask.plan import resources
 from guild_dask.plan.resources import format_amounts
 
@@ -36,8 +36,8 @@ def colour(end: str) -> str:
     return COLOURS.get(end, _OTHER)
 
 
-def _source(story: Story, names: Mapping[str, str]) -> ColumnDataSource:
-    spans = story.spans
+def _source(history: History, names: Mapping[str, str]) -> ColumnDataSource:
+    spans = history.spans
     return ColumnDataSource(
         {
             "lane": [f"{span.run.worker} {span.lane + 1}" for span in spans],
@@ -78,8 +78,8 @@ def moment(at: float) -> float:
     return (at + time.localtime(at).tm_gmtoff) * 1000
 
 
-def unit(story: Story, name: str) -> tuple[int, str]:
-    return next((formatting.unit_of(worker.total[name]) for worker in story.workers if name in worker.total), (1, ""))
+def unit(history: History, name: str) -> tuple[int, str]:
+    return next((formatting.unit_of(worker.total[name]) for worker in history.workers if name in worker.total), (1, ""))
 
 
 def _times(chart: Any) -> None:
@@ -95,14 +95,14 @@ def _times(chart: Any) -> None:
     )
 
 
-def gantt(story: Story, names: Mapping[str, str], times: Range1d) -> Any:
-    lanes = sorted({(span.run.worker, span.lane) for span in story.spans}, reverse=True)
+def gantt(history: History, names: Mapping[str, str], times: Range1d) -> Any:
+    lanes = sorted({(span.run.worker, span.lane) for span in history.spans}, reverse=True)
     height = min(900, 80 + max(6 if len(lanes) > _MOST_NAMED else 22, 6) * len(lanes))
     lanes_named = [f"{worker} {lane + 1}" for worker, lane in lanes]
     chart = _figure(height, y_range=FactorRange(factors=lanes_named), x_range=times, x_axis_type="datetime")
     chart.hbar(
         y="lane", left="start", right="stop", height=0.8, color="colour", line_color="white", line_width=0.5,
-        source=_source(story, names),
+        source=_source(history, names),
     )  # fmt: skip
     chart.add_tools(_hover())
     if len(lanes) > _MOST_NAMED:
@@ -122,20 +122,20 @@ def use(use: Use, factor: int, times: Range1d) -> Any:
     return chart
 
 
-def waits(story: Story, names: Mapping[str, str], times: Range1d) -> Any:
+def waits(history: History, names: Mapping[str, str], times: Range1d) -> Any:
     chart = _figure(
         220, x_axis_type="datetime", x_range=times, x_axis_label="started at", y_axis_label="seconds waited"
     )
-    chart.scatter("start", "wait", size=6, color="colour", alpha=0.7, source=_source(story, names))
+    chart.scatter("start", "wait", size=6, color="colour", alpha=0.7, source=_source(history, names))
     chart.add_tools(_hover())
     chart.y_range.start = 0
     _times(chart)
     return chart
 
 
-def asked(story: Story, names: Mapping[str, str]) -> dict[str, Any]:
+def asked(history: History, names: Mapping[str, str]) -> dict[str, Any]:
     """Returns what runs used: against what they asked for where they did; None where nothing is known of it."""
-    known = [span for span in story.spans if MEMORY in span.run.used and span.run.ran > 0]
+    known = [span for span in history.spans if MEMORY in span.run.used and span.run.ran > 0]
     if not known:
         return {"Asked against used": None}
     charts = {}

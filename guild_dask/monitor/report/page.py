@@ -1,4 +1,4 @@
-"""A story as one HTML file that needs nothing else: charts by Bokeh, with its code inside."""
+"""A history as one HTML file that needs nothing else: charts by Bokeh, with its code inside."""
 
 import bisect
 import html
@@ -14,7 +14,7 @@ from bokeh.resources import Resources
 
 from guild_dask.monitor.report import charts as drawing
 from guild_dask.monitor.report import summary
-from guild_dask.monitor.report.story import RUNS, Story, Use
+from guild_dask.monitor.report.history import RUNS, History, Use
 
 NAME = "report.html"
 
@@ -33,28 +33,28 @@ th { font-weight: 600; border-bottom: 1px solid #bbb } .key span { margin-right:
 """
 
 
-def write(story: Story, names: Mapping[str, str], title: str, path: str) -> None:
+def write(history: History, names: Mapping[str, str], title: str, path: str) -> None:
     """Writes the report to a file, as a whole or not at all; names are what runs are called beside their ids."""
     draft = f"{path}.draft"
     with open(draft, "w", encoding="utf-8") as f:
-        f.write(page(story, names, title))
+        f.write(page(history, names, title))
     os.replace(draft, path)
 
 
-def page(story: Story, names: Mapping[str, str], title: str) -> str:
+def page(history: History, names: Mapping[str, str], title: str) -> str:
     """Returns the report as HTML. What comes from runs is text in it, and never markup."""
-    whole, story = story, latest(story)
-    left_out = len(whole.spans) - len(story.spans)
+    whole, history = history, latest(history)
+    left_out = len(whole.spans) - len(history.spans)
     # All charts over time show the same time, and move together.
-    times = Range1d(start=drawing.moment(story.start), end=drawing.moment(max(story.stop, story.start + 1)))
-    charts = {"Runs on workers": drawing.gantt(story, names, times)} if story.spans else {}
-    for use in story.uses:
-        factor, unit = drawing.unit(story, use.name)
+    times = Range1d(start=drawing.moment(history.start), end=drawing.moment(max(history.stop, history.start + 1)))
+    charts = {"Runs on workers": drawing.gantt(history, names, times)} if history.spans else {}
+    for use in history.uses:
+        factor, unit = drawing.unit(history, use.name)
         name = "places for runs" if use.name == RUNS else f"{use.name} ({unit})" if unit else use.name
         charts[f"Use of {name}"] = drawing.use(use, factor, times)
-    if story.spans:
-        charts["Waiting times"] = drawing.waits(story, names, times)
-        charts |= drawing.asked(story, names)
+    if history.spans:
+        charts["Waiting times"] = drawing.waits(history, names, times)
+        charts |= drawing.asked(history, names)
     script, parts = components([chart for chart in charts.values() if chart is not None])
     # Only the part of Bokeh that draws: the file is a quarter of what it would be with all of it.
     code = Resources(mode="inline", components=["bokeh"]).render()
@@ -71,13 +71,13 @@ def page(story: Story, names: Mapping[str, str], title: str) -> str:
     )
 
 
-def latest(story: Story) -> Story:
-    """Returns a story with no more in it than can be drawn."""
-    if len(story.spans) <= MOST_DRAWN:
-        return story
-    spans = story.spans[-MOST_DRAWN:]
+def latest(history: History) -> History:
+    """Returns a history with no more in it than can be drawn."""
+    if len(history.spans) <= MOST_DRAWN:
+        return history
+    spans = history.spans[-MOST_DRAWN:]
     start = min(span.start for span in spans)
-    return replace(story, start=start, spans=spans, uses=tuple(_since(use, start) for use in story.uses))
+    return replace(history, start=start, spans=spans, uses=tuple(_since(use, start) for use in history.uses))
 
 
 def _since(use: Use, start: float) -> Use:
@@ -87,13 +87,13 @@ def _since(use: Use, start: float) -> Use:
     return Use(use.name, times, use.used[first:], use.total[first:])
 
 
-def _head(story: Story, title: str, left_out: int) -> list[str]:
-    began = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(story.start))
-    lines = [summary.headline(story), summary.waiting(story), "; ".join(summary.uses(story))]
+def _head(history: History, title: str, left_out: int) -> list[str]:
+    began = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(history.start))
+    lines = [summary.headline(history), summary.waiting(history), "; ".join(summary.uses(history))]
     if left_out:
-        lines.append(f"The charts show the last {len(story.spans) - left_out} runs.")
+        lines.append(f"The charts show the last {len(history.spans) - left_out} runs.")
     key = "".join(
-        f'<span><i style="background:{drawing.colour(end)}"></i>{html.escape(end)}</span>' for end in story.ends
+        f'<span><i style="background:{drawing.colour(end)}"></i>{html.escape(end)}</span>' for end in history.ends
     )
     return [
         f"<h1>{html.escape(title)}</h1><p>Began {html.escape(began)}.",
@@ -120,11 +120,11 @@ def _table(title: str, columns: Iterable[str], rows: Sequence[tuple[str, ...]], 
     return [f"<h2>{html.escape(title)}</h2>", f"<table><tr>{head}</tr>", *body, f"</table>{more}"]
 
 
-def _tables(story: Story, names: Mapping[str, str]) -> list[str]:
-    unfinished = summary.unfinished(story, names, MOST_LISTED)
-    left = summary.left(story, MOST_LISTED)
+def _tables(history: History, names: Mapping[str, str]) -> list[str]:
+    unfinished = summary.unfinished(history, names, MOST_LISTED)
+    left = summary.left(history, MOST_LISTED)
     return [
-        *_table("Operations", summary.OPERATION_COLUMNS, summary.operations(story)),
-        *_table("Runs that did not complete", summary.UNFINISHED_COLUMNS, unfinished, len(story.unfinished)),
-        *_table("Runs that were left staged", summary.LEFT_COLUMNS, left, len(story.left)),
+        *_table("Operations", summary.OPERATION_COLUMNS, summary.operations(history)),
+        *_table("Runs that did not complete", summary.UNFINISHED_COLUMNS, unfinished, len(history.unfinished)),
+        *_table("Runs that were left staged", summary.LEFT_COLUMNS, left, len(history.left)),
     ]

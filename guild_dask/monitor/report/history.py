@@ -22,7 +22,7 @@ RUNNING = "running"
 class Span:
     """An attempt at a run: where, from when to when, and how it ended. One that goes on has no end yet.
 
-    That of a run that outlived its scheduler stops with the story; how long the run took is in the run.
+    That of a run that outlived its scheduler stops with the history; how long the run took is in the run.
     """
 
     run: EndedRun
@@ -50,7 +50,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Story:
+class History:
     """All that a report shows."""
 
     start: float
@@ -82,17 +82,17 @@ class Story:
 
 
 @dataclass(frozen=True)
-class Aftermath:
+class EndedScheduler:
     """What is known of a scheduler that is not at work any more, beside its events."""
 
     last_sign: float  # when it was last heard of
     ends: Sequence[Mapping[str, Any]] = ()  # of runs that outlived it, as events
 
 
-def story_for(events: Sequence[Mapping[str, Any]], now: float, after: Aftermath | None = None) -> Story | None:
+def history_for(events: Sequence[Mapping[str, Any]], now: float, after: EndedScheduler | None = None) -> History | None:
     """Returns what the events tell, or None where there is nothing to tell. What cannot be read is left out.
 
-    A scheduler with an aftermath is at work no more: its story ends where it was last heard of.
+    A scheduler with an aftermath is at work no more: its history ends where it was last heard of.
     """
     if not events:
         return None
@@ -111,10 +111,10 @@ def story_for(events: Sequence[Mapping[str, Any]], now: float, after: Aftermath 
     uses = _uses(spans, changes, start, stop)
     left = left_for_data(events[-1].get("left"))
     is_over, is_killed = is_stopped or after is not None, not is_stopped and after is not None
-    return Story(start, stop, is_over, is_killed, tuple(workers.values()), tuple(spans), uses, ends, left)
+    return History(start, stop, is_over, is_killed, tuple(workers.values()), tuple(spans), uses, ends, left)
 
 
-def goes_on(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def unfinished_starts(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Returns the starts of the runs of which no end is told."""
     running: dict[str, Mapping[str, Any]] = {}
     for event in events:
@@ -126,12 +126,12 @@ def goes_on(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _spans(events: Sequence[Mapping[str, Any]], stop: float, now: float) -> list[Span]:
-    """Returns the attempts, none beyond the end of the story, however long the run itself went on."""
+    """Returns the attempts, none beyond the end of the history, however long the run itself went on."""
     spans: list[Span] = []
     going: dict[str, Any] = {"end": RUNNING, "exit_code": None, "used": {}}
     for event in (
         *(event for event in events if event["event"] == "ended"),
-        *({**event, "at": now, "ran": now - float(event["at"]), **going} for event in goes_on(events)),
+        *({**event, "at": now, "ran": now - float(event["at"]), **going} for event in unfinished_starts(events)),
     ):
         ended = _ended(event)
         if ended:

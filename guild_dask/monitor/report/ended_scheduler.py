@@ -8,19 +8,19 @@ from guild_dask.home import attempts, run_directory, run_info, run_view
 from guild_dask.home.outcome import End
 from guild_dask.home.run_directory import BrokenRun
 from guild_dask.monitor import schedulers
-from guild_dask.monitor.report.story import RUNNING, Aftermath, goes_on
+from guild_dask.monitor.report.history import RUNNING, EndedScheduler, unfinished_starts
 from guild_dask.plan import records
 
 # How we call what Guild calls otherwise.
 _ENDS = {"error": End.FAILED.value, "staged": End.STAGED_AGAIN.value}
 
 
-def aftermath_of(run_dir: str, events: Sequence[Mapping[str, Any]]) -> Aftermath:
+def ended_scheduler_for(run_dir: str, events: Sequence[Mapping[str, Any]]) -> EndedScheduler:
     """Returns what is known of a scheduler that is not at work any more, beside its events."""
     home, scheduler = os.path.dirname(os.path.dirname(run_dir)), os.path.basename(run_dir)
     last = max(float(events[-1]["at"]), schedulers.last_heard(home, scheduler), _stopped(run_dir))
-    found = ((each, _end(os.path.dirname(run_dir), scheduler, each, last)) for each in goes_on(events))
-    return Aftermath(last, tuple(_event(started, end) for started, end in found if end))
+    found = ((each, _end(os.path.dirname(run_dir), scheduler, each, last)) for each in unfinished_starts(events))
+    return EndedScheduler(last, tuple(_event(started, end) for started, end in found if end))
 
 
 def _event(started: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, Any]:
