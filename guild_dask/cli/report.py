@@ -1,4 +1,4 @@
-"""`guild-dask report`: what happened in a scheduler's life."""
+"""`guild-dask report`: what a scheduler did."""
 
 import os
 
@@ -10,25 +10,25 @@ from guild_dask.monitor.report import files, summary
 from guild_dask.monitor.report.history import History
 from guild_dask.monitor.state import as_data
 
-# How many runs a list has at most; the JSON has them all.
+# The most rows of a table; the JSON has all of them.
 _SHOWN = 20
 
 
 @click.command("report")
 @click.argument("run", metavar="[SCHEDULER]", required=False)
-@click.option("--html", "html_file", metavar="FILE", help="Write a page with charts to FILE, which needs nothing else.")
+@click.option("--html", "html_file", metavar="FILE", help="Write a self-contained page with charts to FILE.")
 @common.json_option
 def command(run: str | None, html_file: str | None, as_json: bool) -> None:
-    """Tell what happened in a scheduler's life.
+    """Summarize what a scheduler did.
 
-    SCHEDULER is the id of a scheduler's run, or the first letters of it; without one it is the latest. The page shows
-    runs on workers, the use of each resource over time, waiting times, and what runs used. A scheduler writes it into
-    its run directory when it ends.
+    SCHEDULER is the id of a scheduler's run, or the beginning of one; the default is the latest. The page shows runs on
+    workers, the use of slots and resources over time, waiting times, and what runs used. A scheduler writes it to its
+    run directory when it ends.
     """
     run_dir = common.run_for(run).dir if run else _latest()
     history = files.history_of(run_dir)
     if history is None:
-        common.fail(f"run {formatting.short(os.path.basename(run_dir))} has no record of a scheduler's work")
+        common.fail(f"run {formatting.short(os.path.basename(run_dir))} is not a run of a scheduler, or has no events")
     if html_file:
         _write(run_dir, html_file)
     elif as_json:

@@ -112,7 +112,7 @@ def test_kinds_that_differ_by_their_time_alone_are_told_apart(tmp_path: pathlib.
     publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)
     publisher.publish(View([worker], runs, {"run-0": NoFreeSlot(1)}))
     state = published(tmp_path)
-    assert (state.waiting, state.hopeless) == (4, 1)
+    assert (state.waiting, state.impossible) == (4, 1)
     assert {run.run: run.why.kind for run in state.first if run.why} == {
         **dict.fromkeys(("run-0", "run-1", "run-2"), "NoFreeSlot"),
         "long": "TooLong",
@@ -129,7 +129,7 @@ def test_reason_of_an_old_plan_is_no_reason_for_ever(tmp_path: pathlib.Path) -> 
     for worker, hopeless in ((Worker("small", 1, {}, 1, {}), 1), (WORKER, 0)):
         runs.tell_places([worker], may_start=False)
         publisher.publish(View([worker], runs, held), at_once=True)
-        assert published(tmp_path).hopeless == hopeless
+        assert published(tmp_path).impossible == hopeless
 
 
 def test_state_is_written_when_it_has_changed_and_once_a_second_at_most(tmp_path: pathlib.Path) -> None:

@@ -147,7 +147,7 @@ def test_journal_of_an_older_version_is_told() -> None:
     story = history_for([ended, {"event": "stopped", "at": 4.0, "left": {"bbb": "waits for a worker", "ccc": ""}}], 5.0)
     assert story
     assert summary.how(story.spans[0].run) == "terminated: it ran for 3s, its time limit"
-    assert summary.left(story, 9) == [("bbb", "waits for a worker"), ("ccc", "its turn had not come")]
+    assert summary.left(story, 9) == [("bbb", "waits for a worker"), ("ccc", "was waiting")]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A scheduler's run directory to its history, and the report into it."""
+"""Reads the history of a scheduler from its run directory, and writes its report."""
 
 import os
 import time
@@ -11,8 +11,8 @@ from guild_dask.monitor.report.history import History, Span, history_for
 
 
 def history_of(run_dir: str) -> History | None:
-    """Returns the history of a scheduler, or None if its run directory has none."""
-    # Whether it lives is asked first: one that ends in between has said so by then.
+    """Returns the history of a scheduler, or None if its run directory has no events."""
+    # Check first whether it is alive: if it ends in between, its last event is already written.
     lives = schedulers.is_alive(os.path.dirname(os.path.dirname(run_dir)), os.path.basename(run_dir))
     events = journal.read(os.path.join(run_dir, journal.NAME))
     after = ended_scheduler_for(run_dir, events) if events and not lives else None
@@ -20,14 +20,14 @@ def history_of(run_dir: str) -> History | None:
 
 
 def names_of(runs_dir: str, spans: Iterable[Span]) -> dict[str, str]:
-    """Returns what runs are called, as far as they still exist."""
+    """Returns the operation and label of each run that still exists, by id."""
     ids = {span.run.run for span in spans}
     views = (run_view.view(os.path.join(runs_dir, run_id)) for run_id in ids)
     return {view.id: view.name for view in views if view.operation}
 
 
 def write_report(run_dir: str, path: str) -> bool:
-    """Writes the report of a scheduler as HTML; False if there is nothing to report."""
+    """Writes the report of a scheduler as HTML; returns False if there is nothing to report."""
     history = history_of(run_dir)
     if history is None:
         return False

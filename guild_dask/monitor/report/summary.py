@@ -1,18 +1,18 @@
-"""A history in a few lines of text."""
+"""The report as text: sentences and rows of tables."""
 
 from collections.abc import Mapping
 
 from guild_dask.home.run_info import CPU, MEMORY
 from guild_dask.monitor import formatting
-from guild_dask.monitor.report.history import RUNNING, RUNS, History, Span, median
+from guild_dask.monitor.report.history import RUNNING, SLOTS, History, Span, median
 from guild_dask.monitor.state import EndedRun
 from guild_dask.plan.resources import format_amounts
 
-OPERATION_COLUMNS = ("operation", "runs", "took", "waited", "CPUs used", "most memory", "asked for")
+OPERATION_COLUMNS = ("operation", "runs", "took", "waited", "CPUs used", "most memory", "requested")
 
 
 def headline(history: History) -> str:
-    """Returns how long it took and what came of it."""
+    """Returns how long the scheduler worked, and how its runs ended."""
     word = "worked" if history.is_over else "has worked"
     killed = ", and was killed or lost with its host" if history.is_killed else ""
     ends = ", ".join(f"{count} {end}" for end, count in sorted(history.ends.items())) or "no run"
@@ -28,13 +28,13 @@ def waiting(history: History) -> str:
 
 
 def uses(history: History) -> list[str]:
-    """Returns how much of each resource was used, on average."""
-    names = {RUNS: "places for runs"}
+    """Returns the mean use of the slots and of each resource."""
+    names = {SLOTS: "slots"}
     return [f"{names.get(use.name, use.name)}: {100 * use.mean_share:.0f} % used" for use in history.uses]
 
 
 def operations(history: History) -> list[tuple[str, ...]]:
-    """Returns a row for each operation: how many runs, and the medians of what they took."""
+    """Returns a row for each operation: the number of runs, and the medians of what they took."""
     found = sorted(history.operations().items())
     return [(name or "-", str(len({span.run.run for span in spans})), *_row(spans)) for name, spans in found]
 
@@ -60,13 +60,11 @@ def unfinished(history: History, names: Mapping[str, str], most: int) -> list[tu
 
 def left(history: History, most: int) -> list[tuple[str, ...]]:
     """Returns a row for each of the first runs that were left staged."""
-    return [
-        (formatting.short(run), str(why or "its turn had not come")) for run, why in list(history.left.items())[:most]
-    ]
+    return [(formatting.short(run), str(why or "was waiting")) for run, why in list(history.left.items())[:most]]
 
 
 def how(run: EndedRun) -> str:
-    """Returns how a run ended, and why, if that is known."""
+    """Returns how a run ended, and the cause, if known."""
     if run.why:
         return f"{run.end}: {run.why}"
     return f"{run.end} (exit {run.exit_code})" if run.exit_code and run.exit_code > 0 else run.end
