@@ -33,7 +33,7 @@ def command(run: str, as_json: bool) -> None:
     if as_json:
         common.print_json(_data(found, demands, explained))
         return
-    click.echo(_headline(found))
+    click.echo("\n".join(common.wrapped(_headline(found))))
     for text, to_type in _texts(found, demands, explained):
         click.echo("\n".join([*common.wrapped(text), *([f"  {formatting.one_line(to_type)}"] if to_type else [])]))
 
@@ -128,7 +128,7 @@ def _where(run: RunView) -> list[str]:
     if facts.get("worker"):
         who = formatting.short(str(facts.get("scheduler", "")))
         word = "runs" if run.status == "running" else "ran"
-        where = f"Scheduler {who} {word} it on worker {facts['worker']} of {facts.get('host')}."
+        where = f"Scheduler {who} {word} it on worker {facts['worker']}, host {facts.get('host')}."
         return [where, *_end(run, facts)]
     if run.status == "pending":
         return ["A process is starting it, or died while doing so; in that case a scheduler stages it again."]

@@ -1,34 +1,88 @@
 """`guild-dask`: the group of commands, each imported when it is used."""
 
 import difflib
-import importlib
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from guild_dask import __version__
 
-# The module and attribute of each command, and its line in `guild-dask --help`. A command is imported when it is used:
-# `status` must not wait for the libraries that draw a report.
-_COMMANDS: dict[str, tuple[str, str]] = {
-    "status": ("status:command", "Show schedulers, workers and runs."),
-    "explain": ("explain:command", "Show why a run waits, and what would make it start."),
-    "stop": ("stop:command", "Stop runs that a scheduler has started."),
-    "pause": ("control:pause", "Start no more runs until `resume`."),
-    "resume": ("control:resume", "Start runs again, after `pause` or `drain`."),
-    "drain": ("control:drain", "Start no more runs, and stop when the running ones have ended."),
-    "priority": ("priority:command", "Change the priority of a waiting run."),
-    "report": ("report:command", "Summarize what a scheduler did."),
-    "doctor": ("doctor.command:command", "Check for common problems, and name the remedy."),
-    "completion": ("completion:command", "Print a completion script for a shell."),
-}
 
+def _status() -> click.Command:
+    from guild_dask.cli.status import command
 
-def _imported(name: str) -> click.Command:
-    """Returns a command, which is imported now."""
-    module, _, attribute = _COMMANDS[name][0].partition(":")
-    command: click.Command = getattr(importlib.import_module(f"guild_dask.cli.{module}"), attribute)
     return command
+
+
+def _explain() -> click.Command:
+    from guild_dask.cli.explain import command
+
+    return command
+
+
+def _stop() -> click.Command:
+    from guild_dask.cli.stop import command
+
+    return command
+
+
+def _pause() -> click.Command:
+    from guild_dask.cli.control import pause
+
+    return pause
+
+
+def _resume() -> click.Command:
+    from guild_dask.cli.control import resume
+
+    return resume
+
+
+def _drain() -> click.Command:
+    from guild_dask.cli.control import drain
+
+    return drain
+
+
+def _priority() -> click.Command:
+    from guild_dask.cli.priority import command
+
+    return command
+
+
+def _report() -> click.Command:
+    from guild_dask.cli.report import command
+
+    return command
+
+
+def _doctor() -> click.Command:
+    from guild_dask.cli.doctor.command import command
+
+    return command
+
+
+def _completion() -> click.Command:
+    from guild_dask.cli.completion import command
+
+    return command
+
+
+# Each command, and its line in `guild-dask --help`. A command is imported when it is used: `status` must not wait for
+# the libraries that draw a report.
+_COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
+    "status": (_status, "Show schedulers, workers and runs."),
+    "explain": (_explain, "Show why a run waits, and what would make it start."),
+    "stop": (_stop, "Stop runs that a scheduler has started."),
+    "pause": (_pause, "Start no more runs until `resume`."),
+    "resume": (_resume, "Start runs again, after `pause` or `drain`."),
+    "drain": (_drain, "Start no more runs, and stop when the running ones have ended."),
+    "priority": (_priority, "Change the priority of a waiting run."),
+    "report": (_report, "Summarize what a scheduler did."),
+    "doctor": (_doctor, "Check for common problems, and name the remedy."),
+    "completion": (_completion, "Print a completion script for a shell."),
+}
 
 
 class _Commands(click.Group):
@@ -38,7 +92,7 @@ class _Commands(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return _imported(cmd_name) if cmd_name in _COMMANDS else None
+        return _COMMANDS[cmd_name][0]() if cmd_name in _COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the commands without importing them."""

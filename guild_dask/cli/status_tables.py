@@ -84,7 +84,7 @@ def _why(state: State, run: WaitingRun) -> str:
     if run.why and run.why.is_final:
         return str(run.why)
     if state.phase != "working":
-        return f"no run starts while the scheduler is {state.phase}"
+        return f"the scheduler is {state.phase}"
     if state.blocked_by:
         return f"waits for {len(state.blocked_by)} other run(s) to end"
     return str(run.why or "is next")

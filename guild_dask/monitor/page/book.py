@@ -88,6 +88,7 @@ class Rows:
             if run.end == _TRIED_AGAIN:
                 past = {name: row[name] for name in ("attempt", "worker", "at", "ran")}
                 past["why"] = run.why or f"exit code {run.exit_code}"
+                row["state"] = "retrying"
                 row[_PAST] = [*self._rows.get(run.run, {}).get(_PAST, ()), past][-_MOST_PAST:]
             self._put(run.run, row)
             self._ended.append(run.run)

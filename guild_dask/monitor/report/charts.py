@@ -11,6 +11,7 @@ from guild_dask.home.outcome import End
 from guild_dask.home.run_info import CPU, MEMORY
 from guild_dask.monitor import formatting
 from guild_dask.monitor.report.history import RUNNING, History, Span, Use
+from guild_dask.monitor.report.summary import end_text
 from guild_dask.plan import resources
 from guild_dask.plan.resources import format_amounts
 
@@ -46,7 +47,7 @@ def _source(history: History, names: Mapping[str, str]) -> ColumnDataSource:
             "colour": [colour(span.run.end) for span in spans],
             "run": [formatting.short(span.run.run) for span in spans],
             "name": [names.get(span.run.run) or span.run.operation for span in spans],
-            "end": [span.run.end for span in spans],
+            "end": [end_text(span.run.end) for span in spans],
             "took": [formatting.duration(span.run.ran) for span in spans],
             "waited": [formatting.duration(span.run.waited) for span in spans],
             "wait": [span.run.waited for span in spans],

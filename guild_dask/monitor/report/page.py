@@ -90,9 +90,8 @@ def _head(history: History, title: str, left_out: int) -> list[str]:
     lines = [summary.headline(history), summary.waiting(history), "; ".join(summary.uses(history))]
     if left_out:
         lines.append(f"The charts show the last {len(history.spans) - left_out} runs.")
-    key = "".join(
-        f'<span><i style="background:{drawing.colour(end)}"></i>{html.escape(end)}</span>' for end in history.ends
-    )
+    colours = ((drawing.colour(end), html.escape(summary.end_text(end))) for end in history.ends)
+    key = "".join(f'<span><i style="background:{colour}"></i>{name}</span>' for colour, name in colours)
     return [
         f"<h1>{html.escape(title)}</h1><p>Started {html.escape(began)}.",
         *(f"<br>{html.escape(line)}" for line in lines if line),

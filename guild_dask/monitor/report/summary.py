@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from guild_dask.home.outcome import End
 from guild_dask.home.run_info import CPU, MEMORY
 from guild_dask.monitor import formatting
 from guild_dask.monitor.report.history import RUNNING, SLOTS, History, Span, median
@@ -11,11 +12,16 @@ from guild_dask.plan.resources import format_amounts
 OPERATION_COLUMNS = ("operation", "runs", "took", "waited", "CPUs used", "most memory", "requested")
 
 
+def end_text(end: str) -> str:
+    """Returns the name of an end as it is shown."""
+    return "retried" if end == End.TRIED_AGAIN.value else end
+
+
 def headline(history: History) -> str:
     """Returns how long the scheduler worked, and how its runs ended."""
     word = "worked" if history.is_over else "has worked"
     killed = ", and was killed or lost with its host" if history.is_killed else ""
-    ends = ", ".join(f"{count} {end}" for end, count in sorted(history.ends.items())) or "no run"
+    ends = ", ".join(f"{count} {end_text(end)}" for end, count in sorted(history.ends.items())) or "no run"
     return f"The scheduler {word} for {formatting.duration(history.stop - history.start)}{killed}: {ends}."
 
 
@@ -65,9 +71,10 @@ def left(history: History, most: int) -> list[tuple[str, ...]]:
 
 def how(run: EndedRun) -> str:
     """Returns how a run ended, and the cause, if known."""
+    end = end_text(run.end)
     if run.why:
-        return f"{run.end}: {run.why}"
-    return f"{run.end} (exit {run.exit_code})" if run.exit_code and run.exit_code > 0 else run.end
+        return f"{end}: {run.why}"
+    return f"{end} (exit {run.exit_code})" if run.exit_code and run.exit_code > 0 else end
 
 
 def _row(spans: list[Span]) -> tuple[str, ...]:

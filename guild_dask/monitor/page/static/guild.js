@@ -84,9 +84,11 @@ function showSummary() {
   const failed = (ends.failed || 0) + (ends["could not start"] || 0) + (ends.gone || 0);
   const running = [...rows.values()].filter((row) => row.state === "running").length;
   const parts = [`scheduler ${state.scheduler.slice(0, 8)} on ${state.host}`, `${running} running`,
-    `${state.waiting - state.impossible} waiting`, `${ends.completed || 0} completed`, `${failed} failed`];
-  const others = { impossible: state.impossible, held: state.held, retrying: state.retrying, terminated: ends.terminated || 0 };
-  for (const [name, count] of Object.entries(others)) if (count) parts.push(`${count} ${name}`);
+    `${state.waiting - state.impossible} waiting`];
+  const { impossible, held, retrying } = state;
+  for (const [name, count] of Object.entries({ impossible, held, retrying })) if (count) parts.push(`${count} ${name}`);
+  parts.push(`${ends.completed || 0} completed`, `${failed} failed`);
+  if (ends.terminated) parts.push(`${ends.terminated} terminated`);
   if (state.phase !== "working") parts.push(state.phase);
   if (state.left !== null) parts.push(`about ${duration(state.left)} left`);
   $("summary").textContent = parts.join(" · ");
@@ -238,7 +240,7 @@ function showTimeline() {
       add({ row, worker: one.worker, start: one.at - one.ran, stop: one.at, kind: "past", hint });
     }
     const isRunning = row.state === "running";
-    if ((!isRunning && row.ran === undefined) || row.state === "tried again") continue;
+    if ((!isRunning && row.ran === undefined) || row.state === "retrying") continue;
     const hint = `${row.state} ${time(row)}`, kind = kindOf(row);
     if (isRunning) add({ row, worker: row.worker, start: row.since, stop: end, kind, hint });
     else add({ row, worker: row.worker, start: row.at - row.ran, stop: row.at, kind, hint });
