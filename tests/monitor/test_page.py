@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from guild_dask.monitor.page.book import MOST_ENDED, QueuedRun, Rows
+from guild_dask.monitor.page.book import MOST_ENDED, Rows, WaitingRow
 from guild_dask.monitor.page.handlers import Route
 from guild_dask.monitor.page.showing import show
 from guild_dask.monitor.publisher import state_path
@@ -42,8 +42,8 @@ def state(*running: str, waiting: int = 0) -> State:
     )
 
 
-def in_line(*runs: str) -> list[QueuedRun]:
-    return [QueuedRun(run, 1.0, int(run[4:] or ord(run[0])), 0, {}) for run in runs]
+def in_line(*runs: str) -> list[WaitingRow]:
+    return [WaitingRow(run, 1.0, int(run[4:] or ord(run[0])), 0, {}) for run in runs]
 
 
 def ended(run: str, at: float = 9.0) -> EndedRun:

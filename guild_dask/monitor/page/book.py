@@ -47,7 +47,7 @@ _DEPEND_ON_TAGS = ("state", "key", "asks")
 
 
 @dataclass(frozen=True)
-class QueuedRun:
+class WaitingRow:
     """A waiting run, with its sort key and the index of its kind in the state."""
 
     run: str
@@ -100,7 +100,7 @@ class Rows:
     def look(self, state: State) -> None:
         """Does nothing: `write` gets the state while the page is open."""
 
-    def write(self, state: State, queue: Sequence[QueuedRun]) -> None:
+    def write(self, state: State, queue: Sequence[WaitingRow]) -> None:
         """Updates the rows of all running and staged runs."""
         with self._lock:
             self._state = state
@@ -229,4 +229,4 @@ def _state_data(state: State | None) -> dict[str, Any] | None:
 
 # The former names, which the publisher and the observers still import.
 Book = Rows
-InLine = QueuedRun
+InLine = WaitingRow
