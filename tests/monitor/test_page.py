@@ -288,7 +288,7 @@ def some_rows(runs_dir: pathlib.Path, count: int) -> Rows:
     return rows
 
 
-def picture_seconds(opened: Any, url: str, count: int) -> float:
+def redraw_seconds(opened: Any, url: str, count: int) -> float:
     """Returns the shortest time of a redraw with that many waiting runs and one running one."""
     opened.get(url)
     wait_until(
@@ -301,13 +301,13 @@ def picture_seconds(opened: Any, url: str, count: int) -> float:
 
 def test_browser_stays_quick_with_thousands_of_runs(tmp_path: pathlib.Path) -> None:
     with browser() as opened, served(some_rows(tmp_path, 500)) as few, served(some_rows(tmp_path, 5000)) as many:
-        of_few, of_many = (picture_seconds(opened, url, count) for url, count in ((few, 500), (many, 5000)))
+        of_few, of_many = (redraw_seconds(opened, url, count) for url, count in ((few, 500), (many, 5000)))
         assert len(texts(opened, "#rows .row")) < 60, "only visible rows are in the document"
         opened.execute_script("document.getElementById('table').scrollTop = 1e9")
         wait_until(
             lambda: "run-04999"[:8] in texts(opened, "#rows .row")[-1], describe=lambda: texts(opened, "#rows .row")
         )
-        print(f"a picture of 5,000 runs takes {of_many:.3f} s")  # noqa: T201  # the figure in docs/views.md
+        print(f"a redraw of 5,000 runs takes {of_many:.3f} s")  # noqa: T201  # the figure in docs/views.md
         assert of_many < 40 * of_few, "the time is about linear in the number of runs"
         opened.find_element("id", "search").send_keys("run-04321")
         wait_until(lambda: len(texts(opened, "#rows .row")) == 1, describe=lambda: texts(opened, "#rows .row"))
