@@ -377,7 +377,7 @@ BREAKS: tuple[tuple[Rule, str, str], ...] = (
     (only_named_modules_import_dask, "scheduler.loop", "import distributed"),
     (only_named_modules_import_dask, "worker.runner", "def f():\n    from dask.system import CPU_COUNT"),
     (only_named_modules_import_dask, "monitor.report.page", "import distributed"),
-    (only_named_modules_import_dask, "monitor.report.story", "import bokeh"),
+    (only_named_modules_import_dask, "monitor.report.history", "import bokeh"),
     (only_named_modules_import_dask, "plugin", "if TYPE_CHECKING:\n    import distributed"),
     (pure_modules_have_no_effects, "plan.placement", "import logging"),
     (pure_modules_have_no_effects, "plan.placement", "def f():\n    import time"),

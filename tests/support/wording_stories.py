@@ -128,7 +128,7 @@ def read(home: pathlib.Path) -> dict[str, Any]:
     return {
         "is read back": state.troubles == _troubles() and tuple(state.aside.values()) == _reasons(),
         "explanations": _explanations(state),
-        "counts": [state.hopeless, state.held, [place is None for place in state.places]],
+        "counts": [state.impossible, state.held, [place is None for place in state.places]],
         "remedies": [[_words(each.problem), _words(each.remedy)] for each in state.troubles],
         "ended": [_ended(each) for each in state.ended],
         "notes": _notes(home),
