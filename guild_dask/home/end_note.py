@@ -10,7 +10,7 @@ import os
 import pathlib
 from typing import Any
 
-from guild_dask.home.outcome import NO_EXCESS, Cause, Excess, cause_for_name
+from guild_dask.home.outcome import NO_EXCESS, Cause, Excess, Note, cause_for_name
 from guild_dask.host.files import look_anew
 from guild_dask.plan import records
 
@@ -43,35 +43,41 @@ def draft_name(run_id: str) -> str:
     return f".{run_id}.ended-draft"
 
 
-def read(claim: pathlib.Path) -> Cause | None:
-    """Returns the cause that was left beside a claim, or None if there is none that can be read."""
+def note(claim: pathlib.Path) -> Note | None:
+    """Returns the note beside a claim, or None if there is none. What cannot be read of it counts as empty."""
     look_anew(claim.parent)
-    return cause_for_name(_note(claim).get(_CAUSE))
-
-
-def excess(claim: pathlib.Path) -> Excess:
-    """Returns the numbers that were left beside a claim with the cause; zeros where there are none."""
     try:
-        return records.value_for(Excess, _note(claim).get(_EXCESS))
-    except ValueError:
-        return NO_EXCESS
-
-
-def _note(claim: pathlib.Path) -> dict[str, Any]:
-    """Returns what was left beside a claim; a note that cannot be read counts as empty."""
-    try:
-        data = json.loads(claim.with_suffix(ENDED).read_text())
+        text = claim.with_suffix(ENDED).read_text()
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError):
+        return Note(None)
+    data = _data(text)
+    try:
+        excess = records.value_for(Excess, data.get(_EXCESS))
+    except ValueError:
+        excess = NO_EXCESS
+    return Note(cause_for_name(data.get(_CAUSE)), excess)
+
+
+def _data(text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except ValueError:
         return {}
     return data if isinstance(data, dict) else {}
 
 
-def settle(claim: pathlib.Path, cause: Cause) -> Cause:
-    """Returns the cause that was left beside a claim; where there is none, leaves that one for whoever comes next."""
-    word = read(claim)
-    if word is None:
-        write(claim, cause)
-    return word or cause
+def read(claim: pathlib.Path) -> Cause | None:
+    """Returns the cause that was left beside a claim, or None if there is none that can be read."""
+    found = note(claim)
+    return found.cause if found else None
+
+
+def excess(claim: pathlib.Path) -> Excess:
+    """Returns the numbers that were left beside a claim with the cause; zeros where there are none."""
+    found = note(claim)
+    return found.excess if found else NO_EXCESS
 
 
 def is_over(claim: pathlib.Path) -> bool:

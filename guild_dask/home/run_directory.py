@@ -106,6 +106,15 @@ def attribute(run_dir: str, name: str) -> Any:
         raise BrokenRun(f"attribute {name!r} is not YAML") from e
 
 
+def exit_status(run_dir: str) -> int | None:
+    """Returns the exit status that Guild recorded, or None if there is none, or none that can be read."""
+    try:
+        status = attribute(run_dir, "exit_status")
+    except BrokenRun:
+        return None
+    return status if isinstance(status, int) else None
+
+
 def _attribute_path(run_dir: str, name: str) -> str:
     return f"{run_dir}/.guild/attrs/{name}"
 
