@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import psutil
 from guild import config, lock
 
 from guild_dask.home import attempts, claims, end_note, run_directory, snapshot
@@ -20,6 +19,7 @@ from guild_dask.home.heartbeat import Presence
 from guild_dask.home.listing import Listing, RunsDirectory
 from guild_dask.home.outcome import ClaimState, End, Evidence, Outcome, Result, Retries, outcome_for
 from guild_dask.home.run_directory import Staged
+from guild_dask.home.status import living_process
 from guild_dask.host import processes
 from guild_dask.plan.devices import are_taken
 
@@ -300,9 +300,9 @@ def _attempt_of(found: claims.Found, run_dir: str) -> int:
 def _is_running_elsewhere(run_dir: str) -> bool:
     if run_directory.has(run_dir, "LOCK.remote"):
         return True
-    pid = run_directory.locked_by(run_dir)
+    pid = living_process(run_dir)
     # Steps and trials are runs too; those of our own runs descend from this process.
-    return pid is not None and bool(psutil.pid_exists(pid)) and not processes.is_below(pid, os.getpid())
+    return pid is not None and not processes.is_below(pid, os.getpid())
 
 
 def guild_home() -> str:

@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from guild_dask.home import claims, run_view
+from guild_dask.home import claims
 from guild_dask.home.heartbeat import SILENCE, STATE
+from guild_dask.home.status import Status, status
 from guild_dask.host import processes
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.state import State, state_for_data
@@ -70,7 +71,7 @@ def survivors(home: str, living: Iterable[Scheduler]) -> list[Survivor]:
             claim = each.claim
             if claim is None or not each.is_started or claim.scheduler in owners:
                 continue
-            if run_view.status(os.path.join(home, "runs", each.run_id)) == "running":
+            if status(os.path.join(home, "runs", each.run_id)) is Status.RUNNING:
                 host, since = claim.owner.host, each.written / 1e9
                 found.append(Survivor(each.run_id, claim.scheduler_id, claim.worker, host, since, claim.asks))
     return sorted(found, key=lambda survivor: (survivor.since, survivor.run))
