@@ -2,10 +2,9 @@
 
 import contextlib
 import os
-import pathlib
 import signal
 
-from guild_dask.home import claims, end_note
+from guild_dask.home import claims, end_note, layout
 from guild_dask.host import processes
 
 
@@ -15,7 +14,7 @@ class CannotStop(Exception):
 
 def stop(home: str, run_id: str) -> str:
     """Asks for the end of a run, and returns what was done; raises CannotStop."""
-    folder = pathlib.Path(home, "dask", "claims")
+    folder = layout.claims_folder(home)
     found = next((each for each in claims.all_claims(folder) if each.run_id == run_id), None)
     if found is None or found.claim is None:
         raise CannotStop("no scheduler has it in its hands; use 'guild stop'")

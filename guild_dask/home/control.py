@@ -14,6 +14,7 @@ import pathlib
 from dataclasses import dataclass
 from typing import Literal
 
+from guild_dask.home import layout
 from guild_dask.host.files import look_anew
 
 Request = Literal["pause", "resume", "drain"]
@@ -32,7 +33,7 @@ class Control:
 
 def folder(home: str) -> pathlib.Path:
     """Returns where the requests are; whoever watches it hears of each."""
-    return pathlib.Path(home, "dask", "control")
+    return layout.control_folder(home)
 
 
 def ask(home: str, scheduler_id: str | None, request: Request) -> None:
@@ -79,7 +80,7 @@ def _file(home: str, scheduler_id: str | None, request: str) -> pathlib.Path:
 
 def _schedulers(home: str) -> list[str]:
     """Returns those that have a heartbeat, or have had one not long ago."""
-    names = _names(pathlib.Path(home, "dask", "schedulers"))
+    names = _names(layout.schedulers_folder(home))
     return [name.removesuffix(".json") for name in names if name.endswith(".json")]
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 
+from guild_dask.home import layout
 from guild_dask.host import processes
 from guild_dask.host.processes import ProcessIdentity
 
@@ -26,7 +27,7 @@ class Presence:
     """This scheduler's own heartbeat, and those of others."""
 
     def __init__(self, home: str, scheduler_id: str, process: ProcessIdentity) -> None:
-        self._folder = pathlib.Path(home, "dask", "schedulers")
+        self._folder = layout.schedulers_folder(home)
         self._own = self._folder / f"{scheduler_id}.json"
         self.scheduler_id = scheduler_id
         self.process = process

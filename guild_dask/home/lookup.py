@@ -5,7 +5,7 @@ import os
 import pathlib
 from collections.abc import Collection, Iterable, Sequence
 
-from guild_dask.home import claims, run_directory
+from guild_dask.home import claims, layout, run_directory
 from guild_dask.home.status import Status, status
 from guild_dask.plan.dependencies import Fate, Found
 
@@ -37,7 +37,7 @@ def found(
 
 
 def _is_run(runs_dir: str, name: str) -> bool:
-    return os.path.basename(name) == name and os.path.isdir(os.path.join(runs_dir, name, ".guild"))
+    return os.path.basename(name) == name and os.path.isdir(layout.guild_dir(os.path.join(runs_dir, name)))
 
 
 def names_of_runs(runs_dir: str) -> list[str]:

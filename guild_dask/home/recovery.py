@@ -161,7 +161,7 @@ def _settle(home: GuildHome, found: claims.Found, cause: Cause, again: Again) ->
 
 def _has_never_started(run_dir: str, found: claims.Found) -> bool:
     """Tells whether a claimed run waits in vain: it is there, not staged, and nobody has started it since."""
-    if found.is_started or not os.path.isdir(run_dir) or run_directory.has(run_dir, "STAGED"):
+    if found.is_started or not os.path.isdir(run_dir) or run_directory.has(run_dir, layout.STAGED):
         return False
     # The user may have started a run by hand that hung as `pending`.
     return run_directory.last_started(run_dir) < found.written

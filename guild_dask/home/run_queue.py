@@ -13,7 +13,7 @@ from typing import Any
 
 from guild import config, lock
 
-from guild_dask.home import attempts, claims, end_note, run_directory, snapshot
+from guild_dask.home import attempts, claims, end_note, layout, run_directory, snapshot
 from guild_dask.home.errors import HomeUnavailable, problem_for, translated
 from guild_dask.home.heartbeat import Presence
 from guild_dask.home.listing import Listing, RunsDirectory
@@ -53,8 +53,8 @@ class GuildHome:
     def __init__(
         self, home: str, presence: Presence, select: Callable[[Listing], Listing] = lambda found: found
     ) -> None:
-        self.runs_dir = os.path.join(home, "runs")
-        self.claims_folder = pathlib.Path(home, "dask", "claims")
+        self.runs_dir = layout.runs_dir(home)
+        self.claims_folder = layout.claims_folder(home)
         self._home = home
         self.presence = presence
         self._directory = RunsDirectory(self.runs_dir)
@@ -121,12 +121,12 @@ class GuildHome:
 
     def _claim(self, run: Staged, claim: claims.Claim) -> None:
         # A crash in between leaves a claim of a dead owner, and the run is staged again.
-        claims.take(self.claims_folder, run_directory.marker(run.dir, "STAGED"), claim)
+        claims.take(self.claims_folder, layout.marker(run.dir, layout.STAGED), claim)
         try:
-            run_directory.set_marker(run.dir, "PENDING")
+            run_directory.set_marker(run.dir, layout.PENDING)
         except OSError:
             if claims.withdraw(self.claims_folder, run.id):
-                claims.give_back(self.claims_folder, run.id, run_directory.marker(run.dir, "STAGED"))
+                claims.give_back(self.claims_folder, run.id, layout.marker(run.dir, layout.STAGED))
             raise
         self._directory.forget(run.id)
 
@@ -198,7 +198,7 @@ class GuildHome:
             self._stage_started_again(run_dir, result)
             return True
         if result.end is not End.GONE:
-            _clear_markers(run_dir, "PENDING", "LOCK.remote")
+            _clear_markers(run_dir, layout.PENDING, layout.REMOTE_LOCK)
         if result.end is End.COULD_NOT_START:
             snapshot.restore(run_dir, self._saved(run_dir))
         claims.remove(self.claims_folder, run_id)
@@ -235,8 +235,8 @@ class GuildHome:
             if not claims.withdraw(self.claims_folder, run_id):
                 return False
             snapshot.restore(run_dir, self._saved(run_dir))
-            _clear_markers(run_dir, "PENDING", "LOCK.remote")
-            claims.give_back(self.claims_folder, run_id, run_directory.marker(run_dir, "STAGED"))
+            _clear_markers(run_dir, layout.PENDING, layout.REMOTE_LOCK)
+            claims.give_back(self.claims_folder, run_id, layout.marker(run_dir, layout.STAGED))
             run_directory.keep_place(run_dir)
         self._directory.forget(run_id)
         return True
@@ -250,8 +250,8 @@ class GuildHome:
             if not attempts.on_record(run_dir, result.attempt):
                 attempts.add(run_dir, attempts.attempt_for(result.attempt, result.cause, result.exit_code, host))
             run_directory.forget_end(run_dir)
-            _clear_markers(run_dir, "PENDING", "LOCK", "LOCK.remote")
-            claims.give_back_started(self.claims_folder, run_id, run_directory.marker(run_dir, "STAGED"))
+            _clear_markers(run_dir, layout.PENDING, layout.LOCK, layout.REMOTE_LOCK)
+            claims.give_back_started(self.claims_folder, run_id, layout.marker(run_dir, layout.STAGED))
         self._directory.forget(run_id)
 
     def _saved(self, run_dir: str) -> pathlib.Path:
@@ -298,7 +298,7 @@ def _attempt_of(found: claims.Found, run_dir: str) -> int:
 
 
 def _is_running_elsewhere(run_dir: str) -> bool:
-    if run_directory.has(run_dir, "LOCK.remote"):
+    if run_directory.has(run_dir, layout.REMOTE_LOCK):
         return True
     pid = living_process(run_dir)
     # Steps and trials are runs too; those of our own runs descend from this process.

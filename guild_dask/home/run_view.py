@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from guild_dask.home import run_directory
+from guild_dask.home import layout, run_directory
 from guild_dask.home.lookup import names_of_runs
 from guild_dask.home.run_directory import BrokenRun
 from guild_dask.home.status import status
@@ -86,4 +86,4 @@ def count_staged(runs_dir: str) -> int:
     """Returns how many runs are staged, but for schedulers; with many thousands of them, too, in a moment."""
     # No path objects and no second look here: this is most of what a status takes where no scheduler is at work.
     folders = [f"{runs_dir}/{name}" for name in names_of_runs(runs_dir)]
-    return sum(os.path.exists(f"{each}/.guild/STAGED") and not run_directory.is_queue(each) for each in folders)
+    return sum(run_directory.has(each, layout.STAGED) and not run_directory.is_queue(each) for each in folders)

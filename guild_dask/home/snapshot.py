@@ -10,6 +10,8 @@ import json
 import os
 import pathlib
 
+from guild_dask.home import layout
+
 
 def save(run_dir: str, file: pathlib.Path) -> None:
     """Keeps the run's records in a file, which is there as a whole or not at all."""
@@ -43,7 +45,6 @@ def restore(run_dir: str, file: pathlib.Path) -> None:
 
 
 def _record_paths(run_dir: str) -> list[str]:
-    guild_dir = os.path.join(run_dir, ".guild")
-    attributes = os.path.join(guild_dir, "attrs")
+    attributes = layout.attributes(run_dir)
     names = os.listdir(attributes) if os.path.isdir(attributes) else []
-    return [os.path.join(guild_dir, "opref"), *(os.path.join(attributes, name) for name in names)]
+    return [layout.opref(run_dir), *(os.path.join(attributes, name) for name in names)]

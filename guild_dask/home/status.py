@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 import psutil
 
-from guild_dask.home import run_directory
+from guild_dask.home import layout, run_directory
 
 
 class Status(enum.Enum):
@@ -20,7 +20,11 @@ class Status(enum.Enum):
 
 
 # The markers that decide, in Guild's order: the first one that is there counts.
-_MARKERS = {"LOCK.remote": Status.RUNNING, "PENDING": Status.PENDING, "STAGED": Status.STAGED}
+_MARKERS = {
+    layout.REMOTE_LOCK: Status.RUNNING,
+    layout.PENDING: Status.PENDING,
+    layout.STAGED: Status.STAGED,
+}
 
 
 def status_for(markers: Collection[str], exit_status: int | None, is_process_alive: bool) -> Status:

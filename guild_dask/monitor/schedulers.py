@@ -2,13 +2,12 @@
 
 import contextlib
 import json
-import os
 import pathlib
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from guild_dask.home import claims
+from guild_dask.home import claims, layout
 from guild_dask.home.heartbeat import SILENCE, STATE
 from guild_dask.home.status import Status, status
 from guild_dask.host import processes
@@ -26,26 +25,21 @@ class Scheduler:
     state: State | None  # None: it has told nothing yet
 
 
-def folder(home: str) -> pathlib.Path:
-    """Returns where schedulers tell of themselves."""
-    return pathlib.Path(home, "dask", "schedulers")
-
-
 def alive(home: str) -> list[Scheduler]:
     """Returns the schedulers that live, the oldest first."""
-    found = [_read(path) for path in folder(home).glob("*.json")]
+    found = [_read(path) for path in layout.schedulers_folder(home).glob("*.json")]
     return sorted((each for each in found if each), key=lambda each: (each.state.started if each.state else 0, each.id))
 
 
 def is_alive(home: str, scheduler: str) -> bool:
     """Tells whether a scheduler lives."""
-    return _read(folder(home) / f"{scheduler}.json") is not None
+    return _read(layout.schedulers_folder(home) / f"{scheduler}.json") is not None
 
 
 def last_heard(home: str, scheduler: str) -> float:
     """Returns when a scheduler last showed that it lives; 0 where nobody knows any more."""
     try:
-        return (folder(home) / f"{scheduler}.json").stat().st_mtime
+        return (layout.schedulers_folder(home) / f"{scheduler}.json").stat().st_mtime
     except OSError:
         return 0.0
 
@@ -67,11 +61,11 @@ def survivors(home: str, living: Iterable[Scheduler]) -> list[Survivor]:
     owners = {scheduler.process for scheduler in living}
     found = []
     with contextlib.suppress(OSError):
-        for each in claims.all_claims(pathlib.Path(home, "dask", "claims")):
+        for each in claims.all_claims(layout.claims_folder(home)):
             claim = each.claim
             if claim is None or not each.is_started or claim.scheduler in owners:
                 continue
-            if status(os.path.join(home, "runs", each.run_id)) is Status.RUNNING:
+            if status(layout.run_dir(home, each.run_id)) is Status.RUNNING:
                 host, since = claim.owner.host, each.written / 1e9
                 found.append(Survivor(each.run_id, claim.scheduler_id, claim.worker, host, since, claim.asks))
     return sorted(found, key=lambda survivor: (survivor.since, survivor.run))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from guild_dask.home import claims
+from guild_dask.home import claims, layout
 from guild_dask.host import processes
 from guild_dask.host.files import look_anew
 from guild_dask.worker import fork_client, starter
@@ -155,10 +155,10 @@ class Runner:
         if not claims.hand_over(pathlib.Path(job.claims_folder), job.claim, owner):
             return False
         self._owners.add(owner.pid)
-        look_anew(f"{job.run_dir}/.guild", f"{job.run_dir}/.guild/attrs")  # also for Guild, which starts it next
+        look_anew(layout.guild_dir(job.run_dir), layout.attributes(job.run_dir))  # also for Guild, which starts it next
         # Another scheduler may take ours for dead and stage the run again after the claim was read and before the owner
         # was written to it. From here on, whoever claims the run writes another owner, which the starter sees.
-        return not os.path.exists(f"{job.run_dir}/.guild/STAGED")
+        return not os.path.exists(layout.marker(job.run_dir, layout.STAGED))
 
     def _open_gate(self, job: Job, owner: processes.ProcessIdentity, opener: int) -> None:
         """Lets the starter begin, unless the run was asked to stop meanwhile.

@@ -82,7 +82,7 @@ def test_run_is_looked_at_anew_before_its_end_is_read(tmp_path: pathlib.Path, to
     home.has_ended(str(run_dir))
     guild_dir = run_dir / ".guild"
     looks = [path for path in touched if path.startswith(str(run_dir))]
-    assert looks == [str(run_dir), f"{guild_dir}/", f"{guild_dir}/attrs"] * 2
+    assert looks == [str(run_dir), str(guild_dir), f"{guild_dir}/attrs"] * 2
 
 
 def test_attempts_and_wishes_are_looked_at_anew(tmp_path: pathlib.Path, touched: list[str]) -> None:
