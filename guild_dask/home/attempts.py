@@ -13,7 +13,7 @@ from typing import Any
 
 from guild_dask.home import layout
 from guild_dask.home.outcome import Cause, cause_for_name
-from guild_dask.host.files import look_anew
+from guild_dask.host import files
 from guild_dask.plan import records
 
 _RECORD = "record.json"
@@ -37,10 +37,8 @@ def past(run_dir: str) -> tuple[Attempt, ...]:
 
     An unreadable record counts as empty.
     """
-    folder = layout.attempts(run_dir)
-    look_anew(folder.parent, folder)
     try:
-        data = json.loads((folder / _RECORD).read_text())
+        data = json.loads(files.read_text(layout.attempts(run_dir) / _RECORD, levels=2))
         return tuple(map(_attempt, data))
     except (FileNotFoundError, ValueError, TypeError):
         return ()
@@ -73,9 +71,7 @@ def add(run_dir: str, attempt: Attempt) -> None:
         with contextlib.suppress(FileNotFoundError):
             shutil.copyfile(file, kept / os.path.basename(file))
     over = [*(each for each in past(run_dir) if each.number != attempt.number), attempt]
-    draft = folder / f".{_RECORD}"
-    draft.write_text(json.dumps([records.data_for(each) for each in over]))
-    os.replace(draft, folder / _RECORD)
+    files.write(folder / _RECORD, json.dumps([records.data_for(each) for each in over]))
 
 
 def attempt_for(number: int, cause: Cause | None, exit_status: int | None, host: str) -> Attempt:

@@ -6,11 +6,10 @@ file was last touched, by the clock of the file system, which all hosts share.
 
 import contextlib
 import json
-import os
 import pathlib
 
 from guild_dask.home import layout
-from guild_dask.host import processes
+from guild_dask.host import files, processes
 from guild_dask.host.processes import ProcessIdentity
 
 # Seconds between heartbeats, and without one until a scheduler on another host is taken for dead.
@@ -42,9 +41,7 @@ class Presence:
         with contextlib.suppress(OSError):
             if not self._own.exists():
                 self._folder.mkdir(parents=True, exist_ok=True)
-                draft = self._own.with_suffix(_DRAFT)
-                draft.write_text(json.dumps(self.process.as_data()))
-                os.replace(draft, self._own)
+                files.write(self._own, json.dumps(self.process.as_data()), self._own.with_suffix(_DRAFT).name)
             self._own.touch()
 
     def leave(self) -> None:

@@ -55,7 +55,7 @@ def _found(runs_dir: str, claims_folder: pathlib.Path, run_ids: Sequence[str]) -
     if claims.written(claims_folder, run_ids[0]):
         return Found(Fate.GOES_ON, tuple(run_ids))
     run_dir = os.path.join(runs_dir, run_ids[0])
-    run_directory.look_anew(run_dir)
+    run_directory.refresh(run_dir)
     return Found(_FATES[status(run_dir)], tuple(run_ids))
 
 

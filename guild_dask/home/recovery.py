@@ -148,7 +148,7 @@ def _take_over(
 def _settle(home: GuildHome, found: claims.Found, cause: Cause, again: Again) -> Result:
     """Settles an abandoned run, and returns how it ended."""
     run_id, run_dir = found.run_id, home.run_dir(found.run_id)
-    run_directory.look_anew(run_dir)
+    run_directory.refresh(run_dir)
     with translated("cannot close the claim on run %s", run_id):
         waits = _has_never_started(run_dir, found)
         evidence = Evidence(home.has(run_id), state_of(found), death=cause, may_stage_again=waits)

@@ -55,9 +55,9 @@ class Staged:
         return demands_for_tags(self.tags)
 
 
-def look_anew(run_dir: str) -> None:
-    """Has the next look at the run show what is there now, also of what another host has written."""
-    files.look_anew(run_dir, layout.guild_dir(run_dir), layout.attributes(run_dir))
+def refresh(run_dir: str) -> None:
+    """Invalidates NFS's cache of a run directory, before it is read and something is decided by it."""
+    files.refresh(run_dir, layout.guild_dir(run_dir), layout.attributes(run_dir))
 
 
 def has(run_dir: str, name: str) -> bool:
@@ -126,10 +126,7 @@ def _content(path: str) -> bytes:
 
 def write_tags(run_dir: str, tags: list[str]) -> None:
     """Gives the run these tags and no others, as `guild tag` does; a reader sees the old ones or the new ones."""
-    path = pathlib.Path(layout.attribute(run_dir, "tags"))
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(yaml.safe_dump(tags, default_flow_style=False), encoding="utf-8")
-    os.replace(draft, path)
+    files.write(layout.attribute(run_dir, "tags"), yaml.safe_dump(tags, default_flow_style=False))
 
 
 def our_tags(run_dir: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from bokeh.embed import components
 from bokeh.models import Range1d
 from bokeh.resources import Resources
 
+from guild_dask.host import files
 from guild_dask.monitor.report import charts as drawing
 from guild_dask.monitor.report import summary
 from guild_dask.monitor.report.story import RUNS, Story, Use
@@ -35,10 +36,7 @@ th { font-weight: 600; border-bottom: 1px solid #bbb } .key span { margin-right:
 
 def write(story: Story, names: Mapping[str, str], title: str, path: str) -> None:
     """Writes the report to a file, as a whole or not at all; names are what runs are called beside their ids."""
-    draft = f"{path}.draft"
-    with open(draft, "w", encoding="utf-8") as f:
-        f.write(page(story, names, title))
-    os.replace(draft, path)
+    files.write(path, page(story, names, title), f"{os.path.basename(path)}.draft")
 
 
 def page(story: Story, names: Mapping[str, str], title: str) -> str:
