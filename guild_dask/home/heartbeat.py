@@ -9,6 +9,7 @@ import json
 import pathlib
 
 from guild_dask.home import layout
+from guild_dask.home.claim import identity_for_data
 from guild_dask.host import files, processes
 from guild_dask.host.processes import ProcessIdentity
 
@@ -94,6 +95,6 @@ class Presence:
 
 def _read(path: pathlib.Path) -> ProcessIdentity | None:
     try:
-        return processes.identity_for_data(json.loads(path.read_text()))
+        return identity_for_data(json.loads(path.read_text()))
     except (OSError, ValueError):
         return None

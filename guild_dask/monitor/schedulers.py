@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from guild_dask.home import claims, layout
+from guild_dask.home.claim import identity_for_data
 from guild_dask.home.heartbeat import SILENCE, STATE
 from guild_dask.home.status import Status, status
 from guild_dask.host import processes
@@ -73,7 +74,7 @@ def survivors(home: str, living: Iterable[Scheduler]) -> list[Survivor]:
 
 def _read(path: pathlib.Path) -> Scheduler | None:
     try:
-        process = processes.identity_for_data(json.loads(path.read_text()))
+        process = identity_for_data(json.loads(path.read_text()))
         silent = max(0.0, time.time() - path.stat().st_mtime)
     except (OSError, ValueError):
         return None
