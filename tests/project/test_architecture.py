@@ -59,6 +59,7 @@ OUTSIDE_WITH_GUILD = ("guild_compatibility", "plugin")
 # Rooms and modules that decide and do nothing else: no clock, file, log, process, Guild or Dask.
 PURE = ("plan",)
 PURE_MODULES = (
+    "home.outcome",
     "monitor.estimate",
     "monitor.explanation",
     "monitor.formatting",
