@@ -7,6 +7,7 @@ import os
 import queue
 import signal
 import sys
+import time
 import traceback
 from typing import TYPE_CHECKING
 
@@ -14,14 +15,16 @@ import click
 
 from guild_dask.monitor import log
 from guild_dask.scheduler import own_run
-from guild_dask.scheduler.events import ControlChanged, Event, RunStaged, StopAsked
+from guild_dask.scheduler.events import ControlChanged, OutsideEvent, RunStaged, StopRequested
 from guild_dask.settings import flags
 from guild_dask.settings.settings import BadSetting, Settings, checked, section_of, settings_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from guild_dask.cluster.base import Cluster
     from guild_dask.home.listing import Listing
+    from guild_dask.scheduler.core import Rules
     from guild_dask.scheduler.dispatch import Identity
     from guild_dask.scheduler.loop import Loop
 
@@ -36,7 +39,7 @@ UNFORESEEN = 3
 def main(**flags: str | None) -> None:
     """Run staged runs in parallel on a Dask cluster. Guild runs this as `guild run dask:scheduler`."""
     gc.disable()  # nothing that is loaded now will be garbage, and to look for some takes a tenth of the time
-    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    events: queue.SimpleQueue[OutsideEvent] = queue.SimpleQueue()
     # Before the heavy imports, so that a stop in the first second is an orderly one, too.
     is_stopping = _report_signals(events)
     own_run.this_run().look_like_a_batch()
@@ -82,21 +85,19 @@ def _show(settings: Settings) -> int:
 
 
 def _run(
-    settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]", is_stopping: "Callable[[], bool]"
+    settings: Settings, unknown: list[str], events: "queue.SimpleQueue[OutsideEvent]", is_stopping: "Callable[[], bool]"
 ) -> int:
     from guild_dask.cluster import opening
     from guild_dask.cluster.base import Common, OpeningStopped
-    from guild_dask.home import control, layout, run_queue
+    from guild_dask.home import layout, run_queue
     from guild_dask.home.heartbeat import Presence
-    from guild_dask.home.watch import FolderWatcher, RunsWatcher
     from guild_dask.host import processes
     from guild_dask.monitor.output import OutputFollower
     from guild_dask.monitor.publisher import scheduler_state
     from guild_dask.scheduler import observers
-    from guild_dask.scheduler.dispatch import Flights
-    from guild_dask.scheduler.ledger import Ledger
+    from guild_dask.scheduler.core import Core
+    from guild_dask.scheduler.dispatch import Dispatcher
     from guild_dask.scheduler.loop import Loop
-    from guild_dask.scheduler.requests import Orders
 
     select = _select_for(settings)
     this_run = own_run.this_run()
@@ -126,21 +127,47 @@ def _run(
         closing.callback(_log.info, "Stopping Dask scheduler")
         closing.callback(follower.close)
         queue_of_runs = run_queue.GuildHome(home, presence, *select)
-        watcher = RunsWatcher(queue_of_runs.runs_dir, lambda run_id: events.put(RunStaged(run_id)))
-        closing.callback(watcher.close)
-        orders = Orders(home, this_run.id)
-        orders.forget()  # what was asked of a scheduler of that id that was killed
-        closing.callback(orders.forget)
-        folder = str(control.folder(home))
-        closing.callback(FolderWatcher(folder, lambda: events.put(ControlChanged())).close)
+        _watch(home, this_run.id, events, closing)
         about = scheduler_state(this_run.id, identity.process)
         views = observers.open_views(settings, about, this_run.dir, opened, events.put)
         closing.callback(views.close)
         closing.callback(observers.show_progress(settings, views.publisher, stream, follower, opened))
-        flights = Flights(
-            identity, queue_of_runs, opened, follower, Ledger(), views.publisher, settings.retries, settings.time_limit
+        dispatcher = Dispatcher(
+            identity, queue_of_runs, opened, follower, views.publisher, settings.retries, settings.time_limit
         )
-        return _work(Loop(settings, flights, presence, orders, events), this_run.path("error.log"))
+        core = Core(_rules_for(settings, this_run.id, opened), time.monotonic())
+        return _work(Loop(core, dispatcher, presence, events), this_run.path("error.log"))
+
+
+def _watch(
+    home: str, scheduler_id: str, events: "queue.SimpleQueue[OutsideEvent]", closing: contextlib.ExitStack
+) -> None:
+    """Turns staged runs and requests of users into events, as far as the operating system reports them."""
+    from guild_dask.home import control
+    from guild_dask.home.watch import FolderWatcher, RunsWatcher
+
+    runs_dir = os.path.join(home, "runs")
+    closing.callback(RunsWatcher(runs_dir, lambda run_id: events.put(RunStaged(run_id))).close)
+    control.forget(home, scheduler_id)  # requests to a scheduler of that id that was killed
+    closing.callback(control.forget, home, scheduler_id)
+    closing.callback(FolderWatcher(str(control.folder(home)), lambda: events.put(ControlChanged())).close)
+
+
+def _rules_for(settings: Settings, own_run_id: str, cluster: "Cluster") -> "Rules":
+    """Returns what the settings, and the kind of cluster, decide about the core."""
+    from guild_dask.home.heartbeat import BEAT
+    from guild_dask.scheduler.core import Rules
+    from guild_dask.scheduler.waiting import Demand
+
+    do_workers_end = any(worker.lifetime for worker in cluster.prospects())
+    return Rules(
+        own_run=own_run_id,
+        poll_interval=settings.poll_interval,
+        beat_interval=BEAT,
+        run_once=settings.run_once,
+        wait_for_running=settings.wait_for_running,
+        demand=Demand(settings.gpus is not None, do_workers_end, settings.time_limit),
+    )
 
 
 def _begin_log(settings: Settings, unknown: list[str]) -> None:
@@ -190,7 +217,7 @@ def _say_unforeseen(error: Exception, path: str) -> None:
         traceback.print_exception(error, file=f)
 
 
-def _report_signals(events: "queue.SimpleQueue[Event]") -> "Callable[[], bool]":
+def _report_signals(events: "queue.SimpleQueue[OutsideEvent]") -> "Callable[[], bool]":
     """Turns signals into events; SimpleQueue.put may be called while the loop is in the middle of a get.
 
     Returns what tells whether one has come, for those who cannot wait for the loop.
@@ -199,7 +226,7 @@ def _report_signals(events: "queue.SimpleQueue[Event]") -> "Callable[[], bool]":
 
     def report(number: int, _frame: object) -> None:
         asked.append(number)
-        events.put(StopAsked())
+        events.put(StopRequested())
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, report)

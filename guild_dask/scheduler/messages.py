@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 
+from guild_dask.home.control import Control
 from guild_dask.home.outcome import End, text_for_cause
 from guild_dask.home.result import Result
 from guild_dask.host import signals
@@ -59,7 +60,7 @@ def _why_again(result: Result) -> str:
     return f"it {_failure(result)}" if result.exit_code is not None else "it was cut short"
 
 
-def adrift(run_id: str, host: str, problem: str) -> str:
+def out_of_sight(run_id: str, host: str, problem: str) -> str:
     """Returns the line for a run whose worker is out of sight."""
     return f"Lost sight of run {run_id} on {host} ({problem}); it is started again only if it is known to be dead"
 
@@ -72,3 +73,14 @@ def summary(ends: Mapping[End, int], left: int, seconds: float) -> str:
         parts.append(f"{ends[End.TERMINATED]} terminated")
     parts.append(f"{left} left staged")
     return f"Processed staged runs in {seconds:.1f} seconds: {', '.join(parts)}"
+
+
+def control_changed(before: Control, now: Control, running: int) -> str:
+    """Returns the line for what users ask of the scheduler now; empty if nothing has changed."""
+    if now == before:
+        return ""
+    if now.is_draining and not before.is_draining:
+        return f"Draining: starting no more runs, and stopping when {running} running run(s) have ended"
+    if now.is_paused and not before.is_paused:
+        return "Paused: running runs go on, and none is started before 'guild-dask resume'"
+    return "" if now.is_paused or now.is_draining else "Resumed"

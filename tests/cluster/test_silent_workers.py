@@ -20,8 +20,9 @@ from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.home import claims
 from guild_dask.host import processes
 from guild_dask.plan.troubles import NoAnswer, NotInstalled, Paused, WorkerWithoutRuns
+from guild_dask.scheduler.events import ClusterView
 from guild_dask.scheduler.ledger import Ledger
-from guild_dask.scheduler.workers import Workforce
+from guild_dask.scheduler.workers import Troubles, workers_for
 from guild_dask.settings.cluster_spec import cluster_for_text
 from guild_dask.worker import runner
 from guild_dask.worker.job import NOT_STARTED, Job
@@ -163,16 +164,17 @@ def test_worker_that_dask_has_paused_gets_no_runs(user: Sandbox, dask: DaskProce
 
     def is_seen(slots: int) -> bool:
         cluster.tidy()
-        return [worker.free_slots for worker in workforce.present()] == [slots]
+        view = ClusterView(tuple(cluster.workers()))
+        return [worker.free_slots for worker in workers_for(view, Ledger(), 0.0)] == [slots]
 
     # It is still there, with what it has: a run that could start on it later is not one that never can.
-    workforce = Workforce(cluster, Ledger())
+    troubles = Troubles()
     set_status(cluster, "paused")
     wait_until(lambda: is_seen(0), describe=lambda: events)
-    assert workforce.troubles == (WorkerWithoutRuns("one", Paused()),)
+    assert troubles.current(cluster.workers()) == (WorkerWithoutRuns("one", Paused()),)
     set_status(cluster, "init")  # as one that has just come, and will be running in an instant
     wait_until(lambda: is_seen(1), describe=lambda: events)
-    assert not workforce.troubles
+    assert not troubles.current(cluster.workers())
     set_status(cluster, "closing_gracefully")
     wait_until(lambda: is_seen(0), describe=lambda: events)
     news = [each.news.partition(" on ")[2].partition(" ")[2] for each in events if isinstance(each, WorkersChanged)]

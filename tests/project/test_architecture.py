@@ -63,6 +63,14 @@ PURE_MODULES = (
     "monitor.explanation",
     "monitor.formatting",
     "monitor.state",
+    "scheduler.announcer",
+    "scheduler.core",
+    "scheduler.dependency_lookup",
+    "scheduler.ledger",
+    "scheduler.shutdown",
+    "scheduler.view",
+    "scheduler.waiting",
+    "scheduler.workers",
 )
 PURE_LIBRARY = frozenset(
     (
@@ -374,6 +382,7 @@ BREAKS: tuple[tuple[Rule, str, str], ...] = (
     (pure_modules_have_no_effects, "plan.placement", "import logging"),
     (pure_modules_have_no_effects, "plan.placement", "def f():\n    import time"),
     (pure_modules_have_no_effects, "plan.resources", "def f(): return open('x')"),
+    (pure_modules_have_no_effects, "scheduler.core", "import time"),
     (light_modules_do_not_bring_dask, "plugin", "from guild_dask.cluster import local"),
     (light_modules_do_not_bring_dask, "cli.report", "from guild_dask.monitor.report import page"),
     (nothing_imports_its_importer, "plan.resources", "def f():\n    from guild_dask.plan import placement"),
