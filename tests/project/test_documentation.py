@@ -98,7 +98,7 @@ def test_every_room_is_on_the_map_of_the_architecture() -> None:
     assert not [room for room in rooms if not re.search(rf"\b{room}/", text)]
 
 
-def test_nobody_is_told_to_install_from_an_index_that_does_not_have_us() -> None:
+def test_no_text_says_to_install_guild_dask_from_an_index() -> None:
     # guild-dask is not on PyPI, so no text says `pip install guild-dask` or names its extras.
     texts = [*PAGES, *(PROJECT / "guild_dask").rglob("*.py"), *(PROJECT / "guild_dask").rglob("*.yml")]
     told = re.compile(r"pip install [^`\n]*(?<![/\w-])guild-dask\b")
