@@ -1,14 +1,10 @@
 """Times, amounts and texts as people read them. Pure."""
 
 import math
-import re
 import unicodedata
 from collections.abc import Mapping
 
-from guild_dask.plan.resources import Amount, format_amount
-
-_UNIT = re.compile(r"[a-z]+$", re.IGNORECASE)
-_FACTORS = {letter: power for power, letter in enumerate("kmgtp", start=1)}
+from guild_dask.plan.units import format_amount, unit_of
 
 
 def duration(seconds: float) -> str:
@@ -38,19 +34,8 @@ def share(used: float, total: float) -> str:
     return f"{format_amount(_rounded(used / unit_of(total)[0]))}/{format_amount(total)}"
 
 
-def unit_of(amount: float) -> tuple[int, str]:
-    """Returns how many ones the unit is that an amount was typed in, and its name; 1 and nothing for a mere number."""
-    match = _UNIT.search(amount.text) if isinstance(amount, Amount) else None
-    return (_factor(match.group()), match.group()) if match else (1, "")
-
-
 def _rounded(value: float) -> float:
     return float(f"{value:.4g}") if abs(value) < 1e4 else round(value)
-
-
-def _factor(unit: str) -> int:
-    power = _FACTORS.get(unit[0].lower(), 0)
-    return int((1024 if "i" in unit.lower() else 1000) ** power)
 
 
 def amount_shares(used: Mapping[str, float], total: Mapping[str, float]) -> str:

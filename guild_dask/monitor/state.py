@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from guild_dask.home.outcome import FAILURES, NO_EXCESS, End, Ending, Excess
 from guild_dask.plan import records
 from guild_dask.plan.reasons import AnyReason, ToBeTriedAgain, data_for_reason, reason_for_data
-from guild_dask.plan.resources import Amount, amount_for_text, format_amount
 from guild_dask.plan.troubles import Trouble, data_for_trouble, text_for, trouble_for_data
+from guild_dask.plan.units import Amount, amount_for_text, format_amount
 
 T = TypeVar("T")
 

@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger("guild")
 
 BAD_SETTING = 2
-UNFORESEEN = 3
+UNEXPECTED = 3
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @flags.options_for_flags
 def main(**flags: str | None) -> None:
     """Run staged runs in parallel on a Dask cluster. Guild runs this as `guild run dask:scheduler`."""
-    gc.disable()  # nothing that is loaded now will be garbage, and to look for some takes a tenth of the time
+    gc.disable()  # what is imported now is never garbage; collecting would take a tenth of the start
     events: queue.SimpleQueue[OutsideEvent] = queue.SimpleQueue()
-    # Before the heavy imports, so that a stop in the first second is an orderly one, too.
+    # Before the heavy imports, so that a stop in the first second is handled, too.
     is_stopping = _report_signals(events)
-    own_run.this_run().look_like_a_batch()
+    own_run.this_run().mark_as_batch()
     _begin_to_load_guild(flags["cluster"])
     try:
         from guild_dask.cluster import (
@@ -60,16 +60,16 @@ def main(**flags: str | None) -> None:
     except (BadSetting, ClusterError) as e:
         click.echo(f"dask:scheduler: {e}", err=True)
         code = BAD_SETTING
-    gc.freeze()  # or Python would look through all that was loaded once more, before it ends
+    gc.freeze()  # else Python would collect all imported modules once more before it exits
     sys.exit(code)
 
 
 def _begin_to_load_guild(kind_of_cluster: str | None) -> None:
-    """Has a process of its own get ready for runs on this machine, while this one loads Dask."""
+    """Starts the process that forks starters on this machine, so that it imports Guild while this one imports Dask."""
     from guild_dask.host import environment
     from guild_dask.worker.runner import RUNNER
 
-    # The configuration, which is Dask's, may ask for another kind; then that process ends with this one, unused.
+    # The configuration, which only Dask can read, may name another kind; then that process ends unused.
     if kind_of_cluster in (None, "", "local"):
         RUNNER.prepare(environment.user_environment(os.environ))
 
@@ -136,7 +136,7 @@ def _run(
             identity, queue_of_runs, opened, follower, views.publisher, settings.retries, settings.time_limit
         )
         core = Core(_rules_for(settings, this_run.id, opened), time.monotonic())
-        return _work(Loop(core, dispatcher, presence, events), this_run.path("error.log"))
+        return work(Loop(core, dispatcher, presence, events), this_run.path("error.log"))
 
 
 def _watch(
@@ -171,7 +171,7 @@ def _rules_for(settings: Settings, own_run_id: str, cluster: "Cluster") -> "Rule
 
 
 def _begin_log(settings: Settings, unknown: list[str]) -> None:
-    """Says that the scheduler starts, and what of its settings it does not understand."""
+    """Logs that the scheduler starts, and which settings are ignored."""
     _log.info("Starting Dask scheduler")
     for key in unknown:
         _log.warning("Ignoring unknown key %r in section 'guild-dask' of Dask's configuration", key)
@@ -179,21 +179,21 @@ def _begin_log(settings: Settings, unknown: list[str]) -> None:
         _log.warning("%s", part)
 
 
-def _work(loop: "Loop", error_log: str) -> int:
-    """Lets the loop work until its end, and returns the exit code."""
+def work(loop: "Loop", error_log: str) -> int:
+    """Runs the loop until it is over, and returns the exit code."""
     gc.freeze()
     gc.enable()
     try:
         loop.run()
-    except Exception as e:  # noqa: BLE001  # what nobody foresaw must not lose a run either
-        _say_unforeseen(e, error_log)
+    except Exception as e:  # noqa: BLE001  # an error in guild-dask itself must not lose a run either
+        _log_unexpected(e, error_log)
         loop.abandon()
-        return UNFORESEEN
+        return UNEXPECTED
     return 0
 
 
 def _select_for(settings: Settings) -> "tuple[Callable[[Listing], Listing], ...]":
-    """Returns what selects the runs that the scheduler sees, if not all; raises BadSetting if it cannot be parsed."""
+    """Returns the filter of the runs that the scheduler starts, if there is one; raises BadSetting if it is invalid."""
     if settings.filter is None:
         return ()
     from guild_dask.home.run_filter import Selection
@@ -211,7 +211,7 @@ def _identity(this_run: own_run.SchedulerRun) -> "Identity":
     return Identity(this_run.id, process, environment.user_environment(os.environ), directory)
 
 
-def _say_unforeseen(error: Exception, path: str) -> None:
+def _log_unexpected(error: Exception, path: str) -> None:
     _log.error("Stopping because of an error in guild-dask itself: %r (details are in %s)", error, path)
     with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as f:
         traceback.print_exception(error, file=f)
@@ -220,7 +220,7 @@ def _say_unforeseen(error: Exception, path: str) -> None:
 def _report_signals(events: "queue.SimpleQueue[OutsideEvent]") -> "Callable[[], bool]":
     """Turns signals into events; SimpleQueue.put may be called while the loop is in the middle of a get.
 
-    Returns what tells whether one has come, for those who cannot wait for the loop.
+    Returns a function that tells whether a signal has come, for code that runs before the loop.
     """
     asked: list[int] = []
 

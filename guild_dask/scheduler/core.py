@@ -40,28 +40,25 @@ from guild_dask.plan.placement import StagedRun, Worker, plan
 from guild_dask.plan.reasons import IMPOSSIBLE, IsScheduler, Obstacle, SetAside, StartsFailed
 from guild_dask.scheduler import messages
 from guild_dask.scheduler.announcer import Announcer
-from guild_dask.scheduler.dependency_lookup import DependencyLookup
-from guild_dask.scheduler.events import (
+from guild_dask.scheduler.answers import (
+    Answer,
     ClaimAnswered,
     ClaimChecked,
     ClaimsRecovered,
     ClusterView,
-    ControlChanged,
     ControlRead,
     DeletedFound,
-    Event,
     HomeFailed,
     Listed,
     LookedUp,
-    PageOpened,
     RunLeft,
     RunningFound,
-    RunStaged,
     Settled,
     SettleFailed,
-    StopRequested,
     WorkersSeen,
 )
+from guild_dask.scheduler.dependency_lookup import DependencyLookup
+from guild_dask.scheduler.events import ControlChanged, OutsideEvent, PageOpened, RunStaged, StopRequested
 from guild_dask.scheduler.instructions import (
     DEBUG,
     INFO,
@@ -256,7 +253,7 @@ class Core:
 
     # Events
 
-    def handle(self, event: Event, now: float) -> list[Instruction]:
+    def handle(self, event: OutsideEvent | Answer, now: float) -> list[Instruction]:
         """Takes in one event, and returns what follows from it."""
         handler: Callable[[Core, Any, float], list[Instruction]] | None = _HANDLERS.get(type(event))
         return handler(self, event, now) if handler else []

@@ -24,7 +24,7 @@ from guild_dask.monitor.state import RunningRun
 from guild_dask.plan import devices, retries
 from guild_dask.plan.resources import CPU, LEAST_MEMORY, MEMORY, format_amounts
 from guild_dask.plan.tags import demands_for_tags
-from guild_dask.scheduler.events import ClaimAnswered, RunLeft, Settled, SettleFailed
+from guild_dask.scheduler.answers import ClaimAnswered, RunLeft, Settled, SettleFailed
 from guild_dask.scheduler.instructions import Settle, Start
 from guild_dask.scheduler.ledger import ActiveRun
 from guild_dask.worker import job

@@ -16,9 +16,7 @@ from guild_dask.home import control, lookup
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.heartbeat import Presence
 from guild_dask.scheduler import instructions as do
-from guild_dask.scheduler.core import Core
-from guild_dask.scheduler.dispatch import Dispatcher
-from guild_dask.scheduler.events import (
+from guild_dask.scheduler.answers import (
     Answer,
     ClaimChecked,
     ClaimsRecovered,
@@ -28,11 +26,12 @@ from guild_dask.scheduler.events import (
     HomeFailed,
     Listed,
     LookedUp,
-    OutsideEvent,
     RunningFound,
-    StopRequested,
     WorkersSeen,
 )
+from guild_dask.scheduler.core import Core
+from guild_dask.scheduler.dispatch import Dispatcher
+from guild_dask.scheduler.events import OutsideEvent, StopRequested
 from guild_dask.scheduler.view import view_of
 
 log = logging.getLogger("guild")

@@ -1,4 +1,4 @@
-"""The texts that need more than one line of code; the others stand where they are said."""
+"""The texts of log lines that need more than one line of code. Pure."""
 
 import logging
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _LEVELS = {
 
 
 def ended(run_id: str, result: Result, last_line: str = "") -> tuple[int, str]:
-    """Returns the level and text for a run's end. A run that completed speaks for itself."""
+    """Returns the level and the line for the end of a run, or of an attempt."""
     code, why = result.exit_code, result.ending.why
     texts = {
         End.COULD_NOT_START: f"could not be started (exit code {code}): {last_line}",
@@ -45,7 +45,7 @@ def ended(run_id: str, result: Result, last_line: str = "") -> tuple[int, str]:
 
 
 def _failure(result: Result) -> str:
-    """Returns how a run has failed that nothing cut short."""
+    """Returns how a run failed by itself."""
     if result.ending.was_killed:
         return f"was {signals.killed_by(result.exit_code or 0)}"
     return f"failed with exit code {result.exit_code}"
@@ -66,7 +66,7 @@ def out_of_sight(run_id: str, host: str, problem: str) -> str:
 
 
 def summary(ends: Mapping[End, int], left: int, seconds: float) -> str:
-    """Returns the last word of run-once: what came of the runs, and how long it took."""
+    """Returns the last line of run-once: how many runs ended how, and how long it took."""
     failed = sum(ends.get(end, 0) for end in (End.FAILED, End.COULD_NOT_START, End.GONE))
     parts = [f"{ends.get(End.COMPLETED, 0)} run(s) completed", f"{failed} failed"]
     if ends.get(End.TERMINATED):

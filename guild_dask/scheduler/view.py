@@ -4,8 +4,8 @@ from guild_dask.monitor.publisher import QueuedRun, View
 from guild_dask.monitor.state import MOST_WAITING, WorkerState
 from guild_dask.plan.placement import Worker
 from guild_dask.plan.reasons import IMPOSSIBLE, Reason
+from guild_dask.scheduler.answers import ClusterView
 from guild_dask.scheduler.core import Core
-from guild_dask.scheduler.events import ClusterView
 
 
 def view_of(core: Core, cluster: ClusterView, now: float) -> View:

@@ -7,7 +7,7 @@ from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.cluster.events import ClusterTrouble, WorkerRefused
 from guild_dask.plan.placement import Worker
 from guild_dask.plan.troubles import NoWorkerComes, Refusal, Trouble, WorkerWithoutRuns
-from guild_dask.scheduler.events import ClusterView
+from guild_dask.scheduler.answers import ClusterView
 from guild_dask.scheduler.ledger import Ledger
 
 # How many workers that cannot start runs are remembered for observers.

@@ -8,7 +8,7 @@ from guild_dask.cluster.scaling import IDLE, Requested, need, pause_after, to_gi
 from guild_dask.plan.capacity import TIME
 from guild_dask.plan.placement import StagedRun, plan
 from guild_dask.plan.reasons import TooLong
-from guild_dask.scheduler.events import ClusterView
+from guild_dask.scheduler.answers import ClusterView
 from guild_dask.scheduler.ledger import Ledger
 from guild_dask.scheduler.workers import workers_for
 

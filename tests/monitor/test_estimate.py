@@ -22,7 +22,7 @@ from guild_dask.plan.reasons import (
     TooLarge,
     TooLong,
 )
-from guild_dask.plan.resources import amount_for_text
+from guild_dask.plan.units import amount_for_text
 
 NEVER = TooLarge("gpu", 4.0, 2.0)
 SLOTS = NoFreeSlot(2)

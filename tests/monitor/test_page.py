@@ -310,7 +310,7 @@ def test_browser_stays_quick_with_thousands_of_runs(tmp_path: pathlib.Path) -> N
         assert of_many < 40 * of_few, "ten times as many runs take about ten times as long, and not a hundred times"
         opened.find_element("id", "search").send_keys("run-04321")
         wait_until(lambda: len(texts(opened, "#rows .row")) == 1, describe=lambda: texts(opened, "#rows .row"))
-        assert "4322. waits for one of 2 worker slot(s)" in texts(opened, "#rows .row")[0]
+        assert "4322. waits for one of 2 slot(s)" in texts(opened, "#rows .row")[0]
 
 
 def test_browser_shows_output_as_a_terminal_does(tmp_path: pathlib.Path) -> None:

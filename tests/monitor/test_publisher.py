@@ -13,7 +13,7 @@ from guild_dask.monitor.publisher import Publisher, QueuedRun, View, scheduler_s
 from guild_dask.monitor.state import MOST_WAITING, EndedRun, RunningRun, State, WorkerState, as_data, state_for_data
 from guild_dask.plan.placement import kind_of
 from guild_dask.plan.reasons import Broken, InUse
-from guild_dask.plan.resources import Amount
+from guild_dask.plan.units import Amount
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage
 

@@ -9,7 +9,6 @@ import pytest
 
 from guild_dask.monitor.report import charts, files, page, summary
 from guild_dask.monitor.report.story import RUNS, Aftermath, story_for
-from guild_dask.plan.resources import Amount
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 
@@ -261,10 +260,3 @@ def test_scheduler_that_ran_nothing_leaves_none(user: Sandbox, guild: Guild) -> 
 
 def test_nothing_to_report_is_told(tmp_path: pathlib.Path) -> None:
     assert not files.write_report(str(tmp_path), str(tmp_path / "out.html"))
-
-
-def test_units_come_from_what_was_typed() -> None:
-    from guild_dask.monitor import formatting
-
-    assert formatting.unit_of(Amount(64e9, "64GB")) == (10**9, "GB")
-    assert formatting.unit_of(3.0) == (1, "")

@@ -189,9 +189,9 @@ def test_one_worker_is_kept_for_one_run() -> None:
     ("reason", "text"),
     [
         (TooLarge("gpu", 3, 2), "asks gpu=3, largest worker has gpu=2"),
-        (NoSingleWorker(("a", "b")), "no single worker has all it asks for: a, b"),
+        (NoSingleWorker(("a", "b")), "no single worker has all that it requests: a, b"),
         (NoWorker(), "waits for a worker"),
-        (NoFreeSlot(2), "waits for one of 2 worker slot(s)"),
+        (NoFreeSlot(2), "waits for one of 2 slot(s)"),
         (InUse("a", 2, -1), "waits for a=2, 0 free"),
         (Reserved("aaa"), "waits because run aaa has been passed over too often and is next"),
     ],

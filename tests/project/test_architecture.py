@@ -456,3 +456,9 @@ def test_job_brings_nothing_that_starts_a_run() -> None:
     now = modules()
     starting = {f"worker.{name}" for name in ("fork_client", "forkserver", "operation", "runner", "starter")}
     assert not starting & set(_brought(now["worker.job"], now))
+
+
+def test_scheduler_handles_signals_before_it_loads_guild_or_dask() -> None:
+    code = f"import sys, {PACKAGE}.scheduler.__main__; print(*sorted({{n.partition('.')[0] for n in sys.modules}}))"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert not (DASK | GUILD) & set(loaded)

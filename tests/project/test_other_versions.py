@@ -18,8 +18,8 @@ from guild_dask.monitor.report.story import story_for
 from guild_dask.monitor.state import WaitingRun, as_data, ended_for_data, state_for_data
 from guild_dask.plan import records
 from guild_dask.plan.reasons import AfterFailed, TooLarge, Unknown, reason_for_data
-from guild_dask.plan.resources import Amount
 from guild_dask.plan.troubles import Paused, UnknownTrouble, WorkerWithoutRuns, text_for
+from guild_dask.plan.units import Amount
 
 SCHEDULER = scheduler_state("sss", ProcessIdentity(1, 1.0, "boot", "here"))
 

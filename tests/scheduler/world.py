@@ -20,8 +20,7 @@ from guild_dask.home.run_directory import Staged
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.plan.dependencies import Fate, Found
 from guild_dask.scheduler import instructions as do
-from guild_dask.scheduler.core import Core, Rules
-from guild_dask.scheduler.events import (
+from guild_dask.scheduler.answers import (
     Answer,
     ClaimAnswered,
     ClaimChecked,
@@ -29,17 +28,16 @@ from guild_dask.scheduler.events import (
     ClusterView,
     ControlRead,
     DeletedFound,
-    Event,
     HomeFailed,
     Listed,
     LookedUp,
     RunningFound,
-    RunStaged,
     Settled,
     SettleFailed,
-    StopRequested,
     WorkersSeen,
 )
+from guild_dask.scheduler.core import Core, Rules
+from guild_dask.scheduler.events import OutsideEvent, RunStaged, StopRequested
 from guild_dask.scheduler.ledger import ActiveRun
 
 ME = ProcessIdentity(1, 1.0, "boot", "here")
@@ -146,7 +144,7 @@ class World:
     def stop(self) -> None:
         self.tell(StopRequested())
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: OutsideEvent | Answer) -> None:
         self.carry_out(self.core.handle(event, self.now))
 
     def cycle(self, seconds: float = 0.0) -> None:

@@ -111,7 +111,11 @@ def _troubles() -> tuple[Any, ...]:
         t.Closing(),
     )
     of_workers = (t.WorkerWithoutRuns("w", each) for each in refusals)
-    return (*of_workers, t.NoWorkerComes("sbatch: error"), t.NoWorkerComes(worker="w", refusal=refusals[0], others=2))
+    return (
+        *of_workers,
+        t.NoWorkerStarted("sbatch: error"),
+        t.NoWorkerStarted(worker="w", refusal=refusals[0], others=2),
+    )
 
 
 def read(home: pathlib.Path) -> dict[str, Any]:

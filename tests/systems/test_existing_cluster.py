@@ -12,8 +12,7 @@ import psutil
 import pytest
 from distributed import Client
 
-from guild_dask.cluster import existing
-from guild_dask.cluster.base import ClusterError, Common
+from guild_dask.cluster.base import ClusterError, Common, Timeouts
 from guild_dask.cluster.existing import open_existing
 from guild_dask.home import layout
 from guild_dask.settings.cluster_spec import cluster_for_text
@@ -207,11 +206,10 @@ def test_worker_without_guild_dask_is_named_and_gets_no_run(
             wait_until(lambda: statuses(user) == {"aaa": "completed"}, describe=lambda: str(scheduler.so_far()))
 
 
-def test_address_where_nobody_listens_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(existing, "PATIENCE", 0.5)
+def test_address_where_nobody_listens_is_told() -> None:
     choice = cluster_for_text("tcp://127.0.0.1:1")
     with pytest.raises(ClusterError, match=r"cannot reach the Dask scheduler of cluster=tcp://127\.0\.0\.1:1"):
-        open_existing(choice, Common("home", "token", 60, lambda _: None))
+        open_existing(choice, Common("home", "token", 60, lambda _: None, timeouts=Timeouts(connect=0.5)))
 
 
 def test_environment_of_a_run_is_that_of_its_worker(

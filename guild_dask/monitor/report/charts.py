@@ -13,6 +13,7 @@ from guild_dask.monitor import formatting
 from guild_dask.monitor.report.story import RUNNING, Span, Story, Use
 from guild_dask.plan import resources
 from guild_dask.plan.resources import format_amounts
+from guild_dask.plan.units import unit_of
 
 # Each end has a colour that tells it apart for the colour-blind, too.
 COLOURS = {
@@ -79,7 +80,7 @@ def moment(at: float) -> float:
 
 
 def unit(story: Story, name: str) -> tuple[int, str]:
-    return next((formatting.unit_of(worker.total[name]) for worker in story.workers if name in worker.total), (1, ""))
+    return next((unit_of(worker.total[name]) for worker in story.workers if name in worker.total), (1, ""))
 
 
 def _times(chart: Any) -> None:
