@@ -23,8 +23,8 @@ _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _PATH = re.compile(r"(?<![\w./~-])(?:\.ci|benchmarks|docs|examples|guild_dask|tests)/[\w./*-]*")
 # A Python file by the end of its path, and perhaps what it defines: `claims.py`, `home/claims.py:claim`.
 _FILE = re.compile(r"((?:\w+/)*\w+\.py)(?::([\w.]+?)(?:\(\))?)?")
-# What a module defines: `claims.claim`, `home.claims.claim()`.
-_DOTTED = re.compile(r"(\w+(?:\.\w+)+)(?:\(\))?")
+# What a module defines: `claims.claim`, `home.claims.claim()`, `home/claims.claim`.
+_DOTTED = re.compile(r"((?:\w+/)*\w+(?:\.\w+)+)(?:\(\))?")
 _SUFFIXES = (".css", ".html", ".js", ".json", ".jsonl", ".log", ".md", ".py", ".svg", ".yaml", ".yml")
 _PYTHON_COMMAND = re.compile(r"python3? -m ((?:benchmarks|guild_dask|tests)[\w.]*)")
 _OUR_COMMAND = re.compile(r"^ *(?:\$ )?guild-dask ([a-z]+)", re.MULTILINE)
@@ -130,14 +130,14 @@ def _files(name: str) -> list[pathlib.Path]:
 
 def _is_ours(name: str) -> bool:
     """Tells whether a dotted name begins with our package, or with a module of it, and is not the name of a file."""
-    first = name.partition(".")[0]
+    first = name.partition(".")[0].rpartition("/")[2]
     modules = {path.stem for path in _sources() if path.is_relative_to(PROJECT / "guild_dask")}
     return first in {"guild_dask", *modules} and not name.endswith(_SUFFIXES)
 
 
 def _exists(name: str) -> bool:
     """Tells whether a dotted name is a module, or what a module defines. Any end of a module's full name will do."""
-    parts = name.split(".")
+    parts = name.replace("/", ".").split(".")
     for count in range(len(parts), 0, -1):
         path, rest = "/".join(parts[:count]), ".".join(parts[count:])
         files = [*_files(f"{path}.py"), *_files(f"{path}/__init__.py")]
