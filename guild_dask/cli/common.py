@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from guild_dask.home import run_queue, run_view
+from guild_dask.home import layout, run_queue, run_view
 from guild_dask.home.run_view import NoSuchRun, RunView
 from guild_dask.monitor import formatting
 
@@ -48,7 +48,7 @@ _LEAST_DIGITS = 4
 
 def runs_dir() -> str:
     """Returns the runs directory of the Guild home."""
-    return os.path.join(home(), "runs")
+    return layout.runs_dir(home())
 
 
 def run_for(text: str) -> RunView:
@@ -79,7 +79,7 @@ def run_argument(**options: Any) -> Callable[[F], F]:
 
 
 def _ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    path = os.path.join(str(ctx.find_root().params.get("guild_home") or run_queue.guild_home()), "runs")
+    path = layout.runs_dir(str(ctx.find_root().params.get("guild_home") or run_queue.guild_home()))
     names = sorted(name for name in os.listdir(path) if name.startswith(incomplete)) if os.path.isdir(path) else []
     return [CompletionItem(name, help=_help(os.path.join(path, name))) for name in names[:100]]
 

@@ -1,11 +1,10 @@
 """The staged runs that a run depends on, without a scheduler."""
 
 import os
-import pathlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from guild_dask.home import lookup, run_directory
+from guild_dask.home import layout, lookup, run_directory
 from guild_dask.home.run_directory import BrokenRun
 from guild_dask.plan import dependencies
 from guild_dask.plan.dependencies import Fate, Found, Links
@@ -22,7 +21,7 @@ class Predecessors:
 
 def predecessors_of(home: str, run_id: str) -> Predecessors:
     """Returns the staged runs that a run depends on, directly or through others."""
-    runs_dir, claims_folder = os.path.join(home, "runs"), pathlib.Path(home, "dask", "claims")
+    runs_dir, claims_folder = layout.runs_dir(home), layout.claims_folder(home)
     asks: dict[str, Mapping[str, float]] = {}
     links: dict[str, Links] = {}
     found: dict[str, Found] = {}

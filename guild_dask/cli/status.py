@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from guild_dask.cli import common, status_tables
-from guild_dask.home import control, run_view
+from guild_dask.home import control, layout, run_view
 from guild_dask.home.outcome import FAILURES, End
 from guild_dask.monitor import estimate, formatting, schedulers
 from guild_dask.monitor.schedulers import Scheduler
@@ -88,7 +88,7 @@ def status_data(home: str, now: float) -> dict[str, Any]:
     data: dict[str, Any] = {"guild_home": home, "schedulers": [_scheduler_data(each, now) for each in alive]}
     data["without_scheduler"] = [as_data(each, for_people=True) for each in schedulers.survivors(home, alive)]
     if not alive:
-        data["staged"] = run_view.count_staged(os.path.join(home, "runs"))
+        data["staged"] = run_view.count_staged(layout.runs_dir(home))
     return data
 
 
@@ -112,13 +112,13 @@ def status_lines(home: str, now: float, most: int | None) -> list[str]:
         lines += [""] if lines else []
         lines += _scheduler_lines(scheduler, home, now, most)
     if not alive:
-        count = run_view.count_staged(os.path.join(home, "runs"))
+        count = run_view.count_staged(layout.runs_dir(home))
         lines.append(f"No scheduler is at work on {home}.")
         lines.append(f"{count} run(s) are staged. {_START_ONE if count else ''}".strip())
         if control.is_paused(home):
             text = "Schedulers are paused: they start no runs until 'guild-dask resume'."
             lines.append(click.style(text, fg="yellow"))
-    left = status_tables.survivors(schedulers.survivors(home, alive), os.path.join(home, "runs"), now, most)
+    left = status_tables.survivors(schedulers.survivors(home, alive), layout.runs_dir(home), now, most)
     return lines + (["", *left] if left else [])
 
 
@@ -142,7 +142,7 @@ def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | No
     if state.page:
         lines.append(f"Runs:      {state.page}")
     lines += ["", *status_tables.workers(state, most)]
-    runs_dir = os.path.join(home, "runs")
+    runs_dir = layout.runs_dir(home)
     terminated = [run for run in state.ended if run.end == End.TERMINATED.value]
     for lines_of in (
         status_tables.running(state, runs_dir, now, most),

@@ -2,13 +2,12 @@
 
 import contextlib
 import os
-import pathlib
 import signal
 
 import click
 
 from guild_dask.cli import common
-from guild_dask.home import claims, end_note
+from guild_dask.home import claims, end_note, layout
 from guild_dask.home.run_view import RunView
 from guild_dask.host import processes
 from guild_dask.monitor import formatting
@@ -52,7 +51,7 @@ def _result(home: str, run: RunView) -> tuple[bool, str]:
 
 def _stop(home: str, run_id: str) -> str:
     """Writes a stop request for a run and returns a message; raises _CannotStop."""
-    folder = pathlib.Path(home, "dask", "claims")
+    folder = layout.claims_folder(home)
     found = next((each for each in claims.all_claims(folder) if each.run_id == run_id), None)
     if found is None or found.claim is None:
         raise _CannotStop("no scheduler has started it; use 'guild stop'")

@@ -17,8 +17,7 @@ from distributed import Worker, WorkerPlugin
 from guild_dask import __version__
 from guild_dask.cluster import gpus
 from guild_dask.cluster.base import WorkerCapacity
-from guild_dask.host import environment, processes
-from guild_dask.host.files import look_anew
+from guild_dask.host import environment, files, processes
 from guild_dask.plan.devices import GPU
 from guild_dask.plan.resources import AUTO
 from guild_dask.plan.troubles import CannotStartRuns, HomeNotSeen, NoAnswer, NotInstalled, OtherVersion, Refusal
@@ -121,10 +120,7 @@ def farewell(token: str, dask_worker: Worker) -> None:
 
 def _sees(token: str) -> bool:
     """Tells whether a scheduler's token is there. Its folder, and the home itself, may have been made just now."""
-    schedulers = os.path.dirname(token)
-    ours = os.path.dirname(schedulers)
-    look_anew(os.path.dirname(ours), ours, schedulers)
-    return os.path.exists(token)
+    return files.exists(token, levels=3)
 
 
 def known_to_dask(asks: Mapping[str, float], defined: Container[str]) -> dict[str, float]:

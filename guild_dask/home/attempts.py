@@ -6,20 +6,18 @@ Only attempts in which the run's process was started count. The record is delete
 import contextlib
 import json
 import os
-import pathlib
 import shutil
 import time
 from dataclasses import dataclass
 from typing import Any
 
+from guild_dask.home import layout
 from guild_dask.home.outcome import Cause, cause_for_name
-from guild_dask.host.files import look_anew
+from guild_dask.host import files
 from guild_dask.plan import records
 
-_FOLDER = "dask-attempts"
 _RECORD = "record.json"
 _CAUSE = "cause"
-_OUTPUT = ("output", "output.index")
 
 
 @dataclass(frozen=True)
@@ -39,10 +37,8 @@ def past(run_dir: str) -> tuple[Attempt, ...]:
 
     An unreadable record counts as empty.
     """
-    folder = _folder(run_dir)
-    look_anew(folder.parent, folder)
     try:
-        data = json.loads((folder / _RECORD).read_text())
+        data = json.loads(files.read_text(layout.attempts(run_dir) / _RECORD, levels=2))
         return tuple(map(_attempt, data))
     except (FileNotFoundError, ValueError, TypeError):
         return ()
@@ -68,22 +64,16 @@ def add(run_dir: str, attempt: Attempt) -> None:
 
     With this it is decided that there is a next one, whoever dies before the run is staged.
     """
-    folder = _folder(run_dir)
+    folder = layout.attempts(run_dir)
     kept = folder / str(attempt.number)
     kept.mkdir(parents=True, exist_ok=True)
-    for name in _OUTPUT:
+    for file in (layout.output(run_dir), layout.output_index(run_dir)):
         with contextlib.suppress(FileNotFoundError):
-            shutil.copyfile(os.path.join(run_dir, ".guild", name), kept / name)
+            shutil.copyfile(file, kept / os.path.basename(file))
     over = [*(each for each in past(run_dir) if each.number != attempt.number), attempt]
-    draft = folder / f".{_RECORD}"
-    draft.write_text(json.dumps([records.data_for(each) for each in over]))
-    os.replace(draft, folder / _RECORD)
+    files.write(folder / _RECORD, json.dumps([records.data_for(each) for each in over]))
 
 
 def attempt_for(number: int, cause: Cause | None, exit_status: int | None, host: str) -> Attempt:
     """Returns an attempt that ended just now."""
     return Attempt(number, cause, exit_status, host, time.time(), cause is not None and cause.is_loss)
-
-
-def _folder(run_dir: str) -> pathlib.Path:
-    return pathlib.Path(run_dir, ".guild", _FOLDER)

@@ -1,11 +1,12 @@
-"""What a claim says, as a value and as text. Total: what is no claim is None."""
+"""What a claim says, as a value and as text. An unreadable claim is None."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from guild_dask.host.processes import ProcessIdentity, identity_for_data
+from guild_dask.host.processes import ProcessIdentity
+from guild_dask.plan import records
 
 
 @dataclass(frozen=True)
@@ -24,43 +25,30 @@ class Claim:
     lease: float = 0.0  # the starter ends the run when it could not beat for so many seconds; 0: it does not beat
 
     def as_data(self) -> dict[str, Any]:
-        return {
-            "run": self.run_id,
-            "scheduler_id": self.scheduler_id,
-            "scheduler": self.scheduler.as_data(),
-            "owner": self.owner.as_data(),
-            "attempt": self.attempt,
-            "asks": {name: float(amount) for name, amount in self.asks.items()},
-            "serial": self.serial,
-            "worker": self.worker,
-            "devices": dict(self.devices),
-            "lease": self.lease,
-        }
+        # Plain numbers, and not amounts as they were typed: other versions read no others.
+        data = records.data_for(replace(self, asks={name: float(amount) for name, amount in self.asks.items()}))
+        return {_RUN: data.pop("run_id"), **data}
 
     def as_text(self) -> str:
         return json.dumps(self.as_data())
+
+
+# The name of the field `run_id` in the data.
+_RUN = "run"
 
 
 def claim_for_text(text: str) -> Claim | None:
     """Returns the claim that as_text() wrote, or None where the text is something else."""
     try:
         data = json.loads(text)
-        owner = identity_for_data(data["owner"])
-        scheduler = identity_for_data(data["scheduler"])
-        asks = {str(name): float(amount) for name, amount in data["asks"].items()}
-        if owner is None or scheduler is None:
-            return None
-        return Claim(
-            run_id=str(data["run"]),
-            scheduler_id=str(data["scheduler_id"]),
-            scheduler=scheduler,
-            owner=owner,
-            attempt=int(data["attempt"]),
-            asks=asks,
-            serial=int(data.get("serial", 0)),
-            worker=str(data.get("worker", "")),
-            devices={str(name): float(share) for name, share in data.get("devices", {}).items()},
-            lease=float(data.get("lease", 0.0)),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        return records.value_for(Claim, {**data, "run_id": data[_RUN]})
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def identity_for_data(data: Any) -> ProcessIdentity | None:
+    """Returns the identity of a process that its as_data() wrote, or None where the data is something else."""
+    try:
+        return records.value_for(ProcessIdentity, data)
+    except ValueError:
         return None

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from guild_dask.home import end_note
 from guild_dask.home.claim import Claim, claim_for_text
 from guild_dask.home.end_note import BEAT, ENDED, STOP
-from guild_dask.host.files import look_anew, time_of
+from guild_dask.host import files
 from guild_dask.host.processes import ProcessIdentity, is_alive
 
 __all__ = ["Claim"]
@@ -60,11 +60,15 @@ def path(folder: pathlib.Path, run_id: str) -> pathlib.Path:
     return folder / f"{run_id}{CLAIMED}"
 
 
+def _files(folder: pathlib.Path, run_id: str) -> list[pathlib.Path]:
+    """Returns the files in which the claim of a run may be, in the order in which to look for it."""
+    return [path(folder, run_id).with_suffix(ending) for ending in _STATES]
+
+
 def take(folder: pathlib.Path, staged: str, claim: Claim) -> None:
     """Makes a run's STAGED marker a claim; raises OSError, with the run staged as before, if that cannot be done."""
     target = path(folder, claim.run_id)
     folder.mkdir(parents=True, exist_ok=True)
-    look_anew(folder)
     if _goes_on(folder, claim.run_id, staged):
         raise FileExistsError(errno.EEXIST, "it was staged while it runs", str(target))
     remove(folder, claim.run_id)
@@ -87,7 +91,7 @@ def take(folder: pathlib.Path, staged: str, claim: Claim) -> None:
 
 def _goes_on(folder: pathlib.Path, run_id: str, staged: str) -> bool:
     """Tells whether a run that somebody staged runs all the same: its starter is seen, or has beaten since."""
-    found = _found(path(folder, run_id).with_suffix(STARTED))
+    found = files.first([path(folder, run_id).with_suffix(STARTED)], _found)
     if found is None or found.claim is None:
         return False
     lives = is_alive(found.claim.owner)
@@ -99,19 +103,19 @@ def _goes_on(folder: pathlib.Path, run_id: str, staged: str) -> bool:
 def withdraw(folder: pathlib.Path, run_id: str) -> bool:
     """Takes a claim from whoever might start the run; False if the run has started, or is not claimed."""
     withdrawn = path(folder, run_id).with_suffix(WITHDRAWN)
-    look_anew(folder)
-    for ending in (CLAIMED, HANDING):
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(withdrawn.with_suffix(ending), withdrawn)
-            return True
-    return withdrawn.exists()
+
+    def move(file: pathlib.Path) -> bool:
+        os.rename(file, withdrawn)
+        return True
+
+    return files.first([withdrawn.with_suffix(ending) for ending in (CLAIMED, HANDING)], move) or withdrawn.exists()
 
 
 def give_back(folder: pathlib.Path, run_id: str, staged: str) -> None:
     """Makes a withdrawn claim a STAGED marker again. What was kept of the run has been put back, and goes first."""
     withdrawn = path(folder, run_id).with_suffix(WITHDRAWN)
     withdrawn.with_suffix(SAVED).unlink(missing_ok=True)
-    _draft(folder, run_id).unlink(missing_ok=True)
+    (folder / _draft_name(run_id)).unlink(missing_ok=True)
     _return(withdrawn, staged)
     remove(folder, run_id)
 
@@ -129,18 +133,8 @@ def write(folder: pathlib.Path, claim: Claim) -> pathlib.Path:
     """Writes what a claim says so that a reader sees all of it or nothing, and returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     target = path(folder, claim.run_id)
-    draft = _draft(folder, claim.run_id)
-    try:
-        draft.write_text(claim.as_text())
-        os.replace(draft, target)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
+    files.write(target, claim.as_text(), _draft_name(claim.run_id))
     return target
-
-
-def _draft(folder: pathlib.Path, run_id: str) -> pathlib.Path:
-    return folder / _draft_name(run_id)
 
 
 def _draft_name(run_id: str) -> str:
@@ -151,8 +145,7 @@ def hand_over(folder: pathlib.Path, claim: Claim, owner: ProcessIdentity) -> boo
     """Makes a process the owner of a claim; False if the claim is not there any more, or is another scheduler's."""
     claimed = path(folder, claim.run_id)
     handing = claimed.with_suffix(HANDING)
-    look_anew(folder)
-    if not _is_same(_read(claimed), claim):
+    if not _is_same(files.first([claimed], _read), claim):
         return False
     try:
         os.rename(claimed, handing)
@@ -173,47 +166,39 @@ def _is_same(found: Claim | None, claim: Claim) -> bool:
 
 def is_owned_by(claimed: pathlib.Path, owner: ProcessIdentity) -> bool:
     """Tells whether a claim is that process's, started or not; raises OSError if the home is out of reach."""
-    look_anew(claimed.parent)
-    for ending in (STARTED, CLAIMED, STARTED):
-        with contextlib.suppress(FileNotFoundError):
-            claim = claim_for_text(claimed.with_suffix(ending).read_text())
-            return claim is not None and claim.owner == owner
-    return False
+
+    def is_same(file: pathlib.Path) -> bool:
+        claim = claim_for_text(file.read_text())
+        return claim is not None and claim.owner == owner
+
+    return files.first([claimed.with_suffix(ending) for ending in (STARTED, CLAIMED, STARTED)], is_same) or False
 
 
 def mark_started(claimed: pathlib.Path, owner: ProcessIdentity | None = None) -> bool:
     """Turns a claim into a started one; False if there is no such claim any more, or it is not that owner's."""
-    look_anew(claimed.parent)
-    if owner is not None:
-        claim = _read(claimed)
-        if claim is None or claim.owner != owner:
-            return False
-    try:
-        os.rename(claimed, claimed.with_suffix(STARTED))
-    except FileNotFoundError:
-        return False
-    return True
+
+    def move(file: pathlib.Path) -> bool:
+        if owner is not None:
+            claim = _read(file)
+            if claim is None or claim.owner != owner:
+                return False
+        os.rename(file, file.with_suffix(STARTED))
+        return True
+
+    return files.first([claimed], move) or False
 
 
 def remove(folder: pathlib.Path, run_id: str) -> None:
     """Removes a run's claim, started or not, with all that lies beside it. What was said of its end goes last."""
-    look_anew(folder)
-    for name in (_draft_name(run_id), end_note.draft_name(run_id), *(run_id + ending for ending in _ALL)):
-        try:
-            os.unlink(f"{folder}/{name}")
-        except FileNotFoundError:
-            continue
+    drafts = (_draft_name(run_id), end_note.draft_name(run_id))
+    files.remove(folder, (*drafts, *(run_id + ending for ending in _ALL)))
 
 
 def strays(folder: pathlib.Path) -> list[str]:
     """Returns the runs of which something is left here that was said of their end, and perhaps no claim."""
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    files = [pathlib.PurePath(name) for name in names if not name.startswith(".")]
-    claimed = {file.stem for file in files if file.suffix in _STATES}
-    return sorted({file.stem for file in files if file.suffix in (STOP, ENDED)} - claimed)
+    found = [pathlib.PurePath(name) for name in files.names(folder) if not name.startswith(".")]
+    claimed = {file.stem for file in found if file.suffix in _STATES}
+    return sorted({file.stem for file in found if file.suffix in (STOP, ENDED)} - claimed)
 
 
 def give_back_started(folder: pathlib.Path, run_id: str, staged: str) -> None:
@@ -227,34 +212,26 @@ def last_beat(folder: pathlib.Path, run_id: str) -> float:
 
     Raises OSError if that cannot be seen.
     """
-    look_anew(folder)
-    # Only where there is none: a beat that cannot be seen now is not one that was not made.
+    # Only where there is none: a heartbeat that cannot be seen now may have been made all the same.
     with contextlib.suppress(FileNotFoundError):
-        return time_of(path(folder, run_id).with_suffix(BEAT))
+        return files.modified(path(folder, run_id).with_suffix(BEAT))
     return written(folder, run_id) / 1e9
 
 
 def written(folder: pathlib.Path, run_id: str) -> int:
     """Returns when the run's claim was last written, in nanoseconds of the file system's clock; 0 if there is none."""
-    look_anew(folder)
-    for ending in _STATES:
-        with contextlib.suppress(OSError):
-            return path(folder, run_id).with_suffix(ending).stat().st_mtime_ns
+    with contextlib.suppress(OSError):
+        return files.first(_files(folder, run_id), lambda file: file.stat().st_mtime_ns) or 0
     return 0
 
 
 def all_claims(folder: pathlib.Path) -> Iterator[Found]:
     """Yields every claim in the folder; raises OSError if it cannot be read."""
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return
-    endings = {CLAIMED, HANDING, WITHDRAWN, STARTED}
-    files = (folder / name for name in sorted(names) if not name.startswith("."))
-    for run_id, file in {file.stem: file for file in files if file.suffix in endings}.items():
+    # Listing the folder has refreshed it.
+    listed = (folder / name for name in sorted(files.names(folder)) if not name.startswith("."))
+    for run_id, file in {file.stem: file for file in listed if file.suffix in _STATES}.items():
         # It may have been moved since the folder was listed.
-        candidates = [file, *(path(folder, run_id).with_suffix(ending) for ending in _STATES)]
-        found = next((each for each in map(_found, candidates) if each), None)
+        found = next((each for each in map(_found, (file, *_files(folder, run_id))) if each), None)
         if found:
             yield found
 
@@ -269,9 +246,7 @@ def _found(file: pathlib.Path) -> Found | None:
 
 def present(folder: pathlib.Path, run_id: str) -> Found | None:
     """Returns what there is of a claim on a run, or None if nobody has one; raises OSError if that cannot be seen."""
-    look_anew(folder)
-    files = (path(folder, run_id).with_suffix(ending) for ending in _STATES)
-    return next((found for found in map(_found, files) if found), None)
+    return files.first(_files(folder, run_id), _found)
 
 
 def _read(file: pathlib.Path) -> Claim | None:

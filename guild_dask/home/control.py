@@ -9,12 +9,12 @@ written to.
 """
 
 import contextlib
-import os
 import pathlib
 from dataclasses import dataclass
 from typing import Literal
 
-from guild_dask.host.files import look_anew
+from guild_dask.home import layout
+from guild_dask.host import files
 
 Request = Literal["pause", "resume", "drain"]
 
@@ -32,7 +32,7 @@ class Control:
 
 def folder(home: str) -> pathlib.Path:
     """Returns where the requests are; whoever watches it hears of each."""
-    return pathlib.Path(home, "dask", "control")
+    return layout.control_folder(home)
 
 
 def ask(home: str, scheduler_id: str | None, request: Request) -> None:
@@ -48,7 +48,7 @@ def ask(home: str, scheduler_id: str | None, request: Request) -> None:
 
 
 def _resume(home: str, scheduler_id: str | None) -> None:
-    names = [f"{scheduler_id}.{_PAUSE}", f"{scheduler_id}.{_DRAIN}"] if scheduler_id else _names(folder(home))
+    names = [f"{scheduler_id}.{_PAUSE}", f"{scheduler_id}.{_DRAIN}"] if scheduler_id else files.names(folder(home))
     for name in names:
         if name == _PAUSE or name.endswith((f".{_PAUSE}", f".{_DRAIN}")):
             (folder(home) / name).unlink(missing_ok=True)
@@ -56,14 +56,13 @@ def _resume(home: str, scheduler_id: str | None) -> None:
 
 def state(home: str, scheduler_id: str) -> Control:
     """Returns what is asked of a scheduler, of it alone or of all."""
-    look_anew(folder(home))
-    is_paused = _file(home, None, _PAUSE).exists() or _file(home, scheduler_id, _PAUSE).exists()
-    return Control(is_paused, _file(home, scheduler_id, _DRAIN).exists())
+    names = files.names(folder(home))
+    return Control(_PAUSE in names or f"{scheduler_id}.{_PAUSE}" in names, f"{scheduler_id}.{_DRAIN}" in names)
 
 
 def is_paused(home: str) -> bool:
     """Tells whether all schedulers of the home are to start nothing."""
-    return _file(home, None, _PAUSE).exists()
+    return files.exists(_file(home, None, _PAUSE))
 
 
 def forget(home: str, scheduler_id: str) -> None:
@@ -79,12 +78,5 @@ def _file(home: str, scheduler_id: str | None, request: str) -> pathlib.Path:
 
 def _schedulers(home: str) -> list[str]:
     """Returns those that have a heartbeat, or have had one not long ago."""
-    names = _names(pathlib.Path(home, "dask", "schedulers"))
+    names = files.names(layout.schedulers_folder(home))
     return [name.removesuffix(".json") for name in names if name.endswith(".json")]
-
-
-def _names(path: pathlib.Path) -> list[str]:
-    try:
-        return os.listdir(path)
-    except FileNotFoundError:
-        return []

@@ -6,12 +6,11 @@ recorded its end in the run's own directory.
 
 import contextlib
 import json
-import os
 import pathlib
 from typing import Any
 
-from guild_dask.home.outcome import NO_EXCESS, Cause, Excess, cause_for_name
-from guild_dask.host.files import look_anew
+from guild_dask.home.outcome import NO_EXCESS, Cause, Excess, Note, cause_for_name
+from guild_dask.host import files
 from guild_dask.plan import records
 
 ENDED = ".ended"
@@ -31,11 +30,9 @@ def write(claim: pathlib.Path, cause: Cause | None, excess: Excess = NO_EXCESS) 
 
     A home that cannot be written to any more gets no word.
     """
-    draft = claim.with_name(draft_name(claim.stem))
     data = {_CAUSE: cause.value if cause else None, _EXCESS: records.data_for(excess)}
     with contextlib.suppress(OSError):
-        draft.write_text(json.dumps(data))
-        os.replace(draft, claim.with_suffix(ENDED))
+        files.write(claim.with_suffix(ENDED), json.dumps(data), draft_name(claim.stem))
 
 
 def draft_name(run_id: str) -> str:
@@ -43,41 +40,45 @@ def draft_name(run_id: str) -> str:
     return f".{run_id}.ended-draft"
 
 
-def read(claim: pathlib.Path) -> Cause | None:
-    """Returns the cause that was left beside a claim, or None if there is none that can be read."""
-    look_anew(claim.parent)
-    return cause_for_name(_note(claim).get(_CAUSE))
-
-
-def excess(claim: pathlib.Path) -> Excess:
-    """Returns the numbers that were left beside a claim with the cause; zeros where there are none."""
+def note(claim: pathlib.Path) -> Note | None:
+    """Returns the note beside a claim, or None if there is none. What cannot be read of it counts as empty."""
     try:
-        return records.value_for(Excess, _note(claim).get(_EXCESS))
-    except ValueError:
-        return NO_EXCESS
-
-
-def _note(claim: pathlib.Path) -> dict[str, Any]:
-    """Returns what was left beside a claim; a note that cannot be read counts as empty."""
-    try:
-        data = json.loads(claim.with_suffix(ENDED).read_text())
+        text = files.read_text(claim.with_suffix(ENDED))
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError):
+        return Note(None)
+    data = _data(text)
+    try:
+        excess = records.value_for(Excess, data.get(_EXCESS))
+    except ValueError:
+        excess = NO_EXCESS
+    return Note(cause_for_name(data.get(_CAUSE)), excess)
+
+
+def _data(text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except ValueError:
         return {}
     return data if isinstance(data, dict) else {}
 
 
-def settle(claim: pathlib.Path, cause: Cause) -> Cause:
-    """Returns the cause that was left beside a claim; where there is none, leaves that one for whoever comes next."""
-    word = read(claim)
-    if word is None:
-        write(claim, cause)
-    return word or cause
+def read(claim: pathlib.Path) -> Cause | None:
+    """Returns the cause that was left beside a claim, or None if there is none that can be read."""
+    found = note(claim)
+    return found.cause if found else None
+
+
+def excess(claim: pathlib.Path) -> Excess:
+    """Returns the numbers that were left beside a claim with the cause; zeros where there are none."""
+    found = note(claim)
+    return found.excess if found else NO_EXCESS
 
 
 def is_over(claim: pathlib.Path) -> bool:
     """Tells whether the starter of a claim has said its last word."""
-    look_anew(claim.parent)
-    return os.path.exists(claim.with_suffix(ENDED))
+    return files.exists(claim.with_suffix(ENDED))
 
 
 def ask_to_stop(claim: pathlib.Path, cause: Cause = Cause.STOPPED) -> None:
@@ -97,9 +98,8 @@ def forget_wish(claim: pathlib.Path) -> None:
 
 def wish(claim: pathlib.Path) -> Cause | None:
     """Returns why somebody has asked for the run's end, or None if nobody has."""
-    look_anew(claim.parent)
     try:
-        wanted = cause_for_name(claim.with_suffix(STOP).read_text())
+        wanted = cause_for_name(files.read_text(claim.with_suffix(STOP)))
     except OSError:
         return None
     return wanted if wanted is Cause.SCHEDULER_STOPPED else Cause.STOPPED
@@ -107,5 +107,4 @@ def wish(claim: pathlib.Path) -> Cause | None:
 
 def is_asked_to_stop(claim: pathlib.Path) -> bool:
     """Tells whether somebody has asked for the run's end."""
-    look_anew(claim.parent)
-    return os.path.exists(claim.with_suffix(STOP))
+    return files.exists(claim.with_suffix(STOP))

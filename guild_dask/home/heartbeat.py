@@ -6,10 +6,11 @@ file was last touched, by the clock of the file system, which all hosts share.
 
 import contextlib
 import json
-import os
 import pathlib
 
-from guild_dask.host import processes
+from guild_dask.home import layout
+from guild_dask.home.claim import identity_for_data
+from guild_dask.host import files, processes
 from guild_dask.host.processes import ProcessIdentity
 
 # Seconds between heartbeats, and without one until a scheduler on another host is taken for dead.
@@ -26,7 +27,7 @@ class Presence:
     """This scheduler's own heartbeat, and those of others."""
 
     def __init__(self, home: str, scheduler_id: str, process: ProcessIdentity) -> None:
-        self._folder = pathlib.Path(home, "dask", "schedulers")
+        self._folder = layout.schedulers_folder(home)
         self._own = self._folder / f"{scheduler_id}.json"
         self.home = home
         self.scheduler_id = scheduler_id
@@ -42,9 +43,7 @@ class Presence:
         with contextlib.suppress(OSError):
             if not self._own.exists():
                 self._folder.mkdir(parents=True, exist_ok=True)
-                draft = self._own.with_suffix(_DRAFT)
-                draft.write_text(json.dumps(self.process.as_data()))
-                os.replace(draft, self._own)
+                files.write(self._own, json.dumps(self.process.as_data()), self._own.with_suffix(_DRAFT).name)
             self._own.touch()
 
     def leave(self) -> None:
@@ -97,6 +96,6 @@ class Presence:
 
 def _read(path: pathlib.Path) -> ProcessIdentity | None:
     try:
-        return processes.identity_for_data(json.loads(path.read_text()))
+        return identity_for_data(json.loads(path.read_text()))
     except (OSError, ValueError):
         return None

@@ -1,6 +1,111 @@
-"""Where things are in the Guild home and in run directories."""
+"""Every path in the Guild home: Guild's own, as guildai 0.9 has them, and ours under `dask`.
+
+    GUILD_HOME/runs/<run>/.guild/             Guild's records of a run: markers, `attrs/<name>`, `opref`, `output`
+    GUILD_HOME/runs/<run>/.guild/dask-attempts/   the attempts at a run that are over
+    GUILD_HOME/runs/<scheduler>/run-output/   the output of a scheduler's runs while they run
+    GUILD_HOME/dask/claims/                   who takes which run
+    GUILD_HOME/dask/schedulers/               heartbeats and states of schedulers
+    GUILD_HOME/dask/control/                  requests of users to schedulers
+    GUILD_HOME/locks/                         Guild's locks
+
+Most paths are texts and not path objects: they are made for tens of thousands of runs.
+"""
 
 import os
+import pathlib
+
+# Guild's markers of a run's status.
+STAGED = "STAGED"
+PENDING = "PENDING"
+LOCK = "LOCK"  # with the pid of the run's process
+REMOTE_LOCK = "LOCK.remote"  # with the name of the host that the run is on
+
+GUILD_DIR = ".guild"
+
+
+def runs_dir(home: str) -> str:
+    """Returns the folder of run directories."""
+    return os.path.join(home, "runs")
+
+
+def run_dir(home: str, run_id: str) -> str:
+    """Returns the directory of a run."""
+    return os.path.join(runs_dir(home), run_id)
+
+
+def own_folder(home: str) -> pathlib.Path:
+    """Returns the folder of what guild-dask keeps in a Guild home."""
+    return pathlib.Path(home, "dask")
+
+
+def claims_folder(home: str) -> pathlib.Path:
+    """Returns the folder of claims on runs."""
+    return own_folder(home) / "claims"
+
+
+def schedulers_folder(home: str) -> pathlib.Path:
+    """Returns the folder in which schedulers show that they live, and what they do."""
+    return own_folder(home) / "schedulers"
+
+
+def control_folder(home: str) -> pathlib.Path:
+    """Returns the folder of requests to schedulers."""
+    return own_folder(home) / "control"
+
+
+def locks_folder(home: str) -> pathlib.Path:
+    """Returns the folder of Guild's locks."""
+    return pathlib.Path(home, "locks")
+
+
+def guild_dir(run_dir: str) -> str:
+    """Returns the folder of Guild's records of a run."""
+    return f"{run_dir}/{GUILD_DIR}"
+
+
+def marker(run_dir: str, name: str) -> str:
+    """Returns the path of one of Guild's markers."""
+    return f"{run_dir}/{GUILD_DIR}/{name}"
+
+
+def opref(run_dir: str) -> str:
+    """Returns the file that says of which operation a run is."""
+    return f"{run_dir}/{GUILD_DIR}/opref"
+
+
+def prototype(run_dir: str) -> str:
+    """Returns the directory of the run that a batch starts copies of."""
+    return f"{run_dir}/{GUILD_DIR}/proto"
+
+
+def environment(run_dir: str) -> str:
+    """Returns the file with the environment that a run was staged in."""
+    return f"{run_dir}/{GUILD_DIR}/ENV"
+
+
+def output(run_dir: str) -> str:
+    """Returns the file with a run's output."""
+    return f"{run_dir}/{GUILD_DIR}/output"
+
+
+def output_index(run_dir: str) -> str:
+    """Returns the file that says when each line of a run's output was printed."""
+    return f"{run_dir}/{GUILD_DIR}/output.index"
+
+
+def attributes(run_dir: str) -> str:
+    """Returns the folder of a run's attributes."""
+    return f"{run_dir}/{GUILD_DIR}/attrs"
+
+
+def attribute(run_dir: str, name: str) -> str:
+    """Returns the file of one of a run's attributes."""
+    return f"{run_dir}/{GUILD_DIR}/attrs/{name}"
+
+
+def attempts(run_dir: str) -> pathlib.Path:
+    """Returns the folder of the attempts at a run that are over."""
+    return pathlib.Path(run_dir, GUILD_DIR, "dask-attempts")
 
 
 def run_output(scheduler_dir: str) -> str:

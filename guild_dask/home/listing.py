@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from guild_dask.home import run_directory
+from guild_dask.home import layout, run_directory
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.run_directory import BrokenRun, Staged
 
@@ -66,7 +66,7 @@ class RunsDirectory:
         turn = list(itertools.islice(self._others, _TURN))
         for name in turn:
             self._others[name] = self._others.pop(name)
-        return [name for name in turn if os.access(f"{self.path}/{name}/.guild/STAGED", os.F_OK)]
+        return [name for name in turn if os.access(layout.marker(f"{self.path}/{name}", layout.STAGED), os.F_OK)]
 
     def look_at(self, names: Iterable[str]) -> Listing:
         """Returns what has changed, after a look at those with the given names."""

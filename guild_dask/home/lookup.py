@@ -5,10 +5,8 @@ import os
 import pathlib
 from collections.abc import Collection, Iterable, Sequence
 
-import psutil
-
-from guild_dask.home import claims, run_directory
-from guild_dask.home.run_directory import BrokenRun
+from guild_dask.home import claims, layout, run_directory
+from guild_dask.home.status import Status, status
 from guild_dask.plan.dependencies import Fate, Found
 
 # How many of the runs that an ambiguous id may mean are named.
@@ -28,7 +26,7 @@ def found(
         if _is_run(runs_dir, reference):
             run_ids: Sequence[str] = (reference,)
         else:
-            names = _names(runs_dir) if names is None else names
+            names = sorted(names_of_runs(runs_dir)) if names is None else names
             matching = (name for name in names if name.startswith(reference) and _is_run(runs_dir, name))
             run_ids = tuple(itertools.islice(matching, _NAMED))
         known[reference] = _found(runs_dir, claims_folder, run_ids)
@@ -39,12 +37,13 @@ def found(
 
 
 def _is_run(runs_dir: str, name: str) -> bool:
-    return os.path.basename(name) == name and os.path.isdir(os.path.join(runs_dir, name, ".guild"))
+    return os.path.basename(name) == name and os.path.isdir(layout.guild_dir(os.path.join(runs_dir, name)))
 
 
-def _names(runs_dir: str) -> list[str]:
+def names_of_runs(runs_dir: str) -> list[str]:
+    """Returns the names in the runs directory, in no order; none if it cannot be read."""
     try:
-        return sorted(os.listdir(runs_dir))
+        return os.listdir(runs_dir)
     except OSError:
         return []
 
@@ -55,20 +54,17 @@ def _found(runs_dir: str, claims_folder: pathlib.Path, run_ids: Sequence[str]) -
     # Guild has moments in which a run that starts looks as if it had failed. A claim knows better.
     if claims.written(claims_folder, run_ids[0]):
         return Found(Fate.GOES_ON, tuple(run_ids))
-    return Found(_fate(os.path.join(runs_dir, run_ids[0])), tuple(run_ids))
+    run_dir = os.path.join(runs_dir, run_ids[0])
+    run_directory.refresh(run_dir)
+    return Found(_FATES[status(run_dir)], tuple(run_ids))
 
 
-def _fate(run_dir: str) -> Fate:
-    run_directory.look_anew(run_dir)
-    if run_directory.has(run_dir, "LOCK.remote") or run_directory.has(run_dir, "PENDING"):
-        return Fate.GOES_ON
-    if run_directory.has(run_dir, "STAGED"):
-        return Fate.STAGED
-    try:
-        status = run_directory.attribute(run_dir, "exit_status")
-    except BrokenRun:
-        return Fate.FAILED
-    if isinstance(status, int):
-        return Fate.COMPLETED if status == 0 else Fate.TERMINATED if status < 0 else Fate.FAILED
-    pid = run_directory.locked_by(run_dir)
-    return Fate.GOES_ON if pid is not None and psutil.pid_exists(pid) else Fate.FAILED
+# What Guild's status of a run means for the runs that come after it.
+_FATES = {
+    Status.RUNNING: Fate.GOES_ON,
+    Status.PENDING: Fate.GOES_ON,
+    Status.STAGED: Fate.STAGED,
+    Status.COMPLETED: Fate.COMPLETED,
+    Status.TERMINATED: Fate.TERMINATED,
+    Status.ERROR: Fate.FAILED,
+}

@@ -1,10 +1,12 @@
-"""How runs end and what cuts them short: names that records keep, and the text for each. Pure.
+"""How runs end and what cuts them short: the decision, the names that records keep, and the text for each. Pure.
 
-Records and decisions use the names and numbers only. The text is made here, where it is shown.
+`outcome_for` decides how an attempt ended. The scheduler that settles its own run and the one that recovers another's
+gather the evidence, call it, and carry out what it returns. Records and decisions use names and numbers only; the text
+is made here, where it is shown.
 """
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from guild_dask.host import signals
 from guild_dask.plan.units import format_duration, format_size
@@ -137,3 +139,161 @@ class Ending:
 
 
 _OWN_ENDS = frozenset(end.value for end in (End.FAILED, End.TRIED_AGAIN))
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended, with its exit code where it has one, and what cut it short if something did."""
+
+    end: End
+    exit_code: int | None = None
+    cause: Cause | None = None
+    attempt: int = 1
+    excess: Excess = NO_EXCESS  # of a run that reached a limit
+
+    @property
+    def ending(self) -> Ending:
+        """Returns how it ended, as records have it."""
+        return Ending(self.end.value, self.exit_code, self.cause.value if self.cause else "", self.excess)
+
+
+class ClaimState(enum.Enum):
+    """How far the run had come under the claim of the scheduler that its attempt belongs to."""
+
+    NONE = "none"  # there is no claim any more, or another scheduler has it
+    CLAIMED = "claimed"  # the run has not started
+    STARTED = "started"
+
+
+@dataclass(frozen=True)
+class Note:
+    """The note that a starter leaves beside the claim at the end; no cause: the run ended by itself, or unreadable."""
+
+    cause: Cause | None
+    excess: Excess = NO_EXCESS
+
+
+@dataclass(frozen=True)
+class Retries:
+    """Whether the policy allows one more attempt."""
+
+    after_loss: bool = False
+    after_failure: bool = False
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known about an attempt that is over.
+
+    Either a worker reported the exit code of the run's starter, or the starter is known to be dead for a cause.
+    """
+
+    is_there: bool  # the run's directory exists
+    claim: ClaimState
+    exit_code: int | None = None  # of the starter; None: no worker reported it
+    death: Cause | None = None  # what ended the starter, if no worker reported it
+    may_stage_again: bool = False  # if the run has not started, it waits for a scheduler, and a start may succeed
+    # The rest is about runs that started.
+    attempt: int = 1
+    is_leased: bool = False  # the run was on a worker of another host, or could be
+    status: int | None = None  # the exit status that Guild recorded; None: there is none, or it cannot be read
+    is_recorded: bool = False  # Guild recorded the end of this attempt, and not of an earlier one
+    note: Note | None = None
+    stop_request: Cause | None = None
+    decided: Result | None = None  # on record for this attempt: a scheduler decided to try again, and died over it
+    retries: Retries = Retries()
+
+    @property
+    def has_completed(self) -> bool:
+        """Tells whether the run started and completed, so that nothing else about it matters."""
+        return self.is_recorded and self.status == 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended, and what is to be written about it: first the note, then the exit status."""
+
+    result: Result
+    note: Cause | None = None  # to be left beside the claim; None: nothing
+    exit_status: int | None = None  # to be recorded as the run's; None: Guild has recorded one
+
+    @property
+    def is_staged(self) -> bool:
+        """Tells whether the run is to be staged, for the same attempt or another one."""
+        return self.result.end in (End.STAGED_AGAIN, End.TRIED_AGAIN)
+
+
+# The exit status of a run whose starter is dead and whose end nothing recorded: as if killed by SIGKILL.
+_KILLED = -9
+
+# The exit code of a run that recorded an end, but none that can be read.
+_UNKNOWN_FAILURE = 1
+
+
+def outcome_for(evidence: Evidence) -> Outcome:
+    """Returns how an attempt ended, whoever settles it."""
+    code = evidence.exit_code
+    if not evidence.is_there:
+        # Guild deletes a batch that succeeds. A user deleted anything else.
+        return Outcome(Result(End.COMPLETED if code == 0 else End.GONE, code))
+    if evidence.claim is ClaimState.NONE:
+        return Outcome(Result(End.GONE, code))
+    if evidence.claim is ClaimState.STARTED:
+        return _outcome_of_started(evidence)
+    if evidence.may_stage_again:
+        return Outcome(Result(End.STAGED_AGAIN))
+    # Without a starter, the user or another scheduler has taken care of the run since.
+    return Outcome(Result(End.GONE if code is None else End.COULD_NOT_START, code))
+
+
+def _outcome_of_started(evidence: Evidence) -> Outcome:
+    if evidence.decided and not evidence.has_completed:
+        # The end may be off the record already, and the attempt counts: the policy is not asked again.
+        return Outcome(replace(evidence.decided, end=End.TRIED_AGAIN, attempt=evidence.attempt))
+    cause = _cause(evidence)
+    to_record = None if evidence.is_recorded else _KILLED if evidence.exit_code is None else evidence.exit_code
+    result = _result(evidence, evidence.status if to_record is None else to_record, cause)
+    if _is_tried_again(result, evidence.retries):
+        result = replace(result, end=End.TRIED_AGAIN)
+    # Whoever comes next must not take the exit status for a failure of the run itself.
+    noted = evidence.note.cause if evidence.note else None
+    return Outcome(result, result.cause if noted is None else None, to_record)
+
+
+def _cause(evidence: Evidence) -> Cause | None:
+    """Returns what cut an attempt short; None if it ended by itself."""
+    if evidence.note and evidence.note.cause:
+        return evidence.note.cause
+    if evidence.exit_code is not None:
+        # A starter that was not killed itself leaves a note if anything cut the run short.
+        return Cause.KILLED if evidence.exit_code < 0 else None
+    # A scheduler may have died before its request reached the run, which then went on to an end of its own.
+    ended_by_itself = evidence.is_recorded and (evidence.status or 0) >= 0
+    if evidence.stop_request is Cause.STOPPED or (evidence.stop_request and not ended_by_itself):
+        return evidence.stop_request
+    if not evidence.is_recorded:
+        return evidence.death
+    # Guild saw a signal end the run's process, and the starter had no time for a note: its host went down.
+    was_cut_off = evidence.is_leased and evidence.note is None and not ended_by_itself
+    return Cause.NODE_LOST if was_cut_off else None
+
+
+def _result(evidence: Evidence, status: int | None, cause: Cause | None) -> Result:
+    """Returns how an attempt ended, before a retry is considered."""
+    excess = evidence.note.excess if evidence.note else NO_EXCESS
+    if status == 0:
+        return Result(End.COMPLETED, 0, None, evidence.attempt, excess)
+    if status is None:
+        code = _UNKNOWN_FAILURE if evidence.exit_code is None else evidence.exit_code
+        return Result(End.FAILED, code, cause, evidence.attempt, excess)
+    was_ended = cause is not None or (status < 0 and not signals.is_failure(status))
+    return Result(End.TERMINATED if was_ended else End.FAILED, status, cause, evidence.attempt, excess)
+
+
+def _is_tried_again(result: Result, retries: Retries) -> bool:
+    """Tells whether there is one more attempt: never after a completed run, or one that a person or a limit ended."""
+    if result.end is End.COMPLETED:
+        return False
+    if result.cause:
+        return result.cause.is_loss and retries.after_loss
+    return result.end is End.FAILED and retries.after_failure

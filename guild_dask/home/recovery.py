@@ -6,15 +6,13 @@ has been silent for longer than it would have gone on without the Guild home.
 
 import contextlib
 import os
-import signal
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from guild_dask.home import attempts, claims, end_note, layout, run_directory
+from guild_dask.home import claims, end_note, layout, run_directory
 from guild_dask.home.errors import HomeUnavailable, RunUnusable, translated
-from guild_dask.home.outcome import Cause, End
-from guild_dask.home.result import Again, Result, never, result_for
-from guild_dask.home.run_queue import GuildHome, attempt_of
+from guild_dask.home.outcome import Cause, End, Evidence, Result, outcome_for
+from guild_dask.home.run_queue import Again, GuildHome, never, state_of
 from guild_dask.host import processes
 
 # A starter ends its run when it could not beat for as long as its lease. It sees that up to a quarter of it later, then
@@ -129,76 +127,41 @@ def _silence(home: GuildHome, found: claims.Found, claim: claims.Claim, run_dir:
 def _take_over(
     home: GuildHome, abandoned: list[tuple[claims.Found, Cause]], again: Again
 ) -> tuple[list[str], list[tuple[str, Result]]]:
-    """Stages again those of the abandoned runs that never started, and closes the claims of the others."""
+    """Settles the abandoned runs; returns those that are staged because they never started, and how others ended."""
     staged_again = []
     ended = []
     with home.lock():
         # Another scheduler may have been here first, and may even have claimed a run again.
         still_there = list(claims.all_claims(home.claims_folder))
         for found, cause in abandoned:
-            run_dir = home.run_dir(found.run_id)
             if found not in still_there:
                 continue
-            run_directory.look_anew(run_dir)
             with contextlib.suppress(RunUnusable):  # it stays as it is, and does not hold up the others
-                if _has_never_started(run_dir, found):
-                    staged_again += [found.run_id] if home.stage_again(run_dir) else []
-                else:
-                    ended += _close(home, found, cause, again)
+                result = _settle(home, found, cause, again)
+                if result.end is End.STAGED_AGAIN:
+                    staged_again.append(found.run_id)
+                elif result.end is not End.GONE:
+                    ended.append((found.run_id, result))
     return staged_again, ended
 
 
-def _close(home: GuildHome, found: claims.Found, cause: Cause, again: Again) -> list[tuple[str, Result]]:
-    """Closes the claim of a run that started and is over, or that somebody else has taken care of."""
-    run_dir = home.run_dir(found.run_id)
-    ended = []
-    with translated("cannot close the claim on run %s", found.run_id):
-        if found.is_started and os.path.isdir(run_dir):
-            result = _result(home, found, cause)
-            if home.is_to_be_tried_again(run_dir, result, again):
-                home.stage_started_again(run_dir, result)
-                result = replace(result, end=End.TRIED_AGAIN)
-            ended.append((found.run_id, result))
-        claims.remove(home.claims_folder, found.run_id)
-        if found.claim:
-            _remove_output(layout.run_output(home.run_dir(found.claim.scheduler_id)), found.run_id)
-    return ended
-
-
-def _result(home: GuildHome, found: claims.Found, cause: Cause) -> Result:
-    run_dir = home.run_dir(found.run_id)
-    beside = claims.path(home.claims_folder, found.run_id)
-    word, wish = end_note.read(beside), end_note.wish(beside)
-    # A scheduler that died while it was being stopped may have told nobody else, and the run went on to its own end.
-    if word is None and (wish is Cause.STOPPED or not _ended_by_itself(home, run_dir)):
-        word = wish
-    attempt = attempt_of(found, run_dir)
-    has_completed = home.has_ended(run_dir) and result_for(run_dir, 1, None, attempt).end is End.COMPLETED
-    decided = None if has_completed else attempts.on_record(run_dir, attempt)
-    if decided:
-        # Whoever was about to stage it again has died, and may have taken its end off the record already.
-        was_ended = decided.cause is not None or decided.is_loss
-        return Result(End.TERMINATED if was_ended else End.FAILED, decided.exit_status, decided.cause, attempt)
-    if word is None and home.has_ended(run_dir):
-        result = result_for(run_dir, 1, None, attempt)
-        # Guild has seen the run's process end by a signal, and its host had no chance to say why.
-        is_leased = found.claim is not None and found.claim.lease > 0
-        was_cut_off = is_leased and (result.exit_code or 0) < 0 and not end_note.is_over(beside)
-        home.record_end(run_dir, -signal.SIGKILL)
-        return replace(result, end=End.TERMINATED, cause=Cause.NODE_LOST) if was_cut_off else result
-    word = end_note.settle(beside, word or cause)  # before the end is on record: the run did not fail by itself
-    home.record_end(run_dir, -signal.SIGKILL)
-    return result_for(run_dir, 1, word, attempt)
-
-
-def _ended_by_itself(home: GuildHome, run_dir: str) -> bool:
-    """Tells whether Guild has recorded that the run exited, by no signal."""
-    return home.has_ended(run_dir) and (result_for(run_dir, 0, None, 1).exit_code or 0) >= 0
+def _settle(home: GuildHome, found: claims.Found, cause: Cause, again: Again) -> Result:
+    """Settles an abandoned run, and returns how it ended."""
+    run_id, run_dir = found.run_id, home.run_dir(found.run_id)
+    run_directory.refresh(run_dir)
+    with translated("cannot close the claim on run %s", run_id):
+        waits = _has_never_started(run_dir, found)
+        evidence = Evidence(home.has(run_id), state_of(found), death=cause, may_stage_again=waits)
+        outcome = outcome_for(home.with_evidence_of_start(evidence, found, again))
+        is_done = home.carry_out(run_id, outcome)
+        if found.claim and outcome.result.end is not End.STAGED_AGAIN:
+            _remove_output(layout.run_output(home.run_dir(found.claim.scheduler_id)), run_id)
+    return outcome.result if is_done else replace(outcome.result, end=End.GONE)
 
 
 def _has_never_started(run_dir: str, found: claims.Found) -> bool:
     """Tells whether a claimed run waits in vain: it is there, not staged, and nobody has started it since."""
-    if found.is_started or not os.path.isdir(run_dir) or run_directory.has(run_dir, "STAGED"):
+    if found.is_started or not os.path.isdir(run_dir) or run_directory.has(run_dir, layout.STAGED):
         return False
     # The user may have started a run by hand that hung as `pending`.
     return run_directory.last_started(run_dir) < found.written

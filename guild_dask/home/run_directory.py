@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from guild import opref as guild_opref
 
-from guild_dask.home import operation_data
+from guild_dask.home import layout, operation_data
 from guild_dask.host import files
 from guild_dask.plan.tags import Demands, demands_for_tags, may_be_ours
 
@@ -55,44 +55,39 @@ class Staged:
         return demands_for_tags(self.tags)
 
 
-def marker(run_dir: str, name: str) -> str:
-    """Returns the path of one of Guild's markers: STAGED, PENDING, LOCK, LOCK.remote."""
-    return os.path.join(run_dir, ".guild", name)
-
-
-def look_anew(run_dir: str) -> None:
-    """Has the next look at the run show what is there now, also of what another host has written."""
-    files.look_anew(run_dir, marker(run_dir, ""), marker(run_dir, "attrs"))
+def refresh(run_dir: str) -> None:
+    """Invalidates NFS's cache of a run directory, before it is read and something is decided by it."""
+    files.refresh(run_dir, layout.guild_dir(run_dir), layout.attributes(run_dir))
 
 
 def has(run_dir: str, name: str) -> bool:
     """Tells whether the run has that marker."""
-    return os.path.exists(marker(run_dir, name))
+    return os.path.exists(layout.marker(run_dir, name))
 
 
 def is_staged(run_dir: str) -> bool:
     """Tells whether the run waits; raises OSError if that cannot be seen. While Guild stages it, it is pending, too."""
     try:
-        os.stat(marker(run_dir, "STAGED"))
+        os.stat(layout.marker(run_dir, layout.STAGED))
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return not has(run_dir, "PENDING")
+    return not has(run_dir, layout.PENDING)
 
 
 def set_marker(run_dir: str, name: str) -> None:
     """Gives the run an empty marker, as Guild does."""
-    open(marker(run_dir, name), "w").close()
+    open(layout.marker(run_dir, name), "w").close()
 
 
 def clear_marker(run_dir: str, name: str) -> None:
     """Takes a marker away, if it is there."""
-    pathlib.Path(marker(run_dir, name)).unlink(missing_ok=True)
+    pathlib.Path(layout.marker(run_dir, name)).unlink(missing_ok=True)
 
 
 def attribute(run_dir: str, name: str) -> Any:
     """Returns a run attribute, or None if the run has none of that name; raises BrokenRun if it cannot be read."""
     try:
-        text = _content(_attribute_path(run_dir, name)).decode()
+        text = _content(layout.attribute(run_dir, name)).decode()
         if len(text) > _LONGEST:
             raise BrokenRun(f"attribute {name!r} is far too long")
         # Times and exit codes, which most attributes that we read are, need no parser; 0 begins an octal number.
@@ -106,8 +101,13 @@ def attribute(run_dir: str, name: str) -> Any:
         raise BrokenRun(f"attribute {name!r} is not YAML") from e
 
 
-def _attribute_path(run_dir: str, name: str) -> str:
-    return f"{run_dir}/.guild/attrs/{name}"
+def exit_status(run_dir: str) -> int | None:
+    """Returns the exit status that Guild recorded, or None if there is none, or none that can be read."""
+    try:
+        status = attribute(run_dir, "exit_status")
+    except BrokenRun:
+        return None
+    return status if isinstance(status, int) else None
 
 
 def _content(path: str) -> bytes:
@@ -126,10 +126,7 @@ def _content(path: str) -> bytes:
 
 def write_tags(run_dir: str, tags: list[str]) -> None:
     """Gives the run these tags and no others, as `guild tag` does; a reader sees the old ones or the new ones."""
-    path = pathlib.Path(_attribute_path(run_dir, "tags"))
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(yaml.safe_dump(tags, default_flow_style=False), encoding="utf-8")
-    os.replace(draft, path)
+    files.write(layout.attribute(run_dir, "tags"), yaml.safe_dump(tags, default_flow_style=False))
 
 
 def our_tags(run_dir: str) -> tuple[str, ...]:
@@ -155,7 +152,8 @@ def _since(run_dir: str) -> int:
     Guild sets the STAGED marker, and the attribute that says when a moment later. Until then there is an earlier time
     in it, or none, and the marker's own has to do.
     """
-    attribute_time, marker_time = _modified(_attribute_path(run_dir, "started")), _modified(marker(run_dir, "STAGED"))
+    attribute_time = _modified(layout.attribute(run_dir, "started"))
+    marker_time = _modified(layout.marker(run_dir, layout.STAGED))
     since = attribute(run_dir, "started") or attribute(run_dir, "initialized")
     if not isinstance(since, int):
         raise BrokenRun("it does not say when it was staged")
@@ -165,14 +163,14 @@ def _since(run_dir: str) -> int:
 def keep_place(run_dir: str) -> None:
     """Makes a run that was staged again keep its place: the marker is not to be newer than the attribute."""
     with contextlib.suppress(OSError):
-        staged = _modified(_attribute_path(run_dir, "started"))
-        os.utime(marker(run_dir, "STAGED"), ns=(staged, staged))
+        staged = _modified(layout.attribute(run_dir, "started"))
+        os.utime(layout.marker(run_dir, layout.STAGED), ns=(staged, staged))
 
 
 def _operation_data(run_dir: str) -> Any:
     """Returns what Guild noted about the run's operation, if there is something in it that matters here."""
     try:
-        with open(_attribute_path(run_dir, "op"), "rb") as f:
+        with open(layout.attribute(run_dir, "op"), "rb") as f:
             text = f.read(_LONGEST)
         # As with most runs, there is not, and reading that much YAML takes its time.
         matters = b"operation:" in text or b"CUDA_VISIBLE_DEVICES:" in text
@@ -184,15 +182,15 @@ def _operation_data(run_dir: str) -> Any:
 def record_end(run_dir: str, exit_status: int) -> None:
     """Records the end of a run whose Guild process died before it could."""
     for name, value in (("exit_status", exit_status), ("stopped", time.time_ns() // 1000)):
-        with open(_attribute_path(run_dir, name), "w", encoding="utf-8") as f:
+        with open(layout.attribute(run_dir, name), "w", encoding="utf-8") as f:
             f.write(f"{value}\n")
-    clear_marker(run_dir, "LOCK")
+    clear_marker(run_dir, layout.LOCK)
 
 
 def forget_end(run_dir: str) -> None:
     """Takes back that the run has ended, since it is to be started again: Guild does not do that itself."""
     for name in ("exit_status", "stopped"):
-        pathlib.Path(_attribute_path(run_dir, name)).unlink(missing_ok=True)
+        pathlib.Path(layout.attribute(run_dir, name)).unlink(missing_ok=True)
 
 
 def staged_signature(run_dir: str) -> tuple[int, ...] | None:
@@ -200,15 +198,14 @@ def staged_signature(run_dir: str) -> tuple[int, ...] | None:
 
     Raises OSError if that cannot be seen.
     """
-    guild_dir = f"{run_dir}/.guild"
     try:
-        staged = os.stat(f"{guild_dir}/STAGED")
+        staged = os.stat(layout.marker(run_dir, layout.STAGED))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if os.path.exists(f"{guild_dir}/PENDING"):
+    if has(run_dir, layout.PENDING):
         return None
     try:
-        tags = os.stat(f"{guild_dir}/attrs/tags")
+        tags = os.stat(layout.attribute(run_dir, "tags"))
     except OSError:
         return (staged.st_mtime_ns, 0, 0, 0)
     return (staged.st_mtime_ns, tags.st_mtime_ns, tags.st_size, tags.st_ino)
@@ -217,7 +214,7 @@ def staged_signature(run_dir: str) -> tuple[int, ...] | None:
 def opref(run_dir: str) -> Any:
     """Returns the reference of the run's operation; raises BrokenRun if there is none that can be read."""
     try:
-        return _parsed_opref(_content(f"{run_dir}/.guild/opref").decode())
+        return _parsed_opref(_content(layout.opref(run_dir)).decode())
     except FileNotFoundError:
         raise BrokenRun("it does not say which operation it is for") from None
     except (OSError, UnicodeDecodeError) as e:
@@ -252,13 +249,13 @@ def _is_queue(run_dir: str, reference: Any) -> bool:
     # Queues, schedulers and Guild's batches are builtin, and hardly anything else that is staged. So no more is read.
     if reference.pkg_type != "builtin":
         return False
-    return str(reference.to_opspec()) in _QUEUES or operation(f"{run_dir}/.guild/proto") in _QUEUES
+    return str(reference.to_opspec()) in _QUEUES or operation(layout.prototype(run_dir)) in _QUEUES
 
 
 def locked_by(run_dir: str) -> int | None:
     """Returns the process that Guild has on record for a run that started and has not ended."""
     try:
-        with open(marker(run_dir, "LOCK")) as f:
+        with open(layout.marker(run_dir, layout.LOCK)) as f:
             pid = int(f.read(10))
     except (OSError, ValueError):
         return None
@@ -267,17 +264,17 @@ def locked_by(run_dir: str) -> int | None:
 
 def last_started(run_dir: str) -> int:
     """Returns when the run's process was last seen to have started or ended, in nanoseconds; 0 for never."""
-    return max(_modified(marker(run_dir, "LOCK")), last_ended(run_dir))
+    return max(_modified(layout.marker(run_dir, layout.LOCK)), last_ended(run_dir))
 
 
 def last_ended(run_dir: str) -> int:
     """Returns when Guild last recorded the end of the run, in nanoseconds; 0 for never."""
-    return _modified(_attribute_path(run_dir, "exit_status"))
+    return _modified(layout.attribute(run_dir, "exit_status"))
 
 
 def attribute_times(run_dir: str, names: Iterable[str]) -> tuple[int, ...]:
     """Returns when each of the attributes was last written, in nanoseconds; 0 for one that the run does not have."""
-    return tuple(_modified(_attribute_path(run_dir, name)) for name in names)
+    return tuple(_modified(layout.attribute(run_dir, name)) for name in names)
 
 
 def _modified(path: str) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from guild_dask.home import layout
 from guild_dask.home.outcome import Cause, Excess
 
 NAME = "dask"
@@ -93,7 +94,7 @@ def make_terminated(run_dir: str) -> None:
 
     One that exits with 0 when it is asked to end has saved what it had; it has not completed.
     """
-    status = pathlib.Path(run_dir, ".guild", "attrs", "exit_status")
+    status = pathlib.Path(layout.attribute(run_dir, "exit_status"))
     with contextlib.suppress(OSError, ValueError):
         if int(status.read_text()) >= 0:
             status.write_text(f"{-signal.SIGTERM}\n")
@@ -115,8 +116,8 @@ def clear_node(run_dir: str) -> None:
 
 
 def _remote_lock(run_dir: str) -> pathlib.Path:
-    return pathlib.Path(run_dir, ".guild", "LOCK.remote")
+    return pathlib.Path(layout.marker(run_dir, layout.REMOTE_LOCK))
 
 
 def _path(run_dir: str) -> pathlib.Path:
-    return pathlib.Path(run_dir, ".guild", "attrs", NAME)
+    return pathlib.Path(layout.attribute(run_dir, NAME))

@@ -11,20 +11,27 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import psutil
 from guild import config, lock
 
-from guild_dask.home import attempts, claims, end_note, run_directory, snapshot
+from guild_dask.home import attempts, claims, end_note, layout, run_directory, snapshot
 from guild_dask.home.errors import HomeUnavailable, problem_for, translated
 from guild_dask.home.heartbeat import Presence
 from guild_dask.home.listing import Listing, RunsDirectory
-from guild_dask.home.outcome import Cause, End
-from guild_dask.home.result import Again, Result, never, result_for
+from guild_dask.home.outcome import ClaimState, End, Evidence, Outcome, Result, Retries, outcome_for
 from guild_dask.home.run_directory import Staged
+from guild_dask.home.status import living_process
 from guild_dask.host import processes
 from guild_dask.plan.devices import are_taken
 
 LOCK_TIMEOUT = 5.0
+
+# Tells whether a run in a directory is to be started again after an attempt that was lost (True) or failed (False).
+Again = Callable[[str, bool], bool]
+
+
+def never(_run_dir: str, _is_loss: bool) -> bool:
+    """Tells that no run is started again."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -46,8 +53,8 @@ class GuildHome:
     def __init__(
         self, home: str, presence: Presence, select: Callable[[Listing], Listing] = lambda found: found
     ) -> None:
-        self.runs_dir = os.path.join(home, "runs")
-        self.claims_folder = pathlib.Path(home, "dask", "claims")
+        self.runs_dir = layout.runs_dir(home)
+        self.claims_folder = layout.claims_folder(home)
         self._home = home
         self.presence = presence
         self._directory = RunsDirectory(self.runs_dir)
@@ -114,12 +121,12 @@ class GuildHome:
 
     def _claim(self, run: Staged, claim: claims.Claim) -> None:
         # A crash in between leaves a claim of a dead owner, and the run is staged again.
-        claims.take(self.claims_folder, run_directory.marker(run.dir, "STAGED"), claim)
+        claims.take(self.claims_folder, layout.marker(run.dir, layout.STAGED), claim)
         try:
-            run_directory.set_marker(run.dir, "PENDING")
+            run_directory.set_marker(run.dir, layout.PENDING)
         except OSError:
             if claims.withdraw(self.claims_folder, run.id):
-                claims.give_back(self.claims_folder, run.id, run_directory.marker(run.dir, "STAGED"))
+                claims.give_back(self.claims_folder, run.id, layout.marker(run.dir, layout.STAGED))
             raise
         self._directory.forget(run.id)
 
@@ -133,45 +140,69 @@ class GuildHome:
         A run that never started is staged again if it may be; else it ends as `error`, as Guild shows it. One that
         started and was lost, or failed, is staged again where `again` says so.
         """
-        run_dir = self.run_dir(run_id)
-        run_directory.look_anew(run_dir)
+        run_directory.refresh(self.run_dir(run_id))
         with translated("cannot settle run %s", run_id):
             found = self._ours(run_id)
-        if os.path.isdir(run_dir) and found is None:
-            return Result(End.GONE, exit_code)  # another scheduler took us for dead, and the run is its own
-        started = found is not None and found.is_started
-        if not started and may_stage_again and os.path.isdir(run_dir):
-            with self._lock_of_ours(run_id) as is_ours:
-                is_staged = is_ours and self.stage_again(run_dir)
-            return Result(End.STAGED_AGAIN if is_staged else End.GONE)
-        # No lock: nobody else changes a run that is neither staged nor abandoned.
-        with translated("cannot settle run %s", run_id):
-            result = self._end(run_dir, started, exit_code, attempt_of(found, run_dir))
-            is_to_be_tried_again = started and self.is_to_be_tried_again(run_dir, result, again)
-        if is_to_be_tried_again:
-            with self._lock_of_ours(run_id) as is_ours:
-                if is_ours:
-                    self.stage_started_again(run_dir, result)
-            return replace(result, end=End.TRIED_AGAIN if is_ours else End.GONE)
-        with translated("cannot settle run %s", run_id):
-            claims.remove(self.claims_folder, run_id)
-        return result
+            evidence = Evidence(self.has(run_id), state_of(found), exit_code, may_stage_again=may_stage_again)
+            outcome = outcome_for(self.with_evidence_of_start(evidence, found, again))
+            if found is None:
+                return outcome.result  # another scheduler took us for dead, and the run is its own
+            if not outcome.is_staged:
+                # No lock: nobody else changes a run that is neither staged nor abandoned.
+                self.carry_out(run_id, outcome)
+                return outcome.result
+            with self.lock():  # to get it may have taken long
+                is_staged = self.is_ours(run_id) and self.carry_out(run_id, outcome)
+        return outcome.result if is_staged else replace(outcome.result, end=End.GONE)
 
-    def _end(self, run_dir: str, started: bool, exit_code: int, attempt: int) -> Result:
-        if not os.path.isdir(run_dir):
-            # Batches are deleted when they succeed; anything else was deleted by the user.
-            return Result(End.COMPLETED if exit_code == 0 else End.GONE, exit_code)
-        for name in ("PENDING", "LOCK.remote"):
-            run_directory.clear_marker(run_dir, name)
-        if not started:
+    def with_evidence_of_start(self, evidence: Evidence, found: claims.Found | None, again: Again) -> Evidence:
+        """Returns the evidence with all that is known about a run that started; of other runs, nothing more matters.
+
+        Raises OSError if something cannot be seen.
+        """
+        if not found or not found.is_started or not evidence.is_there:
+            return evidence
+        run_dir, beside = self.run_dir(found.run_id), claims.path(self.claims_folder, found.run_id)
+        evidence = replace(
+            evidence,
+            attempt=_attempt_of(found, run_dir),
+            is_leased=found.claim is not None and found.claim.lease > 0,
+            # Guild has ended before a starter that was not killed, and has recorded what it could.
+            is_recorded=(evidence.exit_code is not None and evidence.exit_code >= 0) or self.has_ended(run_dir),
+            status=run_directory.exit_status(run_dir),
+            note=end_note.note(beside),
+            stop_request=end_note.wish(beside) if evidence.exit_code is None else None,
+        )
+        if evidence.has_completed:
+            return evidence
+        decided = attempts.on_record(run_dir, evidence.attempt)
+        if decided:
+            return replace(evidence, decided=Result(End.TRIED_AGAIN, decided.exit_status, decided.cause))
+        return replace(evidence, retries=Retries(again(run_dir, True), again(run_dir, False)))
+
+    def carry_out(self, run_id: str, outcome: Outcome) -> bool:
+        """Writes what an outcome says and takes the claim away; False if a run that is to be staged has started.
+
+        Is called inside the lock if the run is to be staged. Each step leaves what the next scheduler needs if this
+        one dies.
+        """
+        run_dir = self.run_dir(run_id)
+        result = outcome.result
+        if result.end is End.STAGED_AGAIN:
+            return self._stage_again(run_dir)
+        if outcome.note:
+            end_note.write(claims.path(self.claims_folder, run_id), outcome.note)
+        if outcome.exit_status is not None:
+            run_directory.record_end(run_dir, outcome.exit_status)
+        if result.end is End.TRIED_AGAIN:
+            self._stage_started_again(run_dir, result)
+            return True
+        if result.end is not End.GONE:
+            _clear_markers(run_dir, layout.PENDING, layout.REMOTE_LOCK)
+        if result.end is End.COULD_NOT_START:
             snapshot.restore(run_dir, self._saved(run_dir))
-            return Result(End.COULD_NOT_START, exit_code)
-        claim = claims.path(self.claims_folder, os.path.basename(run_dir))
-        cause = end_note.read(claim)
-        if exit_code < 0:
-            cause = end_note.settle(claim, Cause.KILLED)  # before the end is on record: the run did not fail by itself
-            self.record_end(run_dir, exit_code)
-        return replace(result_for(run_dir, exit_code, cause, attempt), excess=end_note.excess(claim))
+        claims.remove(self.claims_folder, run_id)
+        return True
 
     def _ours(self, run_id: str) -> claims.Found | None:
         """Returns our claim on a run, or None if there is none any more; one that cannot be read is ours."""
@@ -179,14 +210,6 @@ class GuildHome:
         if found and found.claim and found.claim.scheduler != self.presence.process:
             return None
         return found
-
-    @contextlib.contextmanager
-    def _lock_of_ours(self, run_id: str) -> Iterator[bool]:
-        """Holds the lock, and tells whether the claim on a run is still ours: to get the lock may have taken long."""
-        with self.lock():
-            with translated("cannot settle run %s", run_id):
-                is_ours = self.is_ours(run_id)
-            yield is_ours
 
     def is_ours(self, run_id: str) -> bool:
         """Tells whether we have a claim on a run; raises OSError if that cannot be seen."""
@@ -200,42 +223,25 @@ class GuildHome:
             return True
         return found is not None and found.is_started
 
-    def record_end(self, run_dir: str, exit_status: int) -> None:
-        """Records the end of a run that started and whose Guild process died, unless that one has done so itself."""
-        if not self.has_ended(run_dir):
-            run_directory.record_end(run_dir, exit_status)
-        for name in ("PENDING", "LOCK.remote"):
-            run_directory.clear_marker(run_dir, name)
-
     def has_ended(self, run_dir: str) -> bool:
         """Tells whether Guild has recorded the end of a run since it was claimed."""
-        run_directory.look_anew(run_dir)
+        run_directory.refresh(run_dir)
         return run_directory.last_ended(run_dir) >= claims.written(self.claims_folder, os.path.basename(run_dir))
 
-    def is_to_be_tried_again(self, run_dir: str, result: Result, again: Again) -> bool:
-        """Tells whether a run that started is to be started once more, after it ended like this."""
-        if not os.path.isdir(run_dir) or result.end is End.COMPLETED:
-            return False
-        if attempts.on_record(run_dir, result.attempt):
-            return True  # that was decided before, and could not be carried out
-        is_loss = result.cause is not None and result.cause.is_loss
-        return (is_loss or (result.end is End.FAILED and result.cause is None)) and again(run_dir, is_loss)
-
-    def stage_again(self, run_dir: str) -> bool:
+    def _stage_again(self, run_dir: str) -> bool:
         """Stages a run that was claimed and never started; False if it has started. Is called inside the lock."""
         run_id = os.path.basename(run_dir)
         with translated("cannot stage run %s again", run_id):
             if not claims.withdraw(self.claims_folder, run_id):
                 return False
             snapshot.restore(run_dir, self._saved(run_dir))
-            run_directory.clear_marker(run_dir, "PENDING")
-            run_directory.clear_marker(run_dir, "LOCK.remote")
-            claims.give_back(self.claims_folder, run_id, run_directory.marker(run_dir, "STAGED"))
+            _clear_markers(run_dir, layout.PENDING, layout.REMOTE_LOCK)
+            claims.give_back(self.claims_folder, run_id, layout.marker(run_dir, layout.STAGED))
             run_directory.keep_place(run_dir)
         self._directory.forget(run_id)
         return True
 
-    def stage_started_again(self, run_dir: str, result: Result) -> None:
+    def _stage_started_again(self, run_dir: str, result: Result) -> None:
         """Stages a run whose attempt is over, for another one in the same directory. Is called inside the lock."""
         run_id = os.path.basename(run_dir)
         with translated("cannot stage run %s again", run_id):
@@ -244,9 +250,8 @@ class GuildHome:
             if not attempts.on_record(run_dir, result.attempt):
                 attempts.add(run_dir, attempts.attempt_for(result.attempt, result.cause, result.exit_code, host))
             run_directory.forget_end(run_dir)
-            for name in ("PENDING", "LOCK", "LOCK.remote"):
-                run_directory.clear_marker(run_dir, name)
-            claims.give_back_started(self.claims_folder, run_id, run_directory.marker(run_dir, "STAGED"))
+            _clear_markers(run_dir, layout.PENDING, layout.LOCK, layout.REMOTE_LOCK)
+            claims.give_back_started(self.claims_folder, run_id, layout.marker(run_dir, layout.STAGED))
         self._directory.forget(run_id)
 
     def _saved(self, run_dir: str) -> pathlib.Path:
@@ -275,17 +280,29 @@ class GuildHome:
             self._run_status.release()
 
 
-def attempt_of(found: claims.Found | None, run_dir: str) -> int:
+def state_of(found: claims.Found | None) -> ClaimState:
+    """Returns how far a run has come under a claim."""
+    if found is None:
+        return ClaimState.NONE
+    return ClaimState.STARTED if found.is_started else ClaimState.CLAIMED
+
+
+def _clear_markers(run_dir: str, *names: str) -> None:
+    for name in names:
+        run_directory.clear_marker(run_dir, name)
+
+
+def _attempt_of(found: claims.Found, run_dir: str) -> int:
     """Returns the number of the attempt that a claim is for. If the claim cannot be read, it is none on record."""
-    return found.claim.attempt if found and found.claim else attempts.next_number(run_dir)
+    return found.claim.attempt if found.claim else attempts.next_number(run_dir)
 
 
 def _is_running_elsewhere(run_dir: str) -> bool:
-    if run_directory.has(run_dir, "LOCK.remote"):
+    if run_directory.has(run_dir, layout.REMOTE_LOCK):
         return True
-    pid = run_directory.locked_by(run_dir)
+    pid = living_process(run_dir)
     # Steps and trials are runs too; those of our own runs descend from this process.
-    return pid is not None and bool(psutil.pid_exists(pid)) and not processes.is_below(pid, os.getpid())
+    return pid is not None and not processes.is_below(pid, os.getpid())
 
 
 def guild_home() -> str:

@@ -1,14 +1,13 @@
 """Runs as people are shown them, read from their directories without loading more of Guild than needed."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
-
-from guild_dask.home import run_directory
+from guild_dask.home import layout, run_directory
+from guild_dask.home.lookup import names_of_runs
 from guild_dask.home.run_directory import BrokenRun
+from guild_dask.home.status import status
 from guild_dask.plan.tags import PREFIX
 
 
@@ -42,7 +41,7 @@ def view(run_dir: str) -> RunView:
     return RunView(
         os.path.basename(run_dir),
         run_dir,
-        status(run_dir),
+        status(run_dir).value,
         run_directory.operation(run_dir),
         str(_attribute(run_dir, "label") or ""),
         tags(run_dir),
@@ -68,23 +67,11 @@ def _attribute(run_dir: str, name: str) -> Any:
         return None
 
 
-def status(run_dir: str) -> str:
-    """Returns the run's status, as Guild tells it."""
-    for marker, name in (("LOCK.remote", "running"), ("PENDING", "pending"), ("STAGED", "staged")):
-        if run_directory.has(run_dir, marker):
-            return name
-    code = _attribute(run_dir, "exit_status")
-    if isinstance(code, int):
-        return "completed" if code == 0 else "terminated" if code < 0 else "error"
-    pid = run_directory.locked_by(run_dir)
-    return "running" if pid is not None and psutil.pid_exists(pid) else "error"
-
-
 def find(runs_dir: str, text: str) -> RunView:
     """Returns the run that has that id or begins with it; raises NoSuchRun."""
     if text and os.path.isdir(os.path.join(runs_dir, text)) and os.sep not in text and text not in (".", ".."):
         return view(os.path.join(runs_dir, text))
-    names = sorted(name for name in _names(runs_dir) if text and name.startswith(text))
+    names = sorted(name for name in names_of_runs(runs_dir) if text and name.startswith(text))
     if not names:
         raise NoSuchRun(
             f"there is no run {text!r}; 'guild runs' shows ids of runs, and the first letters of one will do"
@@ -95,15 +82,8 @@ def find(runs_dir: str, text: str) -> RunView:
     return view(os.path.join(runs_dir, names[0]))
 
 
-def _names(runs_dir: str) -> Iterator[str]:
-    try:
-        yield from os.listdir(runs_dir)
-    except OSError:
-        return
-
-
 def count_staged(runs_dir: str) -> int:
     """Returns how many runs are staged, but for schedulers; with many thousands of them, too, in a moment."""
     # No path objects and no second look here: this is most of what a status takes where no scheduler is at work.
-    folders = [f"{runs_dir}/{name}" for name in _names(runs_dir)]
-    return sum(os.path.exists(f"{each}/.guild/STAGED") and not run_directory.is_queue(each) for each in folders)
+    folders = [f"{runs_dir}/{name}" for name in names_of_runs(runs_dir)]
+    return sum(run_directory.has(each, layout.STAGED) and not run_directory.is_queue(each) for each in folders)

@@ -10,6 +10,9 @@ import json
 import os
 import pathlib
 
+from guild_dask.home import layout
+from guild_dask.host import files
+
 
 def save(run_dir: str, file: pathlib.Path) -> None:
     """Keeps the run's records in a file, which is there as a whole or not at all."""
@@ -17,13 +20,7 @@ def save(run_dir: str, file: pathlib.Path) -> None:
     for path in _record_paths(run_dir):
         with contextlib.suppress(FileNotFoundError, IsADirectoryError):
             records[os.path.relpath(path, run_dir)] = pathlib.Path(path).read_bytes().decode("latin-1")
-    draft = file.with_name(f".{file.stem}.draft")
-    try:
-        draft.write_text(json.dumps(records), encoding="ascii")
-        os.replace(draft, file)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
+    files.write(file, json.dumps(records), f".{file.stem}.draft")
 
 
 def restore(run_dir: str, file: pathlib.Path) -> None:
@@ -34,16 +31,13 @@ def restore(run_dir: str, file: pathlib.Path) -> None:
         return
     for name, text in records.items():
         path = pathlib.Path(run_dir, name)
-        draft = path.with_name(f".{path.name}.restored")
-        draft.write_bytes(text.encode("latin-1"))
-        os.replace(draft, path)
+        files.write(path, text.encode("latin-1"), f".{path.name}.restored")
     for path in map(pathlib.Path, _record_paths(run_dir)):
         if os.path.relpath(path, run_dir) not in records:
             path.unlink(missing_ok=True)
 
 
 def _record_paths(run_dir: str) -> list[str]:
-    guild_dir = os.path.join(run_dir, ".guild")
-    attributes = os.path.join(guild_dir, "attrs")
+    attributes = layout.attributes(run_dir)
     names = os.listdir(attributes) if os.path.isdir(attributes) else []
-    return [os.path.join(guild_dir, "opref"), *(os.path.join(attributes, name) for name in names)]
+    return [layout.opref(run_dir), *(os.path.join(attributes, name) for name in names)]

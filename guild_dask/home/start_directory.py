@@ -3,6 +3,7 @@
 import os
 import shlex
 
+from guild_dask.home import layout
 from guild_dask.home.run_directory import BrokenRun, opref
 
 
@@ -21,7 +22,7 @@ def working_directory(run_dir: str, default: str) -> str:
 
 def _staged_in(run_dir: str) -> str | None:
     try:
-        with open(os.path.join(run_dir, ".guild", "ENV"), encoding="utf-8") as f:
+        with open(layout.environment(run_dir), encoding="utf-8") as f:
             for line in f:
                 if line.startswith("export CMD_DIR="):
                     return "".join(shlex.split(line.partition("=")[2]))

@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from guild_dask.home import run_directory
+from guild_dask.home import layout, run_directory
 from guild_dask.host.inotify import CREATED, DELETED, MOVED_TO, Watcher
 
 # Folders watched at a time, at most. One staged run takes a folder for a fraction of a second.
@@ -75,20 +75,20 @@ class RunsWatcher(_Watching):
                 self._see(number, run, folder, name)
 
     def _see(self, number: int, run: str, folder: str, name: str) -> None:
-        if os.path.basename(folder) != ".guild":
-            if name == ".guild":
+        if os.path.basename(folder) != layout.GUILD_DIR:
+            if name == layout.GUILD_DIR:
                 self._leave(number)
                 self._approach(run)
-        elif name == "LOCK":
+        elif name == layout.LOCK:
             self._leave(number)  # it runs; it will not be staged
-        elif name in ("STAGED", "PENDING") and _is_worth_a_look(os.path.dirname(folder)):
+        elif name in (layout.STAGED, layout.PENDING) and _is_worth_a_look(os.path.dirname(folder)):
             self._leave(number)
             self._report(run)
 
     def _approach(self, run: str) -> None:
         """Watches the run's `.guild` folder if it is there, else the run's own until it appears."""
         run_dir = os.path.join(self._runs_dir, run)
-        guild_dir = os.path.join(run_dir, ".guild")
+        guild_dir = layout.guild_dir(run_dir)
         if len(self._folders) >= _MOST:
             self._leave(next(iter(self._folders)))
         folder, number = guild_dir, self._watcher.add(guild_dir, _CHANGES)
@@ -99,9 +99,9 @@ class RunsWatcher(_Watching):
         self._folders[number] = (run, folder)
         # What came before the watch does not come again.
         if folder == guild_dir:
-            self._see(number, run, folder, "STAGED")
+            self._see(number, run, folder, layout.STAGED)
         elif os.path.isdir(guild_dir):
-            self._see(number, run, folder, ".guild")
+            self._see(number, run, folder, layout.GUILD_DIR)
 
     def _leave(self, number: int) -> None:
         self._folders.pop(number, None)

@@ -37,14 +37,6 @@ def identity(pid: int) -> ProcessIdentity | None:
     return None if started is None else ProcessIdentity(pid, started, boot_id(), socket.gethostname())
 
 
-def identity_for_data(data: Any) -> ProcessIdentity | None:
-    """Returns the identity that as_data() wrote, or None if the data is something else."""
-    try:
-        return ProcessIdentity(int(data["pid"]), float(data["started"]), str(data["boot"]), str(data["host"]))
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
-
-
 def is_alive(process: ProcessIdentity) -> bool | None:
     """Tells whether the process is alive; None if it is on another host, or in another container's pid namespace."""
     if process.host != socket.gethostname():

@@ -2,14 +2,15 @@
 
 import contextlib
 import json
-import os
 import pathlib
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from guild_dask.home import claims, run_view
+from guild_dask.home import claims, layout
+from guild_dask.home.claim import identity_for_data
 from guild_dask.home.heartbeat import SILENCE, STATE
+from guild_dask.home.status import Status, status
 from guild_dask.host import processes
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.state import State, state_for_data
@@ -25,26 +26,21 @@ class Scheduler:
     state: State | None  # None: not published yet
 
 
-def folder(home: str) -> pathlib.Path:
-    """Returns the folder with the heartbeats and states of schedulers."""
-    return pathlib.Path(home, "dask", "schedulers")
-
-
 def alive(home: str) -> list[Scheduler]:
     """Returns the schedulers that are alive, the oldest first."""
-    found = [_read(path) for path in folder(home).glob("*.json")]
+    found = [_read(path) for path in layout.schedulers_folder(home).glob("*.json")]
     return sorted((each for each in found if each), key=lambda each: (each.state.started if each.state else 0, each.id))
 
 
 def is_alive(home: str, scheduler: str) -> bool:
     """Tells whether a scheduler is alive."""
-    return _read(folder(home) / f"{scheduler}.json") is not None
+    return _read(layout.schedulers_folder(home) / f"{scheduler}.json") is not None
 
 
 def last_heartbeat(home: str, scheduler: str) -> float:
     """Returns the time of a scheduler's last heartbeat; 0 if its record is gone."""
     try:
-        return (folder(home) / f"{scheduler}.json").stat().st_mtime
+        return (layout.schedulers_folder(home) / f"{scheduler}.json").stat().st_mtime
     except OSError:
         return 0.0
 
@@ -66,11 +62,11 @@ def survivors(home: str, living: Iterable[Scheduler]) -> list[Survivor]:
     owners = {scheduler.process for scheduler in living}
     found = []
     with contextlib.suppress(OSError):
-        for each in claims.all_claims(pathlib.Path(home, "dask", "claims")):
+        for each in claims.all_claims(layout.claims_folder(home)):
             claim = each.claim
             if claim is None or not each.is_started or claim.scheduler in owners:
                 continue
-            if run_view.status(os.path.join(home, "runs", each.run_id)) == "running":
+            if status(layout.run_dir(home, each.run_id)) is Status.RUNNING:
                 host, since = claim.owner.host, each.written / 1e9
                 found.append(Survivor(each.run_id, claim.scheduler_id, claim.worker, host, since, claim.asks))
     return sorted(found, key=lambda survivor: (survivor.since, survivor.run))
@@ -78,7 +74,7 @@ def survivors(home: str, living: Iterable[Scheduler]) -> list[Survivor]:
 
 def _read(path: pathlib.Path) -> Scheduler | None:
     try:
-        process = processes.identity_for_data(json.loads(path.read_text()))
+        process = identity_for_data(json.loads(path.read_text()))
         silent = max(0.0, time.time() - path.stat().st_mtime)
     except (OSError, ValueError):
         return None

@@ -4,19 +4,16 @@ All views (the command, the page, the progress line) read this value and nothing
 running runs and on the kinds of waiting ones, not on how many wait.
 """
 
-import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from guild_dask.home.outcome import FAILURES, NO_EXCESS, End, Ending, Excess
 from guild_dask.plan import records
 from guild_dask.plan.reasons import AnyReason, ToBeTriedAgain, data_for_reason, reason_for_data
 from guild_dask.plan.troubles import Trouble, data_for_trouble, text_for, trouble_for_data
-from guild_dask.plan.units import Amount, amount_for_text, format_amount
-
-T = TypeVar("T")
+from guild_dask.plan.units import Amount, format_amount
 
 # The most waiting and the most ended runs that a state lists.
 MOST_WAITING = 100
@@ -68,6 +65,9 @@ class WaitingKind:
     count: int
     asks: Mapping[str, float] = field(default_factory=dict)
     why: AnyReason | None = None
+
+
+Waiting = TypeVar("Waiting", WaitingRun, WaitingKind)
 
 
 @dataclass(frozen=True)
@@ -212,56 +212,27 @@ def _record_data(value: Any, for_people: bool) -> Any:
 def state_for_data(data: Any) -> State | None:
     """Returns the state that as_data() wrote, or None for other data."""
     try:
-        return State(
-            scheduler=str(data["scheduler"]),
-            host=str(data["host"]),
-            pid=int(data["pid"]),
-            started=float(data["started"]),
-            updated=float(data["updated"]),
-            phase=str(data["phase"]),
-            run_once=bool(data["run_once"]),
-            filter=None if data.get("filter") is None else str(data["filter"]),
-            dashboard=None if data["dashboard"] is None else str(data["dashboard"]),
-            page=None if data.get("page") is None else str(data["page"]),
-            workers=_each(data["workers"], functools.partial(records.value_for, WorkerState)),
-            running=_each(data["running"], functools.partial(records.value_for, RunningRun)),
-            waiting=int(data["waiting"]),
-            first=_each(data["first"], _waiting),
-            kinds=_each(data["kinds"], _kind),
+        plain = {name: each for name, each in data.items() if name not in _READ_APART}
+        return replace(
+            records.value_for(State, plain),
+            first=tuple(_with_reason(WaitingRun, each) for each in data["first"]),
+            kinds=tuple(_with_reason(WaitingKind, each) for each in data["kinds"]),
             aside={str(run): reason_for_data(why) for run, why in data["aside"].items()},
-            held=int(data.get("held", 0)),
-            resting={str(run): float(at) for run, at in data.get("resting", {}).items()},
-            blocked_by=tuple(map(str, data["blocked_by"])),
-            troubles=_each(data.get("troubles", ()), trouble_for_data),
-            ends={str(end): int(count) for end, count in data["ends"].items()},
-            ended=_each(data["ended"], ended_for_data),
-            durations={str(name): float(seconds) for name, seconds in data["durations"].items()},
+            troubles=tuple(map(trouble_for_data, data.get("troubles", ()))),
+            ended=tuple(map(ended_for_data, data["ended"])),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
-def _each(data: Sequence[Any], read: Callable[[Any], T]) -> tuple[T, ...]:
-    return tuple(read(each) for each in data)
+# Fields with what other versions may not know, or wrote otherwise.
+_READ_APART = frozenset(("first", "kinds", "aside", "troubles", "ended"))
 
 
-def amounts_for_data(data: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the amounts that as_data() wrote; unreadable ones are left out."""
-    read = {str(name): amount_for_text(str(text)) for name, text in data.items()}
-    return {name: amount for name, amount in read.items() if amount is not None}
-
-
-def _waiting(data: Any) -> WaitingRun:
-    asks = amounts_for_data(data["asks"])
-    return WaitingRun(str(data["run"]), str(data["operation"]), float(data["since"]), asks, _why(data["why"]))
-
-
-def _kind(data: Any) -> WaitingKind:
-    return WaitingKind(int(data["count"]), amounts_for_data(data["asks"]), _why(data["why"]))
-
-
-def _why(data: Any) -> AnyReason | None:
-    return None if data is None else reason_for_data(data)
+def _with_reason(kind: type[Waiting], data: Mapping[str, Any]) -> Waiting:
+    why = data["why"]
+    read = records.value_for(kind, {**data, "why": None})
+    return read if why is None else replace(read, why=reason_for_data(why))
 
 
 def ended_for_data(data: Any) -> EndedRun:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from guild_dask.home import end_note, run_info
-from guild_dask.home.outcome import NO_EXCESS, Cause, Excess
+from guild_dask.home.outcome import NO_EXCESS, Cause, Excess, Note
 from guild_dask.host import signals
 
 
@@ -25,21 +25,15 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Note:
-    """What is left beside the claim for other hosts; no cause is for a run that ended by itself."""
-
-    cause: Cause | None
-    excess: Excess = NO_EXCESS
-
-
-@dataclass(frozen=True)
 class FinalRecord:
     """What is to be recorded."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)  # in the run's attribute
     is_terminated: bool = False  # Guild is to show the run as terminated, whatever exit status it recorded
     clears_node: bool = False  # Guild is to show no host any more
-    note: Note | None = None  # None: the scheduler, on the same host, sees by itself that the run is over
+    note: Note | None = (
+        None  # for other hosts; None: the scheduler, on the same host, sees by itself that the run is over
+    )
 
 
 def record_for(evidence: Evidence) -> FinalRecord:

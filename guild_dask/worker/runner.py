@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from guild_dask.home import claims
-from guild_dask.host import processes
-from guild_dask.host.files import look_anew
+from guild_dask.home import claims, layout
+from guild_dask.host import files, processes
 from guild_dask.worker import fork_client, starter
 from guild_dask.worker.guard import LOST_BYTE, STOP_BYTE
 from guild_dask.worker.job import Ended, Job
@@ -118,7 +117,7 @@ class Runner:
 
     def _start(self, job: Job) -> Starter:
         """Returns the job's starter, which waits at its gate until its identity is in the claim."""
-        look_anew(os.path.dirname(job.output))
+        files.refresh(os.path.dirname(job.output))
         with open(job.output, "ab") as output:
             # A template that dies may have forked a starter without reporting it. That starter has a gate of its own,
             # which stays closed.
@@ -155,10 +154,10 @@ class Runner:
         if not claims.hand_over(pathlib.Path(job.claims_folder), job.claim, owner):
             return False
         self._owners.add(owner.pid)
-        look_anew(f"{job.run_dir}/.guild", f"{job.run_dir}/.guild/attrs")  # also for Guild, which starts it next
+        files.refresh(layout.attributes(job.run_dir))  # for Guild, which starts the run next
         # Another scheduler may take ours for dead and stage the run again after the claim was read and before the owner
         # was written to it. From here on, whoever claims the run writes another owner, which the starter sees.
-        return not os.path.exists(f"{job.run_dir}/.guild/STAGED")
+        return not files.exists(layout.marker(job.run_dir, layout.STAGED))
 
     def _open_gate(self, job: Job, owner: processes.ProcessIdentity, opener: int) -> None:
         """Lets the starter begin, unless the run was asked to stop meanwhile.

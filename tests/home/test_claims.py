@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from guild_dask.home import claims, end_note, snapshot
+from guild_dask.home.claim import identity_for_data
 from guild_dask.home.claims import Claim
 from guild_dask.home.outcome import Cause
 from guild_dask.host import processes
@@ -188,6 +189,24 @@ def test_whatever_is_written_in_a_claim_is_a_claim_or_none(contents: bytes) -> N
         (found,) = claims.all_claims(pathlib.Path(folder))
     assert found.run_id == "aaa"
     assert found.claim is None or isinstance(found.claim, Claim)
+
+
+def test_identity_is_read_as_it_was_written() -> None:
+    me = processes.identity(os.getpid())
+    assert me
+    assert identity_for_data(json.loads(json.dumps(me.as_data()))) == me
+
+
+FIELDS = st.fixed_dictionaries({}, optional=dict.fromkeys(("pid", "started", "boot", "host"), JSON))
+
+
+@settings(deadline=None, max_examples=200)
+@given(JSON | FIELDS)
+@example({"pid": math.inf, "started": 1, "boot": "", "host": ""})
+@example({"pid": 1, "started": 10**400, "boot": "", "host": ""})
+def test_whatever_is_written_as_an_identity_is_one_or_none(data: object) -> None:
+    found = identity_for_data(data)
+    assert found is None or processes.is_alive(found) in (None, False)
 
 
 def run_without_disk(folder: pathlib.Path, code: str) -> None:

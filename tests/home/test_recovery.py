@@ -137,7 +137,7 @@ def test_run_that_is_to_be_tried_again_is_so_when_its_scheduler_is_killed_over_i
     def be_killed(*_args: object) -> None:
         raise _Killed
 
-    home.record_end(home.run_dir(RUN), 7)
+    run_directory.record_end(home.run_dir(RUN), 7)
     with monkeypatch.context() as patched:
         patched.setattr(*step, be_killed)
         with pytest.raises(_Killed):
@@ -157,7 +157,7 @@ def test_attempt_is_counted_once_when_the_home_fails_while_the_run_is_staged_aga
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     _belongs_to(home, home.presence.process)
-    home.record_end(home.run_dir(RUN), 7)
+    run_directory.record_end(home.run_dir(RUN), 7)
     with monkeypatch.context() as patched:
         patched.setattr(claims, "give_back_started", fail)
         with pytest.raises(HomeUnavailable):
@@ -170,7 +170,7 @@ def test_attempt_is_counted_once_when_the_home_fails_while_the_run_is_staged_aga
 
 def _claim_again(home: GuildHome, process: processes.ProcessIdentity) -> None:
     """Has the run tried again, and claims and starts it under another process."""
-    home.record_end(home.run_dir(RUN), 7)
+    run_directory.record_end(home.run_dir(RUN), 7)
     ((_, result),) = recover(home, again=lambda *_: True).ended
     assert result.end is End.TRIED_AGAIN
     (run,) = home.staged().staged
@@ -194,7 +194,7 @@ def test_run_that_completed_is_not_tried_again_whatever_its_claim_says(
         assert found
         assert found.claim
         claims.write(home.claims_folder, replace(found.claim, attempt=1)).replace(started)
-    home.record_end(home.run_dir(RUN), 0)
+    run_directory.record_end(home.run_dir(RUN), 0)
     if is_dead:
         ((_, result),) = recover(home, again=lambda *_: True).ended
     else:
@@ -208,13 +208,13 @@ def test_attempt_whose_claim_cannot_be_read_is_tried_again_as_the_policy_says(ho
     # Not because the attempt before was.
     _claim_again(home, home.presence.process)
     claims.path(home.claims_folder, RUN).with_suffix(claims.STARTED).write_text("")
-    home.record_end(home.run_dir(RUN), 7)
+    run_directory.record_end(home.run_dir(RUN), 7)
     assert home.settle(RUN, 7, may_stage_again=False).end is End.FAILED
     assert statuses(user) == {RUN: "error"}
 
 
 def test_attempts_that_cannot_be_read_are_not_taken_for_none(home: GuildHome, user: Sandbox) -> None:
-    home.record_end(home.run_dir(RUN), 7)
+    run_directory.record_end(home.run_dir(RUN), 7)
     recover(home, again=lambda *_: True)
     record = user.guild_home / "runs" / RUN / ".guild" / "dask-attempts" / "record.json"
     kept = record.rename(record.with_name("kept"))
@@ -249,7 +249,7 @@ def test_run_out_of_sight_that_is_not_ours_any_more_is_gone(home: GuildHome, use
 def test_run_that_outlived_a_stop_of_its_scheduler_has_its_own_end(home: GuildHome) -> None:
     # The scheduler was killed after it had noted its wish, and before it had sent a signal.
     end_note.ask_to_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
-    home.record_end(home.run_dir(RUN), 7)
+    run_directory.record_end(home.run_dir(RUN), 7)
     ((_, result),) = recover(home).ended
     assert (result.end, result.exit_code, result.cause) == (End.FAILED, 7, None)
 
@@ -289,7 +289,7 @@ def test_beat_that_cannot_be_seen_is_not_taken_for_none(
 def test_run_that_its_scheduler_ended_is_not_tried_again(home: GuildHome, status: int, end: End) -> None:
     # The scheduler, and the starter, died before they could say so.
     end_note.ask_to_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
-    home.record_end(home.run_dir(RUN), status)
+    run_directory.record_end(home.run_dir(RUN), status)
     ((_, result),) = recover(home, again=lambda *_: True).ended
     assert result.end is end
     assert not list(home.claims_folder.iterdir())
@@ -310,7 +310,7 @@ def test_run_that_was_ended_is_not_tried_again_when_its_claim_is_removed_in_part
         removed.append(path)
 
     end_note.write(claims.path(home.claims_folder, RUN), cause)
-    home.record_end(home.run_dir(RUN), -9)
+    run_directory.record_end(home.run_dir(RUN), -9)
     with monkeypatch.context() as patched, contextlib.suppress(_Killed):
         patched.setattr(os, "unlink", unlink_or_be_killed)
         claims.remove(home.claims_folder, RUN)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from guild_dask.home import run_directory, start_directory
+from guild_dask.home import layout, run_directory, start_directory
 from guild_dask.home.run_directory import BrokenRun, Staged
 from tests.support.sandbox import Guild
 
@@ -72,7 +72,7 @@ def test_tagging_and_staging_anew_change_the_signature(staged_by_guild: pathlib.
     assert "dask:late=1" in run_directory.read_staged(run_dir).tags
     run_directory.clear_marker(run_dir, "STAGED")
     run_directory.set_marker(run_dir, "STAGED")
-    os.utime(run_directory.marker(run_dir, "STAGED"), ns=(1, 1))
+    os.utime(layout.marker(run_dir, layout.STAGED), ns=(1, 1))
     assert run_directory.staged_signature(run_dir) != tagged
 
 

@@ -82,7 +82,7 @@ def test_run_is_looked_at_anew_before_its_end_is_read(tmp_path: pathlib.Path, to
     home.has_ended(str(run_dir))
     guild_dir = run_dir / ".guild"
     looks = [path for path in touched if path.startswith(str(run_dir))]
-    assert looks == [str(run_dir), f"{guild_dir}/", f"{guild_dir}/attrs"] * 2
+    assert looks == [str(run_dir), str(guild_dir), f"{guild_dir}/attrs"] * 2
 
 
 def test_attempts_and_wishes_are_looked_at_anew(tmp_path: pathlib.Path, touched: list[str]) -> None:
@@ -92,9 +92,42 @@ def test_attempts_and_wishes_are_looked_at_anew(tmp_path: pathlib.Path, touched:
     assert touched[-1] == str(control.folder(str(tmp_path)))
 
 
-def test_folder_that_is_not_there_is_none(tmp_path: pathlib.Path) -> None:
-    files.look_anew(tmp_path / "missing", tmp_path)
+def test_missing_folder_is_ignored(tmp_path: pathlib.Path) -> None:
+    files.refresh(tmp_path / "missing", tmp_path)
     with pytest.raises(FileNotFoundError):
-        files.time_of(tmp_path / "missing")
+        files.modified(tmp_path / "missing")
     (tmp_path / "file").touch()
-    assert files.time_of(tmp_path / "file") == (tmp_path / "file").stat().st_mtime
+    assert files.modified(tmp_path / "file") == (tmp_path / "file").stat().st_mtime
+    assert files.names(tmp_path / "missing") == []
+
+
+def test_new_folders_are_refreshed_from_the_outermost_to_the_innermost(
+    tmp_path: pathlib.Path, touched: list[str]
+) -> None:
+    assert not files.exists(tmp_path / "a" / "b" / "c", levels=3)
+    assert touched == [str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")]
+
+
+def test_folder_of_several_files_is_refreshed_once(tmp_path: pathlib.Path, touched: list[str]) -> None:
+    (tmp_path / "b").write_text("found")
+    candidates = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
+    touched.clear()
+    assert files.first(candidates, pathlib.Path.read_text) == "found"
+    assert touched == [str(tmp_path), *map(str, candidates[:2])]
+
+
+@pytest.mark.parametrize("content", ["text", b"bytes"])
+def test_write_replaces_the_whole_content_and_leaves_no_draft(tmp_path: pathlib.Path, content: str | bytes) -> None:
+    file = tmp_path / "file"
+    file.write_text("something longer than the new content")
+    files.write(file, content, "draft")
+    assert file.read_bytes() == (content.encode() if isinstance(content, str) else content)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_write_that_fails_leaves_the_old_content_and_no_draft(tmp_path: pathlib.Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()  # which no file can replace
+    with pytest.raises(OSError, match="target"):
+        files.write(target, "new")
+    assert list(tmp_path.iterdir()) == [target]

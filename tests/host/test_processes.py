@@ -2,8 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
-import math
 import os
 import pathlib
 import signal
@@ -13,8 +11,6 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from guild_dask.host import processes
 from guild_dask.host.processes import ProcessIdentity
@@ -139,25 +135,6 @@ def test_name_of_a_process_does_not_change_who_it_is(tmp_path: pathlib.Path, nam
         assert pathlib.Path(f"/proc/{process.pid}/comm").read_text() == f"{name}\n"
         parent = known(os.getpid())
         assert parent.started <= known(process.pid).started < parent.started + 100 * 3600 * 24 * 365
-
-
-def test_identity_is_read_as_it_was_written() -> None:
-    me = known(os.getpid())
-    assert processes.identity_for_data(json.loads(json.dumps(me.as_data()))) == me
-
-
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
-VALUES = st.recursive(SCALARS, lambda some: st.lists(some) | st.dictionaries(st.text(), some), max_leaves=5)
-FIELDS = st.fixed_dictionaries({}, optional=dict.fromkeys(("pid", "started", "boot", "host"), VALUES))
-
-
-@settings(deadline=None, max_examples=200)
-@given(VALUES | FIELDS)
-@example({"pid": math.inf, "started": 1, "boot": "", "host": ""})
-@example({"pid": 1, "started": 10**400, "boot": "", "host": ""})
-def test_whatever_is_written_as_an_identity_is_one_or_none(data: object) -> None:
-    found = processes.identity_for_data(data)
-    assert found is None or processes.is_alive(found) in (None, False)
 
 
 def test_boot_is_the_same_for_all_processes() -> None:

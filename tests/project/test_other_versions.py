@@ -1,4 +1,4 @@
-"""Records of other versions of guild-dask: what they say is shown as far as it is known, and nothing raises."""
+"""Records of other versions of guild-dask are shown as far as they are known, and never raise."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Messages may be put in other words: nothing but people reads them."""
+"""The wording of messages can change without any other effect: no code reads them."""
 
 import itertools
 import json

@@ -7,9 +7,8 @@ import pytest
 
 from guild_dask.home import attempts, claims, end_note, run_directory
 from guild_dask.home.heartbeat import Presence
-from guild_dask.home.outcome import Cause, End
+from guild_dask.home.outcome import Cause, End, Result
 from guild_dask.home.recovery import recover
-from guild_dask.home.result import Result, result_for
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes, signals
 from tests.support.sandbox import Guild, Sandbox, run_command, wait_until
@@ -180,9 +179,13 @@ def test_run_whose_starter_was_killed_did_not_fail_by_itself_whoever_settles_it(
     assert (result.end, result.cause) == (End.TERMINATED, Cause.KILLED)
 
 
-def test_end_that_guild_has_on_record_is_a_failure_only_where_we_did_not_cause_it(home: GuildHome) -> None:
-    run_dir = home.run_dir("aaa")
-    home.record_end(run_dir, -signal.SIGSEGV)
-    assert result_for(run_dir, 1, None, 1) == Result(End.FAILED, -signal.SIGSEGV)
-    assert result_for(run_dir, 1, Cause.TIME_LIMIT, 1).end is End.TERMINATED
+def test_end_that_guild_has_on_record_is_a_failure_if_nothing_cut_the_run_short(home: GuildHome) -> None:
+    run_directory.record_end(home.run_dir("aaa"), -signal.SIGSEGV)
     assert not recover(home).ended  # it is ours, and in our hands
+    assert home.settle("aaa", 1, may_stage_again=False) == Result(End.FAILED, -signal.SIGSEGV)
+
+
+def test_end_that_guild_has_on_record_is_no_failure_if_a_limit_ended_the_run(home: GuildHome) -> None:
+    run_directory.record_end(home.run_dir("aaa"), -signal.SIGSEGV)
+    end_note.write(claims.path(home.claims_folder, "aaa"), Cause.TIME_LIMIT)
+    assert home.settle("aaa", 1, may_stage_again=False).end is End.TERMINATED

@@ -4,9 +4,9 @@ import signal
 
 import pytest
 
-from guild_dask.home.outcome import Cause, Excess
+from guild_dask.home.outcome import Cause, Excess, Note
 from guild_dask.home.run_info import ENDED, KILLED_BY, LEFT, facts_for_cause
-from guild_dask.worker.final_record import Evidence, FinalRecord, Note, record_for
+from guild_dask.worker.final_record import Evidence, FinalRecord, record_for
 
 NODE = "node12"
 EXCESS = Excess(2.0, 2.5)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 from guild_dask.cli.doctor.finding import Finding, bad, good, note
-from guild_dask.home import run_queue
+from guild_dask.home import layout, run_queue
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.heartbeat import Presence
 from guild_dask.host import processes
@@ -72,7 +72,7 @@ def _missing(home: str, parent: str, is_named: bool) -> Finding:
 
 def _writable(home: str) -> Finding | None:
     remedy = f"give {_user()} write permission to {home}, or set GUILD_HOME"
-    for folder in (pathlib.Path(home, "runs"), pathlib.Path(home, "dask"), pathlib.Path(home, "locks")):
+    for folder in (pathlib.Path(layout.runs_dir(home)), layout.own_folder(home), layout.locks_folder(home)):
         there = folder if folder.exists() else pathlib.Path(home)
         probe = there / f".guild-dask-doctor-{os.getpid()}"
         try:

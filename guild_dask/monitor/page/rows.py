@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from guild_dask.home import run_view
+from guild_dask.home import layout, run_view
 from guild_dask.home.outcome import End
 from guild_dask.monitor import estimate
 from guild_dask.monitor.state import EndedRun, State, as_data
@@ -196,7 +196,7 @@ class Rows:
     def output_path(self, run_id: str) -> str | None:
         """Returns the path of a run's output; None if the run is not on the page."""
         with self._lock:
-            return os.path.join(self._runs_dir, run_id, ".guild", "output") if run_id in self._rows else None
+            return layout.output(os.path.join(self._runs_dir, run_id)) if run_id in self._rows else None
 
 
 def _details(run_dir: str) -> Row:

@@ -4,7 +4,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from guild_dask.home import attempts, run_directory, run_info, run_view
+from guild_dask.home import attempts, run_directory, run_info
+from guild_dask.home import status as home_status
 from guild_dask.home.outcome import End
 from guild_dask.home.run_directory import BrokenRun
 from guild_dask.monitor import schedulers
@@ -38,7 +39,7 @@ def _end(runs_dir: str, scheduler: str, started: Mapping[str, Any], last: float)
     if past:
         cause = past.cause.value if past.cause else ""
         return {"end": End.TRIED_AGAIN.value, "at": past.ended, "exit_code": past.exit_status, "cause": cause}
-    status, facts = run_view.status(run_dir), _facts(run_dir)
+    status, facts = home_status.status(run_dir).value, _facts(run_dir)
     if status in ("staged", "pending"):
         return {"end": _ENDS.get(status, status), "at": last}
     if facts.get("scheduler", scheduler) != scheduler:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from guild_dask.home.outcome import End
-from guild_dask.monitor.state import EndedRun, WorkerState, amounts_for_data, ended_for_data, left_for_data
+from guild_dask.monitor.state import EndedRun, WorkerState, ended_for_data, left_for_data
 from guild_dask.plan import records
 from guild_dask.plan.reasons import AnyReason
 
@@ -188,7 +188,7 @@ def _uses(
             _step(steps, name, at, 1, now.get(name, 0.0) - before.get(name, 0.0))
         before = now
     for span in spans:
-        for name, amount in {SLOTS: 1.0, **amounts_for_data(span.run.asks)}.items():
+        for name, amount in {SLOTS: 1.0, **span.run.asks}.items():
             _step(steps, name, span.start, 0, amount)
             _step(steps, name, span.stop, 0, -amount)
     names = [SLOTS, *sorted(name for name in steps if name != SLOTS)]

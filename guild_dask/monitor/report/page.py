@@ -12,6 +12,7 @@ from bokeh.embed import components
 from bokeh.models import Range1d
 from bokeh.resources import Resources
 
+from guild_dask.host import files
 from guild_dask.monitor.report import charts as drawing
 from guild_dask.monitor.report import summary
 from guild_dask.monitor.report.history import SLOTS, History, Use
@@ -33,10 +34,7 @@ th { font-weight: 600; border-bottom: 1px solid #bbb } .key span { margin-right:
 
 def write(history: History, names: Mapping[str, str], title: str, path: str) -> None:
     """Writes the report to a file, atomically; `names` has the operation and label of runs."""
-    draft = f"{path}.draft"
-    with open(draft, "w", encoding="utf-8") as f:
-        f.write(page(history, names, title))
-    os.replace(draft, path)
+    files.write(path, page(history, names, title), f"{os.path.basename(path)}.draft")
 
 
 def page(history: History, names: Mapping[str, str], title: str) -> str:

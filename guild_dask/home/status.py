@@ -1,0 +1,52 @@
+"""The status of a run, by the rule of guildai 0.9: what `guild runs` shows on this host."""
+
+import enum
+from collections.abc import Collection
+
+import psutil
+
+from guild_dask.home import layout, run_directory
+
+
+class Status(enum.Enum):
+    """A run's status. The value is Guild's own name for it."""
+
+    RUNNING = "running"
+    PENDING = "pending"
+    STAGED = "staged"
+    COMPLETED = "completed"
+    TERMINATED = "terminated"
+    ERROR = "error"
+
+
+# The markers that decide, in Guild's order: the first one that is there counts.
+_MARKERS = {
+    layout.REMOTE_LOCK: Status.RUNNING,
+    layout.PENDING: Status.PENDING,
+    layout.STAGED: Status.STAGED,
+}
+
+
+def status_for(markers: Collection[str], exit_status: int | None, is_process_alive: bool) -> Status:
+    """Returns the status of a run with these markers and exit status, whose process is alive on this host or not."""
+    for marker, status in _MARKERS.items():
+        if marker in markers:
+            return status
+    if exit_status is not None:
+        return Status.COMPLETED if exit_status == 0 else Status.TERMINATED if exit_status < 0 else Status.ERROR
+    return Status.RUNNING if is_process_alive else Status.ERROR
+
+
+def status(run_dir: str) -> Status:
+    """Returns a run's status. Reads no more than what decides: a home may have tens of thousands of runs."""
+    for marker in _MARKERS:
+        if run_directory.has(run_dir, marker):
+            return status_for((marker,), None, False)
+    exit_status = run_directory.exit_status(run_dir)
+    return status_for((), exit_status, exit_status is None and living_process(run_dir) is not None)
+
+
+def living_process(run_dir: str) -> int | None:
+    """Returns the process that Guild has on record for a run, if there is one with that pid on this host."""
+    pid = run_directory.locked_by(run_dir)
+    return pid if pid is not None and psutil.pid_exists(pid) else None

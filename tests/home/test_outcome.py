@@ -1,0 +1,256 @@
+"""How an attempt ended, for every combination of evidence that can occur."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from guild_dask.home.outcome import (
+    NO_EXCESS,
+    Cause,
+    ClaimState,
+    End,
+    Evidence,
+    Excess,
+    Note,
+    Outcome,
+    Result,
+    Retries,
+    outcome_for,
+)
+
+STARTED, CLAIMED, NONE = ClaimState.STARTED, ClaimState.CLAIMED, ClaimState.NONE
+EXCESS = Excess(60.0, 70.0)
+ALWAYS = Retries(after_loss=True, after_failure=True)
+NOTES = (None, Note(None), *(Note(cause, EXCESS if cause.is_limit else NO_EXCESS) for cause in Cause))
+
+# Each says which combination of evidence cannot occur.
+IMPOSSIBLE: dict[str, Callable[[Evidence], bool]] = {
+    "a claim of a dead scheduler is there, or nothing would be recovered": lambda e: (
+        e.claim is NONE and e.exit_code is None
+    ),
+    "a deleted run has no records": lambda e: (
+        not e.is_there and (e.is_recorded or e.status is not None or e.decided is not None)
+    ),
+    "a run that has not started leaves neither note nor record": lambda e: (
+        e.claim is not STARTED and (e.is_recorded or e.note is not None or e.decided is not None)
+    ),
+    "a run that started is not staged again for the same attempt": lambda e: e.claim is STARTED and e.may_stage_again,
+    "Guild has recorded an end, if it can, before a starter that was not killed exits": lambda e: (
+        e.is_there and e.claim is STARTED and e.exit_code is not None and e.exit_code >= 0 and not e.is_recorded
+    ),
+    "a worker's report makes the stop request irrelevant": lambda e: (
+        e.exit_code is not None and e.stop_request is not None
+    ),
+    "the policy is not asked about a retry that is already on record": lambda e: (
+        e.decided is not None and e.retries != Retries()
+    ),
+}
+
+
+# A worker reported the exit code of the starter, or the starter is known to be dead for a cause.
+ENDS: tuple[tuple[int | None, Cause | None], ...] = (
+    *((code, None) for code in (0, 1, 7, -9, 75)),
+    *((None, cause) for cause in (Cause.KILLED, Cause.WORKER_DIED, Cause.NODE_LOST)),
+)
+DECISIONS = (None, Result(End.TRIED_AGAIN, 7), Result(End.TRIED_AGAIN, -9, Cause.NODE_LOST))
+POLICIES = (Retries(), Retries(after_loss=True), Retries(after_failure=True))
+BOTH = (False, True)
+
+
+def _combinations() -> Iterator[Evidence]:
+    claims = itertools.product(BOTH, (NONE, CLAIMED, STARTED), ENDS, BOTH)
+    for is_there, claim, (code, death), may_stage_again in claims:
+        known = Evidence(is_there, claim, code, death, may_stage_again, attempt=2)
+        statuses = itertools.product((None, 0, 7, -9, -15, -11), BOTH, BOTH)
+        for status, is_recorded, is_leased in statuses:
+            seen = replace(known, status=status, is_recorded=is_recorded, is_leased=is_leased)
+            if not _is_impossible(seen):
+                rest = itertools.product(NOTES, (None, Cause.STOPPED, Cause.SCHEDULER_STOPPED), DECISIONS, POLICIES)
+                for note, stop, decided, retries in rest:
+                    yield replace(seen, note=note, stop_request=stop, decided=decided, retries=retries)
+
+
+def _is_impossible(evidence: Evidence) -> bool:
+    return any(is_so(evidence) for is_so in IMPOSSIBLE.values())
+
+
+@pytest.fixture(scope="module")
+def table() -> list[tuple[Evidence, Outcome]]:
+    """Every combination that can occur, with its outcome."""
+    return [(each, outcome_for(each)) for each in _combinations() if not _is_impossible(each)]
+
+
+Rule = Callable[[Evidence, Result], bool]
+
+# What must hold wherever the first part of a rule is true: the promise, in terms of evidence and result.
+RULES: dict[str, tuple[Callable[[Evidence], bool], Rule]] = {
+    "a deleted run completed only if its starter did": (
+        lambda e: not e.is_there,
+        lambda e, r: r.end is (End.COMPLETED if e.exit_code == 0 else End.GONE),
+    ),
+    "a run under another scheduler's claim is not ours to end": (
+        lambda e: e.is_there and e.claim is NONE,
+        lambda _, r: r.end is End.GONE,
+    ),
+    "a run that did not start stays staged if it may": (
+        lambda e: e.is_there and e.claim is CLAIMED and e.may_stage_again,
+        lambda _, r: r.end is End.STAGED_AGAIN,
+    ),
+    "a run that did not start is never counted as started": (
+        lambda e: e.is_there and e.claim is CLAIMED and not e.may_stage_again,
+        lambda e, r: r.end is (End.GONE if e.exit_code is None else End.COULD_NOT_START),
+    ),
+    "a completed run is complete, whatever else is known": (
+        lambda e: e.is_there and e.claim is STARTED and e.has_completed,
+        lambda _, r: (r.end, r.exit_code, r.cause) == (End.COMPLETED, 0, None),
+    ),
+    "a retry that is on record is carried out as it was decided": (
+        lambda e: e.is_there and not e.has_completed and e.decided is not None,
+        lambda e, r: e.decided is not None and r == replace(e.decided, attempt=e.attempt),
+    ),
+    "a run that did not complete ends as it should, or is tried again": (
+        lambda e: e.is_there and e.claim is STARTED and not e.has_completed,
+        lambda _, r: r.end in (End.FAILED, End.TERMINATED, End.TRIED_AGAIN),
+    ),
+    "a cause in the note is the cause": (
+        lambda e: bool(e.is_there and not e.has_completed and not e.decided and e.note and e.note.cause),
+        lambda e, r: e.note is not None and (r.cause, r.excess) == (e.note.cause, e.note.excess),
+    ),
+    "a run that the user asked to stop, and whose starter died, was stopped": (
+        lambda e: (
+            _is_open(e) and e.exit_code is None and e.stop_request is Cause.STOPPED and not (e.note and e.note.cause)
+        ),
+        lambda _, r: r.cause is Cause.STOPPED,
+    ),
+    "a run without a retry allowed is not tried again": (
+        lambda e: e.decided is None and e.retries == Retries(),
+        lambda _, r: r.end is not End.TRIED_AGAIN,
+    ),
+    "a run that a person or a limit ended is not tried again": (
+        lambda e: e.decided is None,
+        lambda _, r: r.cause is None or r.cause.is_loss or r.end is not End.TRIED_AGAIN,
+    ),
+    "a loss uses the retries for losses, and a failure those for failures": (
+        lambda e: _is_open(e) and e.retries != Retries(),
+        lambda e, r: r.end is not End.TRIED_AGAIN or (r.cause is not None) == e.retries.after_loss,
+    ),
+}
+
+
+def _is_open(evidence: Evidence) -> bool:
+    """Tells whether a run started, is there, did not complete, and nothing is decided yet."""
+    is_over = evidence.has_completed or evidence.decided is not None
+    return evidence.is_there and evidence.claim is STARTED and not is_over
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rule_holds_for_every_combination(name: str, table: list[tuple[Evidence, Outcome]]) -> None:
+    applies, holds = RULES[name]
+    cases = [(evidence, outcome.result) for evidence, outcome in table if applies(evidence)]
+    assert cases, "the rule is about nothing"
+    broken = [case for case in cases if not holds(*case)]
+    assert not broken, f"{len(broken)} of {len(cases)}, such as {broken[0]}"
+
+
+def test_cause_that_is_not_in_a_note_yet_is_noted(table: list[tuple[Evidence, Outcome]]) -> None:
+    # A scheduler that dies after it recorded the end leaves the cause for the next one.
+    for evidence, outcome in table:
+        if _is_open(evidence) and not (evidence.note and evidence.note.cause):
+            assert outcome.note is outcome.result.cause, evidence
+        else:
+            assert outcome.note is None, evidence
+
+
+def test_end_is_recorded_where_guild_has_not_recorded_it(table: list[tuple[Evidence, Outcome]]) -> None:
+    for evidence, outcome in table:
+        is_needed = _is_open(evidence) and not evidence.is_recorded
+        expected = (-9 if evidence.exit_code is None else evidence.exit_code) if is_needed else None
+        assert outcome.exit_status == expected, evidence
+
+
+def test_carried_out_outcome_leads_to_the_same_one(table: list[tuple[Evidence, Outcome]]) -> None:
+    # A scheduler may die, or the home may fail, after the writes: the next one sees them and decides the same.
+    for evidence, outcome in table:
+        written = evidence
+        if outcome.note:
+            written = replace(written, note=Note(outcome.note))
+        if outcome.exit_status is not None:
+            written = replace(written, status=outcome.exit_status, is_recorded=True)
+        assert outcome_for(written).result == outcome.result, evidence
+
+
+def _dead(**facts: object) -> Evidence:
+    """Returns evidence of a run that started on the scheduler's own host and whose starter was killed."""
+    return replace(Evidence(True, STARTED, death=Cause.KILLED, retries=ALWAYS), **facts)  # type: ignore[arg-type]
+
+
+def _seen(exit_code: int, **facts: object) -> Evidence:
+    """Returns evidence of a run that started and whose starter a worker saw exit."""
+    recorded = Evidence(True, STARTED, exit_code, is_recorded=exit_code >= 0, retries=ALWAYS)
+    return replace(recorded, **facts)  # type: ignore[arg-type]
+
+
+# Written by hand: evidence, then end, exit code and cause.
+STORIES: dict[str, tuple[Evidence, tuple[End, int | None, Cause | None]]] = {
+    "it completed": (_seen(0, status=0), (End.COMPLETED, 0, None)),
+    "it failed, and is tried again": (_seen(1, status=7), (End.TRIED_AGAIN, 7, None)),
+    "it failed, and there are no retries": (_seen(1, status=7, retries=Retries()), (End.FAILED, 7, None)),
+    "`guild stop` ended it": (_seen(1, status=-15), (End.TERMINATED, -15, None)),
+    "a signal that is no request killed it": (_seen(1, status=-11), (End.TRIED_AGAIN, -11, None)),
+    "its starter was killed": (_seen(-9), (End.TERMINATED, -9, Cause.KILLED)),
+    "its starter was killed after Guild recorded its end": (
+        _seen(-9, status=0, is_recorded=True),
+        (End.COMPLETED, 0, None),
+    ),
+    "an earlier attempt's status is on record, and its starter was killed": (
+        _seen(-9, status=0),
+        (End.TERMINATED, -9, Cause.KILLED),
+    ),
+    "it reached its time limit and exited with 0": (
+        _seen(0, status=-15, note=Note(Cause.TIME_LIMIT, EXCESS)),
+        (End.TERMINATED, -15, Cause.TIME_LIMIT),
+    ),
+    "its worker closed": (_seen(1, status=-15, note=Note(Cause.SIGNAL)), (End.TRIED_AGAIN, -15, Cause.SIGNAL)),
+    "Guild could not write its exit status": (_seen(3), (End.TRIED_AGAIN, 3, None)),
+    "its process was killed with its scheduler": (_dead(), (End.TERMINATED, -9, Cause.KILLED)),
+    "a power cut ended it": (_dead(death=Cause.NODE_LOST), (End.TRIED_AGAIN, -9, Cause.NODE_LOST)),
+    "it failed after its scheduler died": (_dead(status=7, is_recorded=True), (End.TRIED_AGAIN, 7, None)),
+    "its scheduler was stopped, and died before it could end the run": (
+        _dead(status=7, is_recorded=True, stop_request=Cause.SCHEDULER_STOPPED),
+        (End.TRIED_AGAIN, 7, None),
+    ),
+    "its scheduler was stopped, and a signal ended the run": (
+        _dead(status=-15, is_recorded=True, stop_request=Cause.SCHEDULER_STOPPED),
+        (End.TERMINATED, -15, Cause.SCHEDULER_STOPPED),
+    ),
+    "the user stopped it, and it exited by itself": (
+        _dead(status=7, is_recorded=True, stop_request=Cause.STOPPED),
+        (End.TERMINATED, 7, Cause.STOPPED),
+    ),
+    "a signal ended it on another host, without a note": (
+        _dead(status=-15, is_recorded=True, is_leased=True, death=Cause.WORKER_DIED),
+        (End.TRIED_AGAIN, -15, Cause.NODE_LOST),
+    ),
+    "a signal ended it on another host, and its starter noted no cause": (
+        _dead(status=-15, is_recorded=True, is_leased=True, death=Cause.KILLED, note=Note(None)),
+        (End.TERMINATED, -15, None),
+    ),
+    "a signal ended it on this host": (_dead(status=-15, is_recorded=True), (End.TERMINATED, -15, None)),
+    "it was to be tried again, and its end is off the record": (
+        _dead(decided=Result(End.TRIED_AGAIN, 7), retries=Retries()),
+        (End.TRIED_AGAIN, 7, None),
+    ),
+    "it was to be tried again, was started by other means, and completed": (
+        _dead(decided=Result(End.TRIED_AGAIN, 7), status=0, is_recorded=True),
+        (End.COMPLETED, 0, None),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_story(name: str) -> None:
+    evidence, expected = STORIES[name]
+    result = outcome_for(evidence).result
+    assert (result.end, result.exit_code, result.cause) == expected

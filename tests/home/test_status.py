@@ -1,0 +1,47 @@
+"""The status of a run: Guild's rule, checked against Guild."""
+
+import itertools
+import os
+import pathlib
+
+import psutil
+import pytest
+from guild import run as guild_run
+
+from guild_dask.home.status import Status, status, status_for
+
+MARKERS = ("LOCK.remote", "PENDING", "STAGED")
+EXIT_STATUSES = (None, 0, 3, -15)
+DEAD = 2**22 + 1  # above the largest pid
+PIDS = (None, os.getpid(), DEAD)
+
+SETS_OF_MARKERS = [chosen for count in range(len(MARKERS) + 1) for chosen in itertools.combinations(MARKERS, count)]
+
+
+# Guild leaves it to the garbage collector to close the file LOCK.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("pid", PIDS, ids=("no process", "a process", "a dead process"))
+@pytest.mark.parametrize("exit_status", EXIT_STATUSES)
+@pytest.mark.parametrize("markers", SETS_OF_MARKERS, ids="+".join)
+def test_status_is_the_one_that_guild_shows(
+    tmp_path: pathlib.Path, markers: tuple[str, ...], exit_status: int | None, pid: int | None
+) -> None:
+    assert not psutil.pid_exists(DEAD)
+    attributes = tmp_path / ".guild" / "attrs"
+    attributes.mkdir(parents=True)
+    for name in markers:
+        (tmp_path / ".guild" / name).touch()
+    if exit_status is not None:
+        (attributes / "exit_status").write_text(f"{exit_status}\n")
+    if pid is not None:
+        (tmp_path / ".guild" / "LOCK").write_text(str(pid))
+    shown = Status(guild_run.Run("aaa", str(tmp_path)).status)
+    assert status(str(tmp_path)) is shown
+    assert status_for(markers, exit_status, pid == os.getpid()) is shown
+
+
+def test_run_with_an_unreadable_exit_status_has_none(tmp_path: pathlib.Path) -> None:
+    attributes = tmp_path / ".guild" / "attrs"
+    attributes.mkdir(parents=True)
+    (attributes / "exit_status").write_text("[\n")
+    assert status(str(tmp_path)) is Status.ERROR
