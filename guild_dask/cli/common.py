@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -109,9 +110,16 @@ def _widest_table() -> float:
     return width() if _columns() or sys.stdout.isatty() else math.inf
 
 
+# A duration stays on one line: textwrap does not break at a non-breaking space.
+_DURATION = re.compile(r"(?<=\d) (?=(?:s|min|h|d)\b)")
+_NO_BREAK = "\u00a0"
+
+
 def wrapped(text: str, less: int = 0) -> list[str]:
     """Returns text as lines that fit; words are not broken, because some are commands to type."""
-    return textwrap.wrap(formatting.one_line(text), width() - less, break_on_hyphens=False, break_long_words=False)
+    joined = _DURATION.sub(_NO_BREAK, formatting.one_line(text))
+    lines = textwrap.wrap(joined, width() - less, break_on_hyphens=False, break_long_words=False)
+    return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
 def is_coloured() -> bool:

@@ -23,7 +23,8 @@ from guild_dask.home.outcome import End
 from guild_dask.home.result import Result
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.journal import NAME, Journal
-from guild_dask.monitor.page.book import Book, InLine
+from guild_dask.monitor.page.rows import Rows as Book
+from guild_dask.monitor.page.rows import WaitingRow as InLine
 from guild_dask.monitor.state import (
     MOST_ENDED,
     MOST_WAITING,

@@ -15,8 +15,8 @@ from guild_dask.monitor import journal, terminal
 from guild_dask.monitor.log import OutputStream
 from guild_dask.monitor.notify import Notifier, command_for
 from guild_dask.monitor.output import OutputFollower
-from guild_dask.monitor.page import showing
-from guild_dask.monitor.page.book import Book
+from guild_dask.monitor.page import server as showing
+from guild_dask.monitor.page.rows import Rows as Book
 from guild_dask.monitor.progress import Progress
 from guild_dask.monitor.publisher import Publisher
 from guild_dask.monitor.report import files

@@ -16,6 +16,7 @@ from typing import Any
 import click
 import pytest
 
+from guild_dask.cli import common
 from guild_dask.monitor.publisher import state_path
 from guild_dask.plan.troubles import OtherVersion, WorkerWithoutRuns, data_for_trouble
 from tests.support.sandbox import Finished, Guild, Sandbox, run_command, wait_until
@@ -97,6 +98,12 @@ def test_help_names_every_command_and_each_has_its_own(user: Sandbox) -> None:
 )
 def test_typing_error_is_named_with_what_is_accepted(user: Sandbox, command: str, hint: str) -> None:
     assert hint in typed(command, exit_code=2).output
+
+
+def test_duration_is_not_broken_at_the_end_of_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    assert common.wrapped("the run was started 4 s ago") == ["the run was started", "4 s ago"]
+    assert common.wrapped("it has now run for 4 s") == ["it has now run for", "4 s"]
 
 
 def test_missing_home_is_named(user: Sandbox) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from guild_dask.monitor.page.book import MOST_ENDED, Rows, WaitingRow
 from guild_dask.monitor.page.handlers import Route
-from guild_dask.monitor.page.showing import show
+from guild_dask.monitor.page.rows import MOST_ENDED, Rows, WaitingRow
+from guild_dask.monitor.page.server import show
 from guild_dask.monitor.publisher import state_path
 from guild_dask.monitor.state import EndedRun, RunningRun, State, WaitingKind, WorkerState
 from guild_dask.plan.reasons import NoFreeSlot

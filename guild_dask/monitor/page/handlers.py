@@ -7,7 +7,7 @@ from typing import Any
 
 from tornado.web import HTTPError, RequestHandler
 
-from guild_dask.monitor.page.book import Rows
+from guild_dask.monitor.page.rows import Rows
 
 _STATIC = pathlib.Path(__file__).with_name("static")
 _KINDS = {"guild.js": "text/javascript", "guild.css": "text/css"}

@@ -225,8 +225,3 @@ def _state_data(state: State | None) -> dict[str, Any] | None:
     for name in ("running", "ended", "aside", "resting"):
         del data[name]
     return data
-
-
-# The former names, which the publisher and the observers still import.
-Book = Rows
-InLine = WaitingRow
