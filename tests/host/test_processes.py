@@ -211,7 +211,7 @@ def test_signal_is_sent(child: "subprocess.Popen[bytes]") -> None:
 
 ADOPTS = """
 import os, subprocess, sys
-from guild_dask import processes
+from guild_dask.host import processes
 
 processes.adopt_orphans()
 read, write = os.pipe()

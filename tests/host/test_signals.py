@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import os, signal, subprocess, sys, threading
-from guild_dask import signals
+from guild_dask.host import signals
 
 def handle(number, frame):
     print("handled", number, flush=True)

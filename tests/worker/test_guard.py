@@ -34,9 +34,9 @@ long:
 # A worker that can be killed. Its job comes through standard input.
 WORKER = """
 import pickle, sys
-from guild_dask import runner
+from guild_dask.worker.runner import RUNNER
 
-runner.run(pickle.load(sys.stdin.buffer))
+RUNNER.run(pickle.load(sys.stdin.buffer))
 """
 
 
