@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 
-from guild_dask.home import claims, end_note, layout
+from guild_dask.home import claims, layout, stop_request
 from guild_dask.host import processes
 
 
@@ -25,12 +25,12 @@ def stop(home: str, run_id: str) -> str:
     if lives is False:
         raise CannotStop("the process that started it is gone; the next scheduler looks after the run")
     try:
-        end_note.ask_to_stop(claims.path(folder, run_id))
+        stop_request.request_stop(claims.path(folder, run_id))
     except OSError as e:
         raise CannotStop(f"cannot write to the Guild home: {e.strerror or e}") from e
     if lives is None:
         return f"asked to end, on {owner.host}"
-    # Its starter would see the wish, or be told of it, sooner or later; here it can be told at once.
+    # Its starter polls for the request; on this host a signal makes it stop at once.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(owner.pid, signal.SIGTERM)
     return "asked to end"

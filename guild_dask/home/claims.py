@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 
 from guild_dask.home import end_note
 from guild_dask.home.claim import Claim, claim_for_text
-from guild_dask.home.end_note import BEAT, ENDED, STOP
+from guild_dask.home.end_note import ENDED
+from guild_dask.home.stop_request import STOP
 from guild_dask.host import files
 from guild_dask.host.processes import ProcessIdentity, is_alive
 
@@ -41,8 +42,11 @@ _STATES = (STARTED, CLAIMED, HANDING, CLAIMED, STARTED, WITHDRAWN)
 # Beside a claim, while Guild starts the run: what snapshot.py keeps of it.
 SAVED = ".saved"
 
+# Beside a claim: touched for as long as the starter lives and reaches the home.
+HEARTBEAT = ".beat"
+
 # In an order in which a claim is never without what was said of its end; see strays().
-_ALL = (SAVED, BEAT, CLAIMED, HANDING, WITHDRAWN, STARTED, STOP, ENDED)
+_ALL = (SAVED, HEARTBEAT, CLAIMED, HANDING, WITHDRAWN, STARTED, STOP, ENDED)
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ def _goes_on(folder: pathlib.Path, run_id: str, staged: str) -> bool:
         return False
     lives = is_alive(found.claim.owner)
     if lives is None and found.claim.lease:
-        return last_beat(folder, run_id) > os.stat(staged).st_mtime
+        return last_heartbeat(folder, run_id) > os.stat(staged).st_mtime
     return bool(lives)
 
 
@@ -207,14 +211,14 @@ def give_back_started(folder: pathlib.Path, run_id: str, staged: str) -> None:
     remove(folder, run_id)
 
 
-def last_beat(folder: pathlib.Path, run_id: str) -> float:
+def last_heartbeat(folder: pathlib.Path, run_id: str) -> float:
     """Returns when the run's starter last showed that it lives, or else when its claim was last written, in seconds.
 
     Raises OSError if that cannot be seen.
     """
     # Only where there is none: a heartbeat that cannot be seen now may have been made all the same.
     with contextlib.suppress(FileNotFoundError):
-        return files.modified(path(folder, run_id).with_suffix(BEAT))
+        return files.modified(path(folder, run_id).with_suffix(HEARTBEAT))
     return written(folder, run_id) / 1e9
 
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from guild_dask.home import claims, end_note, layout, run_directory
+from guild_dask.home import claims, end_note, layout, run_directory, stop_request
 from guild_dask.home.errors import HomeUnavailable, RunUnusable, translated
 from guild_dask.home.outcome import Cause, End, Evidence, Result, outcome_for
 from guild_dask.home.run_queue import Again, GuildHome, never, state_of
@@ -54,7 +54,7 @@ def _recover(home: GuildHome, adrift: Collection[str], again: Again) -> Recovere
             abandoned.append((found, Cause.KILLED))
             continue
         is_ours = claim.scheduler == home.presence.process  # not the id: a scheduler may be restarted under its own
-        if is_ours and end_note.is_asked_to_stop(claims.path(home.claims_folder, found.run_id)):
+        if is_ours and stop_request.is_requested(claims.path(home.claims_folder, found.run_id)):
             stops.append(found.run_id)
         if is_ours and found.run_id not in adrift:
             continue
@@ -69,18 +69,18 @@ def _recover(home: GuildHome, adrift: Collection[str], again: Again) -> Recovere
             abandoned.append((found, cause))
             continue
         orphans.append(claim)
-        _forget_unheard_wish(home, found, claim)
+        _withdraw_unheard_request(home, found, claim)
     _sweep(home)
     staged_again, ended = _take_over(home, abandoned, again) if abandoned else ([], [])
     return Recovered(tuple(staged_again), tuple(ended), tuple(orphans), tuple(neighbours), tuple(stops), gone)
 
 
-def _forget_unheard_wish(home: GuildHome, found: claims.Found, claim: claims.Claim) -> None:
-    """Forgets that a scheduler wanted a run to end and died before it told that; a run on this host hears signals."""
+def _withdraw_unheard_request(home: GuildHome, found: claims.Found, claim: claims.Claim) -> None:
+    """Withdraws a stop request of a scheduler that died before it sent a signal, to a run on this host."""
     beside = claims.path(home.claims_folder, found.run_id)
-    if not claim.lease and end_note.wish(beside) is Cause.SCHEDULER_STOPPED:
+    if not claim.lease and stop_request.requested_cause(beside) is Cause.SCHEDULER_STOPPED:
         with contextlib.suppress(OSError):
-            end_note.forget_wish(beside)
+            stop_request.withdraw(beside)
 
 
 def _sweep(home: GuildHome) -> None:
@@ -113,14 +113,15 @@ def _death(home: GuildHome, found: claims.Found, claim: claims.Claim, is_ours: b
 def _silence(home: GuildHome, found: claims.Found, claim: claims.Claim, run_dir: str) -> Cause | None:
     """Returns why an attempt on another host is over, or None if it may go on."""
     beside = claims.path(home.claims_folder, found.run_id)
-    if end_note.is_over(beside):
-        return end_note.read(beside) or Cause.KILLED
+    note = end_note.read(beside)
+    if note:
+        return note.cause or Cause.KILLED
     if not claim.lease:
         if found.is_started and home.has_ended(run_dir):
             return Cause.KILLED
         # Nobody but that host can tell whether a run that started goes on. One that has not, has lost its scheduler.
         return None if found.is_started else Cause.NODE_LOST
-    silence = home.presence.now() - claims.last_beat(home.claims_folder, found.run_id)
+    silence = home.presence.now() - claims.last_heartbeat(home.claims_folder, found.run_id)
     return Cause.NODE_LOST if silence > _LEASES_OF_SILENCE * claim.lease + _TIME_TO_END else None
 
 

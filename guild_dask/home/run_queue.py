@@ -13,7 +13,7 @@ from typing import Any
 
 from guild import config, lock
 
-from guild_dask.home import attempts, claims, end_note, layout, run_directory, snapshot
+from guild_dask.home import attempts, claims, end_note, layout, run_directory, snapshot, stop_request
 from guild_dask.home.errors import HomeUnavailable, problem_for, translated
 from guild_dask.home.heartbeat import Presence
 from guild_dask.home.listing import Listing, RunsDirectory
@@ -170,8 +170,8 @@ class GuildHome:
             # Guild has ended before a starter that was not killed, and has recorded what it could.
             is_recorded=(evidence.exit_code is not None and evidence.exit_code >= 0) or self.has_ended(run_dir),
             status=run_directory.exit_status(run_dir),
-            note=end_note.note(beside),
-            stop_request=end_note.wish(beside) if evidence.exit_code is None else None,
+            note=end_note.read(beside),
+            stop_request=stop_request.requested_cause(beside) if evidence.exit_code is None else None,
         )
         if evidence.has_completed:
             return evidence
