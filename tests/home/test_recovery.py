@@ -237,13 +237,13 @@ def test_run_out_of_sight_that_is_not_ours_any_more_is_gone(home: GuildHome, use
     Presence(str(user.guild_home), "other", other).beat()
     _belongs_to(home, home.presence.process)
     assert home.has_started(RUN)
-    assert recover(home, adrift=[RUN]).gone == ()
+    assert recover(home, unseen=[RUN]).gone == ()
     _belongs_to(home, other)
     assert not home.has_started(RUN)
-    assert recover(home, adrift=[RUN]).gone == (RUN,)
+    assert recover(home, unseen=[RUN]).gone == (RUN,)
     assert home.settle(RUN, NOT_STARTED, may_stage_again=True).end is End.GONE
     claims.remove(home.claims_folder, RUN)
-    assert recover(home, adrift=[RUN]).gone == (RUN,)
+    assert recover(home, unseen=[RUN]).gone == (RUN,)
 
 
 def test_run_that_outlived_a_stop_of_its_scheduler_has_its_own_end(home: GuildHome) -> None:
