@@ -51,15 +51,15 @@ class RunsDirectory:
         self._broken: dict[str, str] = {}
         self._doubted: set[str] = set()  # to be read at the next poll, whatever is known of them
         self._listed: int | None = None  # the time of the folder when its names were listed, if it was old enough
-        self._looks = 0  # the number of polls since then
+        self._polls = 0  # the number of polls since then
 
-    def look(self) -> Listing:
+    def poll(self) -> Listing:
         """Polls the runs directory, and returns what has changed."""
         due, vanished = self._new_and_vanished()
         due.update(dict.fromkeys((*self._doubted, *self._broken)))
         due.update(dict.fromkeys(itertools.islice(self._staged, _STAGED_TURN)))
         due.update(dict.fromkeys(self._others_that_may_be_staged()))
-        return self._look_at(due, vanished)
+        return self._read_all(due, vanished)
 
     def _others_that_may_be_staged(self) -> list[str]:
         """Returns the runs that were not staged, whose turn it is, and that have the marker now."""
@@ -68,15 +68,15 @@ class RunsDirectory:
             self._others[name] = self._others.pop(name)
         return [name for name in turn if os.access(layout.marker(f"{self.path}/{name}", layout.STAGED), os.F_OK)]
 
-    def look_at(self, names: Iterable[str]) -> Listing:
+    def read(self, names: Iterable[str]) -> Listing:
         """Reads the runs with the given names, and returns what has changed."""
-        return self._look_at(names, ())
+        return self._read_all(names, ())
 
-    def _look_at(self, names: Iterable[str], vanished: Iterable[str]) -> Listing:
+    def _read_all(self, names: Iterable[str], vanished: Iterable[str]) -> Listing:
         found, gone = [], set(vanished)
         for name in list(names):
             before = self._staged.get(name)
-            run = self._see(name, before)
+            run = self._read_one(name, before)
             if run is None and (before or name in self._doubted):
                 gone.add(name)
             elif run is not None and (before is None or run != before[1]):
@@ -84,7 +84,7 @@ class RunsDirectory:
             self._doubted.discard(name)
         return Listing(tuple(sorted(found, key=lambda run: (run.since, run.id))), dict(self._broken), frozenset(gone))
 
-    def _see(self, name: str, before: tuple[Signature, Staged] | None) -> Staged | None:
+    def _read_one(self, name: str, before: tuple[Signature, Staged] | None) -> Staged | None:
         """Reads one run, remembers it, and returns it if it is staged."""
         run_dir = os.path.join(self.path, name)
         self._drop(name)
@@ -110,13 +110,13 @@ class RunsDirectory:
 
     def _new_and_vanished(self) -> tuple[dict[str, None], list[str]]:
         """Returns new names, and the names of staged runs that were deleted."""
-        self._looks += 1
+        self._polls += 1
         time_of_folder = self._time()
-        if self._listed is not None and self._listed == time_of_folder and self._looks < _LISTED_ANEW:
+        if self._listed is not None and self._listed == time_of_folder and self._polls < _LISTED_ANEW:
             return {}, []
         names = dict.fromkeys(self.names())
         is_settled = time_of_folder is not None and time_of_folder < time.time_ns() - _QUIET * 1e9
-        self._listed, self._looks = time_of_folder if is_settled else None, 0
+        self._listed, self._polls = time_of_folder if is_settled else None, 0
         vanished = [name for name in self._staged if name not in names]
         for name in [
             name for known in (self._staged, self._others, self._broken) for name in known.keys() - names.keys()

@@ -63,11 +63,11 @@ class GuildHome:
 
     def staged(self) -> Listing:
         """Polls for staged runs, and returns what has changed since the last poll."""
-        return self._select(self._directory.look())
+        return self._select(self._directory.poll())
 
     def staged_after(self, changed: Iterable[str]) -> Listing:
         """Returns what has changed, given that only these runs may have."""
-        return self._select(self._directory.look_at(changed))
+        return self._select(self._directory.read(changed))
 
     def running_elsewhere(self, own: Iterable[str]) -> list[str]:
         """Returns the runs that run now and are neither among the given ones nor queues or schedulers."""
