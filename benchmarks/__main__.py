@@ -1,10 +1,10 @@
-"""All that guild-dask is measured by, in one go.
+"""All benchmarks of guild-dask in one command.
 
     python -m benchmarks --results RESULTS
 
 makes virtual environments and Guild homes in a temporary folder, measures part by part, and writes results.json,
-results.md and pictures. Whatever is compared is measured in turns. A part that is measured anew replaces its older
-figures in results.json, so that `--only PART` can follow a longer run.
+results.md and pictures. Things that are compared are measured alternately. A new measurement of a part replaces its
+older figures in results.json, so that `--only PART` can follow a longer run.
 """
 
 import json
@@ -27,7 +27,7 @@ from benchmarks.sizes import EMPTY, FULL, QUICK, VERY_MANY, Sizes
 
 @dataclass(frozen=True)
 class Bench:
-    """What the parts are measured on."""
+    """The environments and sizes that the parts use."""
 
     folder: pathlib.Path
     project: pathlib.Path
@@ -38,18 +38,18 @@ class Bench:
     length: endurance.Length
 
     def home(self, environment: Environment, size: str = EMPTY) -> Home:
-        """Returns a new home with as many finished runs as that size means."""
+        """Returns a new home with the number of finished runs of that size."""
         folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder)) / environment.name
         return make_home(environment, folder, self.project, self.sizes.finished[size])
 
 
 def measure_throughput(bench: Bench) -> object:
-    """Returns what it takes each contender to start many runs that do nothing."""
+    """Returns what many no-op runs cost with each contender."""
     return _throughput(bench, "noop", contenders.available(bench.has_hyperqueue))
 
 
 def measure_scalars(bench: Bench) -> object:
-    """Returns what it takes to start many runs that print a scalar, for which Guild loads TensorBoard."""
+    """Returns what many runs cost that print a scalar, for which Guild loads TensorBoard."""
     compared = [
         replace(contender, homes=contender.homes & contenders.HOMES_OF_SCALARS)
         for contender in contenders.available(bench.has_hyperqueue)
@@ -78,7 +78,7 @@ def measure_latency(bench: Bench) -> object:
 
 
 def measure_scale(bench: Bench) -> object:
-    """Returns what a scheduler takes beside very many runs."""
+    """Returns what a scheduler costs with very many runs."""
     home = bench.home(bench.plugin)
     full = bench.home(bench.plugin, VERY_MANY)
     return scale.measure(home, full, make_template(home, "stamped"), bench.sizes).as_data()
@@ -90,7 +90,7 @@ def measure_makespan(bench: Bench) -> object:
 
 
 def measure_endurance(bench: Bench) -> object:
-    """Returns whether a scheduler grows."""
+    """Returns how a scheduler's memory grows."""
     home = bench.home(bench.plugin)
     return endurance.measure(home, make_template(home, "nothing"), bench.length).as_data()
 
@@ -104,7 +104,7 @@ PARTS: dict[str, Callable[[Bench], object]] = {
     "endurance": measure_endurance,
 }
 
-# Seconds for which it is listened whether others use the machine.
+# Seconds over which the CPU use of other processes is measured.
 _LISTENING = 5.0
 
 FOLDER = click.Path(file_okay=False, path_type=pathlib.Path)
@@ -157,7 +157,7 @@ def _has_hyperqueue(environment: Environment) -> bool:
 
 
 def _add(results: pathlib.Path, name: str, measured: object, others: float) -> None:
-    """Writes what was measured into the results, and the tables and pictures of all that is there."""
+    """Adds figures to the results, and writes the tables and pictures of all results."""
     path = results / "results.json"
     data = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"machine": _machine()}
     data[name] = measured
@@ -173,7 +173,7 @@ def _machine() -> dict[str, object]:
 
 
 def _used_by_others() -> float:
-    """Returns how many CPUs others use just now; the load average would have in it what was measured before."""
+    """Returns how many CPUs other processes use now; the load average would include earlier measurements."""
     return round(float(psutil.cpu_percent(_LISTENING)) / 100 * (os.cpu_count() or 1), 2)
 
 

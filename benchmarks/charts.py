@@ -1,4 +1,4 @@
-"""Charts as SVG text, which needs nothing but a browser to be seen."""
+"""Charts as SVG text, which every browser shows."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ INK, FAINT = "#24292f", "#d5dae0"
 
 @dataclass(frozen=True)
 class Texts:
-    """What stands above and below a picture, and the name in it that matters most."""
+    """The texts above and below a picture, and the name to highlight."""
 
     title: str
     note: str
@@ -25,7 +25,7 @@ class Texts:
 
 @dataclass
 class Drawing:
-    """An SVG picture that grows element by element."""
+    """An SVG picture that is drawn element by element."""
 
     title: str
     note: str
@@ -60,7 +60,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class LogScale:
-    """Places for values on a logarithmic axis, from the power of ten below the least to that above the greatest."""
+    """Positions on a logarithmic axis, from the power of ten below the least value to that above the greatest."""
 
     low: int
     high: int
@@ -76,13 +76,13 @@ class LogScale:
 
 
 def colours_for(names: Iterable[str], accent: str) -> dict[str, str]:
-    """Returns a colour for each name; the one with the accent has the same in every picture."""
+    """Returns a colour for each name; the highlighted one has the same colour in every picture."""
     others = iter(COLOURS)
     return {name: ACCENT if name == accent else next(others) for name in names}
 
 
 def log_scale(values: Sequence[float], start: float, end: float) -> LogScale:
-    """Returns a scale on which all the values, which are above zero, have a place."""
+    """Returns a scale that contains all values, which are above zero."""
     low = math.floor(math.log10(min(values)))
     return LogScale(low, max(low + 1, math.ceil(math.log10(max(values)))), start, end)
 
@@ -125,7 +125,7 @@ def strips(texts: Texts, samples: Mapping[str, Sequence[float]]) -> str:
 
 
 def lines(texts: Texts, steps: Sequence[str], series: Mapping[str, Sequence[float | None]]) -> str:
-    """Returns a line for each series over the named steps, on a logarithmic axis; None is where there is no value."""
+    """Returns a line for each series over the named steps, on a logarithmic axis; None is a missing value."""
     bottom, left, right = 380.0, 70, WIDTH - 280
     colours = colours_for(series, texts.accent)
     drawing = Drawing(texts.title, texts.note, bottom + 62)

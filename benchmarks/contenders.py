@@ -29,13 +29,13 @@ class Contender:
     """A way to start staged runs."""
 
     name: str
-    environment: str  # the name of the one that it is used in
+    environment: str  # the name of its environment
     commands_for: CommandsFor
-    homes: frozenset[str]  # which homes it is measured in
+    homes: frozenset[str]  # the homes that it is measured in
 
 
 def floor(home: Home, template: Template, run_dirs: Sequence[pathlib.Path], workers: int = WORKERS) -> list[Command]:
-    """Returns what nobody can be faster than: each run's own command in its directory and environment, no Guild."""
+    """Returns the lower bound: each run's own command in its directory and environment, without Guild."""
     start = '. "$1/.guild/ENV" && cd "$1" && shift && exec "$@"'
     command = ["xargs", "-P", str(workers), "-I", "{}", "sh", "-c", start, "sh", "{}", *template.command]
     return [Command(command, _lines(run_dirs))]
@@ -44,30 +44,30 @@ def floor(home: Home, template: Template, run_dirs: Sequence[pathlib.Path], work
 def a_scheduler(
     home: Home, _template: Template, _run_dirs: Sequence[pathlib.Path], workers: int = WORKERS
 ) -> list[Command]:
-    """Returns the scheduler that the environment has: ours, or Guild's own."""
+    """Returns the environment's scheduler: guild-dask, or guildai's built-in one."""
     flags = (f"workers={workers}", "run-once=yes", "dashboard-address=no")
     return [Command([home.environment.guild, "run", "dask:scheduler", *flags, "-y"])]
 
 
 def queues(home: Home, _template: Template, _run_dirs: Sequence[pathlib.Path]) -> list[Command]:
-    """Returns Guild's queues, one for each worker."""
+    """Returns Guild's queues, one for each slot."""
     return [Command([home.environment.guild, "run", "queue", "run-once=yes", "-y"])] * WORKERS
 
 
 def xargs(home: Home, _template: Template, run_dirs: Sequence[pathlib.Path]) -> list[Command]:
-    """Returns Guild's own start of a run, by xargs."""
+    """Returns `guild run --start`, by xargs."""
     command = ["xargs", "-P", str(WORKERS), "-I", "{}", home.environment.guild, "run", "--start", "{}", "-y"]
     return [Command(command, _lines(run_dirs))]
 
 
 def parallel(home: Home, _template: Template, run_dirs: Sequence[pathlib.Path]) -> list[Command]:
-    """Returns Guild's own start of a run, by GNU parallel."""
+    """Returns `guild run --start`, by GNU parallel."""
     command = ["parallel", "-j", str(WORKERS), home.environment.guild, "run", "--start", "{}", "-y"]
     return [Command(command, _lines(run_dirs))]
 
 
 def hyperqueue(home: Home, _template: Template, run_dirs: Sequence[pathlib.Path]) -> list[Command]:
-    """Returns Guild's own start of a run, by HyperQueue's Python package."""
+    """Returns `guild run --start`, by HyperQueue's Python package."""
     command = [home.environment.python, str(HYPERQUEUE_SCRIPT), str(WORKERS), home.environment.guild]
     return [Command(command, _lines(run_dirs))]
 
@@ -87,13 +87,13 @@ CONTENDERS = (
 )
 
 
-# Who is compared by runs that print a scalar, too, and where.
+# The contenders that are also measured with runs that print a scalar, and their homes.
 OF_SCALARS = frozenset((FLOOR, OURS, BUILT_IN, PARALLEL, HYPERQUEUE))
 HOMES_OF_SCALARS = frozenset((EMPTY, MANY))
 
 
 def available(has_hyperqueue: bool) -> list[Contender]:
-    """Returns the contenders that this machine has."""
+    """Returns the contenders that are installed on this machine."""
     missing = set()
     if not shutil.which("parallel"):
         missing.add(PARALLEL)

@@ -1,9 +1,9 @@
-"""Whether a scheduler grows with the runs that it has started, and what it takes while it waits.
+"""How a scheduler's memory grows with the runs that it has started, and what it costs while idle.
 
     python -m benchmarks.endurance --results RESULTS
 
-starts one scheduler, lets it start run after run, and notes its memory on the way; then lets it wait. The slope is a
-straight line through the second half of the notes: at first every Python process grows, up to what it needs.
+starts one scheduler, stages run after run, and records the scheduler's memory; then leaves it idle. The slope is that
+of a straight line through the second half of the samples, because every Python process grows at first.
 """
 
 import json
@@ -25,7 +25,7 @@ from benchmarks.measuring import WAITING, Scheduler, scheduler, wait_until
 
 @dataclass(frozen=True)
 class Note:
-    """The scheduler's memory in megabytes, and its own CPU seconds, after so many runs."""
+    """The scheduler's memory in megabytes, and its own CPU seconds, after a number of runs."""
 
     runs: int
     memory: float
@@ -34,7 +34,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Endurance:
-    """What was noted, and what the scheduler took while it waited."""
+    """The samples, and what the scheduler cost while idle."""
 
     notes: list[Note]
     idle_minutes: float
@@ -55,7 +55,7 @@ class Endurance:
 
 @dataclass(frozen=True)
 class Length:
-    """How many runs, how often the memory is noted, and how long the scheduler waits."""
+    """The number of runs, the interval between samples, and how long the scheduler is idle."""
 
     runs: int
     every: int
@@ -73,7 +73,7 @@ QUICK = Length(100, 20, 0.5)
 @click.option("--quick", is_flag=True, help="100 runs and half a minute.")
 @click.option("--environments", type=click.Path(file_okay=False, path_type=pathlib.Path))
 def main(results: pathlib.Path, quick: bool, environments: pathlib.Path | None, **length: Any) -> None:
-    """Let one scheduler start very many runs, then wait; note its memory and CPU."""
+    """Let one scheduler start very many runs, then leave it idle; record its memory and CPU."""
     with tempfile.TemporaryDirectory(prefix="endurance-") as scratch:
         folder = pathlib.Path(scratch)
         environment = plugin_environment(environments or folder / "environments")
@@ -87,7 +87,7 @@ def main(results: pathlib.Path, quick: bool, environments: pathlib.Path | None, 
 
 
 def measure(home: Home, template: Template, length: Length) -> Endurance:
-    """Returns what one scheduler takes for so many runs, and then while it waits."""
+    """Returns what one scheduler costs for a number of runs, and then while idle."""
     with scheduler(home, f"workers={WORKERS}") as ours:
         wait_until(lambda: ours.has_said(WAITING), WAITING)
         notes = [_note(ours, 0)]
@@ -107,7 +107,7 @@ def _note(ours: Scheduler, runs: int) -> Note:
 
 
 def _let_run(home: Home, template: Template, count: int) -> None:
-    """Stages so many runs, waits for their ends, and removes them: the home is not what is measured here."""
+    """Stages runs, waits until they have ended, and removes them, so that the size of the home does not matter."""
     left = home.staged(template, count)
     while left:
         ended = [path for path in left if (path / ".guild" / "attrs" / "exit_status").exists()]
@@ -118,7 +118,7 @@ def _let_run(home: Home, template: Template, count: int) -> None:
 
 
 def markdown_for(measured: Endurance) -> str:
-    """Returns a table for people."""
+    """Returns a Markdown table."""
     lines = ["| runs | memory (MB) | CPU so far (s) |", "| ---: | ---: | ---: |"]
     lines += [f"| {note.runs} | {note.memory:.1f} | {note.cpu:.1f} |" for note in measured.notes]
     idle = f"{measured.idle_percent:.2f} % of a CPU, {measured.idle_growth:+.1f} MB"

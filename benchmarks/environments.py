@@ -1,8 +1,8 @@
-"""Virtual environments with the same versions of everything that they share.
+"""Virtual environments with the same versions of all packages that they share.
 
 - guild: guildai, and what it needs to work (see setup.py)
-- dask: the same with Dask and all else that guild-dask requires, but without guild-dask
-- plugin: the same with guild-dask, as it is in this checkout now
+- dask: the same with Dask and all other requirements of guild-dask, but without guild-dask
+- plugin: the same with guild-dask from this checkout
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import click
 
 PROJECT = pathlib.Path(__file__).resolve().parent.parent
 
-# What makes guildai work, without what Dask is for: the first list of setup.py.
+# The packages that guildai needs to work: the first list of setup.py.
 GUILD_ONLY = frozenset(("guildai", "setuptools", "zombie-imp", "click", "chardet", "tabview"))
 
 
@@ -41,22 +41,22 @@ class Environment:
         return self.variables_for(self.folder / "home" / "guild")
 
     def variables_for(self, guild_home: pathlib.Path) -> dict[str, str]:
-        """Returns the environment variables of a user of that Guild home, who has set nothing else."""
+        """Returns the environment variables of a user with that Guild home and no other settings."""
         path = os.pathsep.join((str(self.folder / "bin"), os.defpath))
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
         return {"PATH": path, "HOME": str(home), "GUILD_HOME": str(guild_home)}
 
     def pip(self, *arguments: str) -> str:
-        """Runs pip, and returns what it printed."""
+        """Runs pip, and returns its output."""
         command = [self.python, "-m", "pip", "--disable-pip-version-check", *arguments]
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def plugin_environment(folder: pathlib.Path) -> Environment:
-    """Returns the environment with guild-dask as it is now; the environment is made if it is not there."""
+    """Returns the environment with guild-dask from this checkout; creates it if it is missing."""
     plugin = _made("plugin", folder)
-    # From a copy: a build in the checkout would leave its results there, and take up those of the last one.
+    # From a copy: a build in the checkout would leave files there, and reuse those of the last build.
     with tempfile.TemporaryDirectory() as copy:
         source = pathlib.Path(copy) / "guild-dask"
         shutil.copytree(PROJECT, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
@@ -66,14 +66,14 @@ def plugin_environment(folder: pathlib.Path) -> Environment:
 
 
 def dask_environment(folder: pathlib.Path, plugin: Environment) -> Environment:
-    """Returns the environment that has all that the other one has, but for guild-dask."""
+    """Returns an environment with the packages of the other one, except guild-dask."""
     dask = _made("dask", folder)
     dask.pip("install", "--quiet", "--no-deps", *_pinned(plugin))
     return dask
 
 
 def guild_environment(folder: pathlib.Path, plugin: Environment) -> Environment:
-    """Returns the environment with Guild only, in the versions of the other one."""
+    """Returns an environment with Guild only, in the versions of the other one."""
     guild = _made("guild", folder)
     pinned = _pinned(plugin)
     constraints = folder / "constraints.txt"

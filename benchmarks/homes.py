@@ -1,7 +1,7 @@
-"""Guild homes with many runs. A few are made by Guild itself, the others are clones of these.
+"""Guild homes with many runs. Guild makes a few of them; the others are clones.
 
-A staged clone is a real copy with its own id and its own time of staging. A finished clone has its own id, and hard
-links for the rest: nobody writes into a finished run.
+A staged clone is a real copy with its own id and time of staging. A finished clone has its own id, and hard links to
+the other files, because a finished run is never written to.
 """
 
 import dataclasses
@@ -17,11 +17,11 @@ import click
 
 from benchmarks.environments import Environment
 
-# The flag of the operation `stamped` in a run that is cloned, to be replaced in each clone.
+# The value of a flag of the operation `stamped` that is replaced in each clone.
 SECONDS = "12345.5"
 
-# The first two are as Guild has them by default. `guild run` asks pip for the installed packages before the third would
-# begin, which is not what its time is compared with. The last is for those who need very many runs.
+# The first two use Guild's defaults. The third has no pip freeze: `guild run` would call pip before the operation
+# starts, which is not part of the time to compare. The last one is for homes with very many runs.
 GUILD_FILE = """\
 noop:
   description: Does nothing
@@ -43,7 +43,7 @@ nothing:
   exec: 'true'
 """
 
-# The time is taken by the first instruction, before anything is imported that is not there already.
+# The first instruction takes the time, before any import.
 STAMPED = """\
 import time; begun = time.time()
 import sys
@@ -55,7 +55,7 @@ open("ended", "w").write(repr(time.time()))
 
 @dataclasses.dataclass(frozen=True)
 class Template:
-    """A staged run as Guild made it, to be cloned."""
+    """A run staged by Guild, to be cloned."""
 
     id: str
     files: Mapping[str, bytes]  # by path in the run directory
@@ -69,7 +69,7 @@ class Template:
 
 @dataclasses.dataclass(frozen=True)
 class Home:
-    """A Guild home, and the environment whose Guild works on it."""
+    """A Guild home, and the environment that uses it."""
 
     environment: Environment
     folder: pathlib.Path
@@ -90,11 +90,11 @@ class Home:
         _guild(self.environment, self.variables, self.project, *arguments)
 
     def staged(self, template: Template, count: int, seconds: float = 0.0) -> list[pathlib.Path]:
-        """Returns so many staged runs that are like the template, in the order in which they were staged."""
+        """Returns a number of staged clones of the template, in the order in which they were staged."""
         return [self.stage(template, seconds) for _ in range(count)]
 
     def stage(self, template: Template, seconds: float = 0.0) -> pathlib.Path:
-        """Returns a staged run, made in the order of steps in which Guild does it: the marker comes last."""
+        """Returns a staged run, made in the same steps as by Guild: the marker comes last."""
         run_dir = self.runs / uuid.uuid4().hex
         (run_dir / ".guild" / "attrs").mkdir(parents=True)
         (run_dir / ".guild" / "PENDING").touch()
@@ -107,13 +107,13 @@ class Home:
         return run_dir
 
     def clear(self) -> None:
-        """Removes all runs but the finished ones that were there from the beginning."""
+        """Removes all runs except the finished ones of the initial state."""
         for name in os.listdir(self.runs):
             if name not in self.kept:
                 shutil.rmtree(self.runs / name)
 
     def began(self, run_dir: pathlib.Path) -> float:
-        """Returns when the run's first instruction was, as seconds since 1970."""
+        """Returns the time of the run's first instruction, as seconds since 1970."""
         return float((run_dir / "begun").read_text())
 
 
@@ -128,7 +128,7 @@ def make_project(folder: pathlib.Path) -> pathlib.Path:
 
 
 def make_home(environment: Environment, folder: pathlib.Path, project: pathlib.Path, finished: int) -> Home:
-    """Returns a new Guild home with so many finished runs."""
+    """Returns a new Guild home with a number of finished runs."""
     runs = folder / "runs"
     runs.mkdir(parents=True)
     if finished:
@@ -151,7 +151,7 @@ def make_template(home: Home, operation: str, *options: str) -> Template:
 
 
 def _link(original: pathlib.Path, clone: pathlib.Path) -> None:
-    """Makes a finished run that has its own id and shares all other files with the original."""
+    """Makes a finished run with its own id, which shares all other files with the original."""
     for folder, _, names in os.walk(original):
         target = clone / os.path.relpath(folder, original)
         target.mkdir()

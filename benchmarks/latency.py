@@ -1,4 +1,4 @@
-"""How long a run waits for its scheduler: after it was staged, and after the run that held its place has ended."""
+"""How long a run waits for its scheduler: after it was staged, and after the previous run in its slot has ended."""
 
 import pathlib
 import random
@@ -14,29 +14,29 @@ from benchmarks.homes import Home, Template
 from benchmarks.measuring import WAITING, Command, cost_of, scheduler, wait_until
 from benchmarks.sizes import Sizes
 
-# How many runs one worker starts one after the other before it is xargs' turn.
+# How many runs one slot runs one after the other, alternately with xargs.
 IN_A_ROW = 6
 
 
 @dataclass(frozen=True)
 class Latencies:
-    """Seconds, sample by sample. All are up to the first instruction of a run."""
+    """Seconds up to the first instruction of a run, sample by sample."""
 
     own: list[float]  # from the start of the run's own process
     start: list[float]  # from `guild run --start`
-    staged: list[float]  # from staging, with our scheduler idle
+    staged: list[float]  # from staging, with an idle guild-dask scheduler
     staged_built_in: list[float]  # the same with guildai's built-in scheduler
-    next_own: list[float]  # from the last instruction of the run before, started by xargs one after the other
-    next: list[float]  # the same with our scheduler and one worker
+    next_own: list[float]  # from the last instruction of the previous run, both started by xargs
+    next: list[float]  # the same with guild-dask and one slot
 
     @property
     def beyond(self) -> float:
-        """Returns what a run waits after staging, beyond what its own process takes to start."""
+        """Returns how long a run waits after staging, without the start of its own process."""
         return statistics.median(self.staged) - statistics.median(self.own)
 
     @property
     def next_beyond(self) -> float:
-        """Returns what a run waits after the end of another one, beyond what both processes take themselves."""
+        """Returns how long a run waits after the end of another one, without the time of both processes."""
         return statistics.median(self.next) - statistics.median(self.next_own)
 
     def as_data(self) -> dict[str, object]:
@@ -44,7 +44,7 @@ class Latencies:
 
 
 def measure(ours: Home, built_in: Home, templates: Mapping[str, Template], sizes: Sizes) -> Latencies:
-    """Returns the latencies. What is compared is measured in turns, while the scheduler waits."""
+    """Returns the latencies. Things that are compared are measured alternately, while the scheduler is idle."""
     own, start, staged = _after_staging(ours, templates["plugin"], sizes.latencies)
     slow = _built_in(built_in, templates["dask"], sizes.built_in_latencies)
     next_own, following = _after_another(ours, templates["plugin"], sizes.latencies)
@@ -55,7 +55,7 @@ def _after_staging(home: Home, template: Template, samples: int) -> tuple[list[f
     own: list[float] = []
     start: list[float] = []
     staged: list[float] = []
-    # In a home of their own, where no scheduler takes them.
+    # In a home of their own, without a scheduler.
     apart = Home(home.environment, home.folder.with_name("apart"), home.project, 0, frozenset())
     apart.runs.mkdir(parents=True, exist_ok=True)
     with scheduler(home) as ours:
@@ -81,7 +81,7 @@ def _staged(home: Home, template: Template) -> float:
     run_dir = home.stage(template)
     since = time.time()
     wait_until((run_dir / "ended").exists, "the end of a run")
-    # Ended for the scheduler, too: the next one finds it idle.
+    # Wait until the scheduler has settled it, so that the next run finds it idle.
     wait_until((run_dir / ".guild" / "attrs" / "exit_status").exists, "the exit status of a run")
     time.sleep(0.2)
     return home.began(run_dir) - since
@@ -92,7 +92,7 @@ def _built_in(home: Home, template: Template, samples: int) -> list[float]:
     with scheduler(home) as it:
         wait_until(lambda: it.has_said(WAITING), WAITING)
         for number in range(samples):
-            time.sleep(random.uniform(0, 10))  # at any time between two of its polls
+            time.sleep(random.uniform(0, 10))  # at a random time between two polls
             taken.append(_staged(home, template))
             click.echo(f"built-in scheduler, run {number + 1}: started after {taken[-1]:.1f} s", err=True)
     home.clear()
@@ -100,7 +100,7 @@ def _built_in(home: Home, template: Template, samples: int) -> list[float]:
 
 
 def _after_another(home: Home, template: Template, samples: int) -> tuple[list[float], list[float]]:
-    """Returns the gaps between runs that are started one after the other: by xargs, and in turns by our scheduler."""
+    """Returns the gaps between consecutive runs, alternately by xargs and by guild-dask."""
     own: list[float] = []
     following: list[float] = []
     while len(own) < samples:

@@ -1,7 +1,7 @@
-"""How long a mixed set of runs takes that share resources: from the first start to the last end.
+"""How long a mixed set of runs that share resources takes, from the first start to the last end.
 
-The same runs, in the same order, go through our scheduler, through plain Dask (everything submitted at once with
-`resources=`, each task the run's own process), and through guildai's built-in scheduler.
+The same runs, in the same order, are started by guild-dask, by plain Dask (all tasks submitted at once with
+`resources=`, each task the run's own process), and by guildai's built-in scheduler.
 """
 
 import pathlib
@@ -23,7 +23,7 @@ PLAIN_DASK_SCRIPT = pathlib.Path(__file__).parent / "scripts" / "dask_runs.py"
 SLOTS = 4
 CAPACITY = {"gpu": 2.0, "mem": 8.0}
 
-# What runs ask for, and how many of ten ask for it.
+# What runs request, and how many of ten request it.
 KINDS: tuple[tuple[Mapping[str, float], int], ...] = (
     ({"gpu": 1.0, "mem": 1.0}, 3),
     ({"gpu": 2.0, "mem": 2.0}, 2),
@@ -34,7 +34,7 @@ KINDS: tuple[tuple[Mapping[str, float], int], ...] = (
 
 @dataclass(frozen=True)
 class Item:
-    """A run: which of the kinds it is, and how long it sleeps."""
+    """A run: its kind, and how long it sleeps."""
 
     kind: int
     seconds: float
@@ -49,7 +49,7 @@ class Makespans:
     taken: dict[str, list[float]]
 
     def over_bound(self, name: str) -> float:
-        """Returns how many times the lower bound one takes."""
+        """Returns the time of one contender over the lower bound."""
         return statistics.median(self.taken[name]) / self.lower_bound
 
     def as_data(self) -> dict[str, object]:
@@ -64,7 +64,7 @@ def workload(count: int, longest: float, seed: int = 4) -> list[Item]:
 
 
 def lower_bound(items: Sequence[Item]) -> float:
-    """Returns seconds below which no order can be: the longest run, all slots full, or one resource used up."""
+    """Returns the lower bound in seconds: the longest run, all slots busy, or one resource fully used."""
     bounds = [max(item.seconds for item in items), sum(item.seconds for item in items) / SLOTS]
     for name, amount in CAPACITY.items():
         bounds.append(sum(item.seconds * KINDS[item.kind][0].get(name, 0.0) for item in items) / amount)
@@ -72,7 +72,7 @@ def lower_bound(items: Sequence[Item]) -> float:
 
 
 def measure(ours: Home, others: Home, sizes: Sizes) -> Makespans:
-    """Returns what each took. They take turns."""
+    """Returns the time of each contender, measured alternately."""
     items = workload(sizes.mixed, sizes.mixed_longest)
     contenders = ((OURS, ours), (PLAIN_DASK, others), (BUILT_IN, others))
     templates = {home.folder: _templates(home) for home in (ours, others)}
@@ -108,7 +108,7 @@ def _scheduler(home: Home) -> Command:
 
 
 def _plain_dask(home: Home, items: Sequence[Item], run_dirs: Sequence[pathlib.Path]) -> Command:
-    """Returns the script, which reads a line for each run: what it asks for, its directory and its command."""
+    """Returns the script, which reads a line for each run: its request, its directory and its command."""
     lines = []
     for item, path in zip(items, run_dirs, strict=True):
         command = (path / ".guild" / "attrs" / "cmd").read_bytes()

@@ -1,4 +1,4 @@
-"""What a command takes, and a Guild command that goes on while it is looked at."""
+"""The cost of a command, and a scheduler that runs while it is measured."""
 
 import contextlib
 import os
@@ -14,13 +14,13 @@ import psutil
 
 from benchmarks.homes import Home
 
-# Seconds after which something is taken to be stuck.
+# Seconds after which a command counts as stuck.
 PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds on the clock, and of CPU in all processes that were waited for."""
+    """Wall time, and CPU time of all processes that were waited for, in seconds."""
 
     wall: float
     cpu: float
@@ -28,14 +28,14 @@ class Cost:
 
 @dataclass(frozen=True)
 class Command:
-    """A command, and what it reads."""
+    """A command, and its standard input."""
 
     arguments: Sequence[str]
     reads: str = ""
 
 
 def cost_of(commands: Sequence[Command], home: Home) -> Cost:
-    """Runs the commands at the same time, and returns what they take together until the last has ended."""
+    """Runs the commands at the same time, and returns their total cost until the last has ended."""
     begun = time.monotonic()
     started = [_started(command, home) for command in commands]
     cpu = 0.0
@@ -67,7 +67,7 @@ def _started(command: Command, home: Home) -> "subprocess.Popen[bytes]":
 
 @dataclass(frozen=True)
 class Scheduler:
-    """A scheduler at work, with the file that it prints to."""
+    """A running scheduler, with its output file."""
 
     guild: "subprocess.Popen[bytes]"
     output: pathlib.Path
@@ -77,17 +77,17 @@ class Scheduler:
         return text in self.output.read_text(errors="replace")
 
     def process(self) -> psutil.Process:
-        """Returns its own process, which Guild has started."""
+        """Returns the scheduler's own process, which Guild has started."""
         children = psutil.Process(self.guild.pid).children()
         return next(child for child in children if any("scheduler" in part for part in child.cmdline()))
 
     def cpu(self) -> float:
-        """Returns the CPU seconds that its own process has taken, without the runs."""
+        """Returns the CPU seconds of the scheduler's own process, without the runs."""
         times = self.process().cpu_times()
         return float(times.user + times.system)
 
     def memory(self) -> float:
-        """Returns the megabytes that its own process has in memory."""
+        """Returns the memory of the scheduler's own process, in megabytes."""
         return float(self.process().memory_info().rss / 1e6)
 
 
@@ -96,7 +96,7 @@ WAITING = "Waiting for staged runs"
 
 @contextlib.contextmanager
 def scheduler(home: Home, *flags: str) -> Iterator[Scheduler]:
-    """Runs the scheduler that the home's environment has while the block runs; then it is asked to stop."""
+    """Runs the scheduler of the home's environment while the block runs; then stops it."""
     output = home.folder / "scheduler-output"
     command = [home.environment.guild, "run", "dask:scheduler", "dashboard-address=no", *flags, "-y"]
     with output.open("wb") as file:
@@ -122,7 +122,7 @@ def scheduler(home: Home, *flags: str) -> Iterator[Scheduler]:
 
 
 def wait_until(condition: Callable[[], object], what: str, every: float = 0.02) -> None:
-    """Waits for a condition, which must become true in the end."""
+    """Waits for a condition, and fails if it does not become true in time."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > deadline:

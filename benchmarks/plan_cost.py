@@ -2,7 +2,7 @@
 
     python -m benchmarks.plan_cost
 
-prints the least of several tries for workers in different states, and ends with exit code 1 if the target is missed.
+prints the least of several tries for workers in different states. The exit code is 1 if the target is missed.
 """
 
 import sys
@@ -36,13 +36,13 @@ def runs() -> list[StagedRun]:
 
 
 def workers(slots: int, gpu: float, mem: float, has_devices: bool = False) -> list[Worker]:
-    """Returns workers that have so much free."""
+    """Returns workers with these free amounts."""
     devices = DEVICES if has_devices else {}
     return [Worker(f"w{n:03}", 8, TOTAL, slots, {"gpu": gpu, "mem": mem}, devices) for n in range(WORKERS)]
 
 
 def milliseconds(staged: Sequence[StagedRun], given: Sequence[Worker], passed: dict[str, int]) -> tuple[float, int]:
-    """Returns the least CPU time of several tries, and how many runs the plan starts."""
+    """Returns the least CPU time of several tries, and the number of runs that the plan starts."""
     times = []
     for _ in range(TRIES):
         before = time.process_time()

@@ -1,17 +1,17 @@
-"""What having guild-dask installed costs each Guild command, in CPU time.
+"""What an installed guild-dask costs each Guild command, in CPU time.
 
     python -m benchmarks.plugin_cost RESULTS
 
-makes three virtual environments with the same versions of everything that they share:
+makes three virtual environments with the same versions of all packages that they share:
 
 - guild: guildai, and what it needs to work (see setup.py)
-- dask: the same with Dask and all else that guild-dask requires, but without guild-dask
+- dask: the same with Dask and all other requirements of guild-dask, but without guild-dask
 - plugin: the same with guild-dask
 
-and runs each command in one after the other, many times over. Of each round the difference counts, so that a machine
-that is slower for a while is so for all three. `plugin - dask` is what the plugin itself costs, and is what the target
-is for; `plugin - guild` is what a user sees who had Guild only. Writes plugin-cost.json and plugin-cost.md to RESULTS,
-and ends with exit code 1 if the target is missed.
+and runs each command in all three, many times. The differences within a round count, so that a machine that is slower
+for a while affects all three. `plugin - dask` is the cost of the plugin itself, which the target limits;
+`plugin - guild` is the cost for a user who had only Guild before. Writes plugin-cost.json and plugin-cost.md to
+RESULTS. The exit code is 1 if the target is missed.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ from benchmarks.environments import (
     plugin_environment,
 )
 
-# Milliseconds of CPU that a command may cost more with the plugin.
+# Milliseconds of CPU that the plugin may add to a command.
 TARGET = 30.0
 
 COMMANDS = ("--version", "runs", "run op --stage -y")
@@ -48,11 +48,11 @@ WARM_UP = 2
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How much more one environment takes than another, in milliseconds of CPU; measured round by round."""
+    """The difference between two environments, in milliseconds of CPU, measured round by round."""
 
     median: float
     quartiles: tuple[float, float]
-    interval: tuple[float, float]  # in which the median is with 95 % confidence
+    interval: tuple[float, float]  # the 95 % confidence interval of the median
 
     def __str__(self) -> str:
         low, high = self.interval
@@ -68,7 +68,7 @@ class Difference:
     help="Where the virtual environments are, or will be made; by default in a temporary folder.",
 )
 def main(results: pathlib.Path, rounds: int, environments: pathlib.Path | None) -> None:
-    """Measure what having guild-dask installed costs each Guild command."""
+    """Measure what an installed guild-dask costs each Guild command."""
     with tempfile.TemporaryDirectory(prefix="plugin-cost-") as scratch:
         made = make_environments(environments or pathlib.Path(scratch) / "environments")
         project = pathlib.Path(scratch) / "project"
@@ -87,13 +87,13 @@ def main(results: pathlib.Path, rounds: int, environments: pathlib.Path | None) 
 
 
 def make_environments(folder: pathlib.Path) -> list[Environment]:
-    """Returns the three environments, and makes those that are not there; guild-dask is installed as it is now."""
+    """Returns the three environments, and creates missing ones; guild-dask is installed from this checkout."""
     plugin = plugin_environment(folder)
     return [guild_environment(folder, plugin), dask_environment(folder, plugin), plugin]
 
 
 def make_home(environment: Environment, project: pathlib.Path) -> None:
-    """Makes a new Guild home with a few runs in it."""
+    """Makes a new Guild home with a few runs."""
     home = pathlib.Path(environment.variables["GUILD_HOME"])
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
@@ -109,7 +109,7 @@ def measure(
     order = list(environments)
     with click.progressbar(range(WARM_UP + rounds), label="measuring", file=sys.stderr) as numbers:
         for number in numbers:
-            random.shuffle(order)  # no environment always follows the same other one
+            random.shuffle(order)  # the order of the environments varies
             for command in COMMANDS:
                 for environment in order:
                     taken = cpu_seconds(environment, command, project)
@@ -121,7 +121,7 @@ def measure(
 
 
 def cpu_seconds(environment: Environment, command: str, project: pathlib.Path) -> float:
-    """Runs a Guild command, and returns the user and system time of it and of the processes that it waited for."""
+    """Runs a Guild command, and returns its user and system time, with the processes that it waited for."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     finished = subprocess.run(
         [environment.guild, *command.split()],
@@ -151,10 +151,10 @@ def report_for(seconds: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str
 
 
 def difference(one: Sequence[float], other: Sequence[float]) -> Difference:
-    """Returns how much more the one takes, from rounds in the same order."""
+    """Returns the difference between two environments, from rounds in the same order."""
     by_round = [1000 * (a - b) for a, b in zip(one, other, strict=True)]
     low, _, high = statistics.quantiles(by_round, n=4)
-    draw = random.Random(0)  # the same rounds give the same interval
+    draw = random.Random(0)  # fixed, so that the same rounds give the same interval
     medians = [statistics.median(draw.choices(by_round, k=len(by_round))) for _ in range(2000)]
     fortieths = statistics.quantiles(medians, n=40)
     return Difference(statistics.median(by_round), (low, high), (fortieths[0], fortieths[-1]))
@@ -166,7 +166,7 @@ def write_json(
     report: Mapping[str, Mapping[str, Difference]],
     versions: Sequence[str],
 ) -> None:
-    """Writes all that was measured."""
+    """Writes all measurements."""
     data = {
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -185,7 +185,7 @@ def write_json(
 def markdown_for(
     seconds: Mapping[str, Mapping[str, Sequence[float]]], report: Mapping[str, Mapping[str, Difference]]
 ) -> str:
-    """Returns a table for people."""
+    """Returns a Markdown table."""
     rounds = len(next(iter(next(iter(seconds.values())).values())))
     lines = [
         f"CPU milliseconds (user + system) of Guild commands, Python {platform.python_version()}, {rounds} rounds.",

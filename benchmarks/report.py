@@ -1,4 +1,4 @@
-"""The results as a table for people, and as pictures."""
+"""The results as Markdown tables and as pictures."""
 
 import pathlib
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from benchmarks.targets import Results, rows_for
 
 
 def markdown_for(results: Results) -> str:
-    """Returns the figures against the targets, and all that was measured of the contenders."""
+    """Returns the figures beside their targets, and all figures of the contenders."""
     machine = results["machine"]
     lines = [
         f"{machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}.",

@@ -1,4 +1,4 @@
-"""A scheduler beside very many runs: staged ones that it has to work off, finished ones that it has to ignore."""
+"""A scheduler with very many runs in its home: staged runs to start, and finished runs to ignore."""
 
 import pathlib
 import statistics
@@ -19,26 +19,26 @@ DASK_TASKS = pathlib.Path(__file__).parent / "scripts" / "dask_tasks.py"
 
 @dataclass(frozen=True)
 class Scale:
-    """What a scheduler takes with very many runs."""
+    """What a scheduler costs with very many runs."""
 
     staged: int
     first_of_one: float  # seconds from the command to the first instruction of the only staged run
-    first_of_many: float  # the same of the first of very many
+    first_of_many: float  # the same for the first of very many
     log_first: float  # seconds from the scheduler's first line to the first instruction, with very many
     cpu_each: float  # seconds of the scheduler's own CPU for each further run
-    cpu_dask: float  # seconds of CPU that a task which does nothing costs Dask
+    cpu_dask: float  # seconds of CPU of an empty task in Dask alone
     memory_idle: float  # megabytes
     memory: float  # megabytes at most, with very many staged runs
     idle_finished: int
     idle_percent: float  # of one CPU
     idle_seconds: float
     ready: list[float]  # seconds from the command to `Waiting for staged runs`
-    import_distributed: list[float]  # seconds that a Python process takes which only imports it
+    import_distributed: list[float]  # seconds of a Python process that only imports it
     bare_guild: list[float]  # seconds of `guild run` to the first instruction of a no-op operation
 
     @property
     def until_first(self) -> float:
-        """Returns what the many staged runs add to the time until the first one starts."""
+        """Returns how many seconds the many staged runs add to the start of the first one."""
         return self.first_of_many - self.first_of_one
 
     def as_data(self) -> dict[str, object]:
@@ -46,7 +46,7 @@ class Scale:
 
 
 def measure(home: Home, full: Home, template: Template, sizes: Sizes) -> Scale:
-    """Returns what a scheduler takes with very many staged runs in one home, and idle in the full one."""
+    """Returns what a scheduler costs with very many staged runs in one home, and idle in the full one."""
     ready, imports, bare = _ready(home, sizes.ready)
     memory_idle = _idle_memory(home)
     ones = [_first_of(home, [home.stage(template)]) for _ in range(sizes.ready)]
@@ -77,7 +77,7 @@ def _first_of(home: Home, run_dirs: Sequence[pathlib.Path]) -> float:
 
 
 def _wait_for_begun(ours: Scheduler, run_dirs: Sequence[pathlib.Path], count: int) -> float:
-    """Waits until the first so many have begun, and returns the seconds from the command to the first of them."""
+    """Waits until a number of runs have begun, and returns the seconds from the command to the first of them."""
     first = run_dirs[:count]
     wait_until(lambda: sum((path / "ended").exists() for path in first) == len(first), "runs to end", every=0.1)
     return min(float((path / "begun").read_text()) for path in first) - ours.since
@@ -102,7 +102,7 @@ def _work_off(home: Home, template: Template, staged: int, further: int) -> tupl
 
 
 def _count_begun(run_dirs: Sequence[pathlib.Path]) -> int:
-    """Returns how many have begun; they begin in order, give or take a few."""
+    """Returns how many runs have begun; they begin roughly in order."""
     count = 0
     for number, path in enumerate(run_dirs):
         count += (path / "begun").exists()
@@ -125,7 +125,7 @@ def _idle_memory(home: Home) -> float:
 
 
 def _idle_percent(home: Home, seconds: float) -> float:
-    """Returns the percentage of a CPU that a scheduler takes which has nothing to do."""
+    """Returns the percentage of a CPU that an idle scheduler uses."""
     with scheduler(home, f"workers={WORKERS}") as ours:
         wait_until(lambda: ours.has_said(WAITING), WAITING)
         time.sleep(5)
@@ -137,7 +137,7 @@ def _idle_percent(home: Home, seconds: float) -> float:
 
 
 def _ready(home: Home, rounds: int) -> tuple[list[float], list[float], list[float]]:
-    """Returns the seconds until a scheduler is ready, and, in turns with it, those of what it is made of."""
+    """Returns the seconds until a scheduler is ready, and of its parts, measured alternately."""
     ready, imports, bare = [], [], []
     for _ in range(rounds):
         with scheduler(home, f"workers={WORKERS}") as ours:

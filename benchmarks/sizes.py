@@ -1,4 +1,4 @@
-"""How much is measured."""
+"""The sizes of the measurements."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ class Sizes:
     more: int
     rounds: int  # of all contenders
     latencies: int  # samples
-    built_in_latencies: int  # the same of guildai's built-in scheduler, which takes ten seconds for one
-    staged: int  # runs in the home of a scheduler that has very much to do
-    further: int  # how many of them it starts while it is looked at
-    idle: float  # seconds for which a scheduler with nothing to do is looked at
-    ready: int  # how often a scheduler is started, to see how long that takes
-    mixed: int  # runs that ask for resources
+    built_in_latencies: int  # samples of guildai's built-in scheduler, which takes ten seconds for one
+    staged: int  # staged runs in the home of a busy scheduler
+    further: int  # how many of them it starts while it is measured
+    idle: float  # seconds for which an idle scheduler is measured
+    ready: int  # how often the start of a scheduler is measured
+    mixed: int  # runs that request resources
     mixed_longest: float  # seconds
     mixed_rounds: int
 

@@ -1,4 +1,4 @@
-"""What was measured, against what was aimed at. All targets are ratios or differences within one measurement."""
+"""Figures and their targets. All targets are ratios or differences within one measurement."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,26 +9,26 @@ from benchmarks.contenders import BUILT_IN, FLOOR, HYPERQUEUE, OURS, PARALLEL
 
 Results = Mapping[str, Any]
 
-# The share of the CPUs that others may use and leave wall times as they are.
+# The share of the CPUs that other processes may use without an effect on wall times.
 QUIET = 0.15
 
-# How many times its shortest time the floor may take before something else is to blame.
+# The floor's time over its shortest time above which other processes must have disturbed it.
 STEADY = 1.15
 
-# Kilobytes a run that count as no growth: 10 MB in 10,000 runs.
+# Kilobytes a run that do not count as growth: 10 MB in 10,000 runs.
 MOST_GROWTH = 1.0
 
 
 @dataclass(frozen=True)
 class Row:
-    """A figure, and the limit that it should keep; without a limit, it is there to be known."""
+    """A figure and its target; a figure without a target is for information."""
 
     what: str
     figure: float
     unit: str
     limit: float | None = None
     at_least: bool = False
-    is_disturbed: bool = False  # something else ran at the same time, and the figure says little
+    is_disturbed: bool = False  # other processes disturbed the measurement
 
     @property
     def verdict(self) -> str:
@@ -46,7 +46,7 @@ class Row:
 
 
 def rows_for(results: Results) -> list[Row]:
-    """Returns a row for each target that the results have something to say on."""
+    """Returns a row for each target that the results have figures for."""
     parts: dict[str, Callable[[Any, bool], Iterable[Row]]] = {
         "throughput": _throughput,
         "scalars": _scalars,
@@ -61,7 +61,7 @@ def rows_for(results: Results) -> list[Row]:
 
 
 def was_busy(results: Results, part: str) -> bool:
-    """Tells whether others used the machine when a part's measurement began, so that its wall times say little."""
+    """Tells whether other processes used the machine when a part's measurement began, so wall times are unreliable."""
     return float(results["others"][part]) > QUIET * float(results["machine"]["cpus"])
 
 
@@ -95,7 +95,7 @@ def _against_all(by: Mapping[tuple[str, int], Results], runs: str, disturbed: se
 def _against(
     by: Mapping[tuple[str, int], Results], rival: tuple[str, int], runs: str, limit: float, disturbed: bool
 ) -> list[Row]:
-    """Returns how many times faster we are than somebody else, and how many times less CPU we take."""
+    """Returns how many times faster guild-dask is than a contender, and how many times less CPU it uses."""
     name, size = rival
     theirs, ours, floor = (by[each, size]["all_of_it"] for each in (name, OURS, FLOOR))
     home = f"{size:,} finished runs" if size else "empty home"
@@ -109,9 +109,9 @@ def _against(
 
 
 def _disturbed_homes(by: Mapping[tuple[str, int], Results]) -> set[int]:
-    """Returns the homes in which wall times say little.
+    """Returns the homes in which wall times are unreliable.
 
-    The floor does the same everywhere, so it should take the same time, and nobody can be faster.
+    The floor does the same work in every home, so it should take the same time.
     """
     floors = {size: entry for (name, size), entry in by.items() if name == FLOOR}
     best = min(cost["wall"] for entry in floors.values() for cost in entry["more"])
@@ -125,7 +125,7 @@ def _disturbed_homes(by: Mapping[tuple[str, int], Results]) -> set[int]:
 
 
 def _rivals(by: Mapping[tuple[str, int], Results]) -> Iterable[tuple[str, int, float]]:
-    """Returns with whom our whole time is compared, in which home, and how many times faster it should be."""
+    """Returns the contenders that the total time is compared with, their homes, and the target ratios."""
     for name, size in by:
         if name == BUILT_IN:
             yield name, size, 7.0 if size else 3.0

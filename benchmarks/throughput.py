@@ -1,4 +1,4 @@
-"""What it takes to start many no-op runs: every contender in turn, round after round."""
+"""What many no-op runs cost: every contender in turn, round after round."""
 
 import pathlib
 import statistics
@@ -15,7 +15,7 @@ from benchmarks.sizes import Sizes
 
 @dataclass(frozen=True)
 class Throughput:
-    """What one contender took for few and for more runs in a home of one size, round by round."""
+    """The costs of one contender for few and for more runs in a home of one size, round by round."""
 
     contender: str
     finished: int
@@ -25,7 +25,7 @@ class Throughput:
 
     @property
     def one_more(self) -> Cost:
-        """Returns what one more run costs: what the contender takes to start and to end drops out."""
+        """Returns the cost of one more run; the contender's own start and end cancel out."""
         count = self.counts[1] - self.counts[0]
         pairs = list(zip(self.few, self.more, strict=True))
         return Cost(
@@ -35,7 +35,7 @@ class Throughput:
 
     @property
     def all_of_it(self) -> Cost:
-        """Returns what the greater number of runs takes from the command to its end."""
+        """Returns the cost of the greater number of runs, from the command to its end."""
         return Cost(statistics.median(c.wall for c in self.more), statistics.median(c.cpu for c in self.more))
 
     def as_data(self) -> dict[str, object]:
@@ -48,7 +48,7 @@ def measure(
     templates: Mapping[str, Template],
     sizes: Sizes,
 ) -> list[Throughput]:
-    """Returns what each contender took in each home that it is measured in. The contenders take turns."""
+    """Returns the costs of each contender in each of its homes. The contenders are measured in turn."""
     measured = [
         (contender, home, Throughput(contender.name, home.finished, (sizes.few, sizes.more), [], []))
         for (environment, size), home in homes.items()
@@ -76,7 +76,7 @@ def _once(contender: Contender, home: Home, template: Template, count: int) -> C
 
 
 def _check(contender: Contender, run_dirs: Sequence[pathlib.Path]) -> None:
-    """Fails unless all runs ended well: what starts nothing is fast."""
+    """Fails unless all runs completed: a contender that starts nothing would seem fast."""
     ended = [path for path in run_dirs if _exit_status(path) == "0"]
     if len(ended) != len(run_dirs):
         raise click.ClickException(f"{contender.name} completed {len(ended)} of {len(run_dirs)} runs")

@@ -49,5 +49,5 @@ class DaskSchedulerPlugin(plugin.Plugin):  # type: ignore[misc]  # Guild has no 
         """Tells the scheduler which variables of the user's shell Guild covers with its own, and where Guild prints."""
         from guild_dask.host import environment
 
-        cmd_env.update(environment.covered(os.environ))
-        cmd_env.update(environment.terminal())
+        cmd_env.update(environment.overridden_variables(os.environ))
+        cmd_env.update(environment.terminal_variable())

@@ -1,4 +1,4 @@
-"""Collects documents, and gives tests a Guild home and a project of their own."""
+"""Collects documents, and provides a Guild home and a project for each test."""
 
 import os
 import pathlib
@@ -28,7 +28,7 @@ def pytest_collect_file(file_path: pathlib.Path, parent: pytest.Collector) -> Do
 
 @pytest.fixture
 def user(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
-    """A user with nothing yet: this process, and what it starts, has that user's environment and is in its folder."""
+    """A new user. This process, and the processes that it starts, have the user's environment and folder."""
     with sandbox(tmp_path) as box:
         for name in os.environ:
             if not name.startswith("PYTEST_"):

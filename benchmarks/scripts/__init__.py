@@ -1,1 +1,1 @@
-"""Programs that are run by the Python of an environment that is measured."""
+"""Programs that run with the Python of a measured environment."""

@@ -2,8 +2,8 @@
 
 dask_runs.py SLOTS RESOURCES < LINES
 
-A line has, with tabs in between, what a run asks for, its directory, and its command. The cluster is made as guildai's
-built-in scheduler makes it: one worker with a thread for each slot.
+A line has the request, the directory and the command of a run, separated by tabs. The cluster is the one of guildai's
+built-in scheduler: one worker with a thread for each slot.
 """
 
 import subprocess
@@ -15,7 +15,7 @@ START = '. "$1/.guild/ENV" && cd "$1" && shift && exec "$@"'
 
 
 def main() -> None:
-    """Submits, and waits for the end of all."""
+    """Submits all runs, and waits until they have ended."""
     slots, resources = int(sys.argv[1]), amounts(sys.argv[2])
     settings = {"n_workers": 1, "threads_per_worker": slots, "processes": False, "dashboard_address": None}
     with LocalCluster(**settings, resources=resources) as cluster, Client(cluster) as client:

@@ -1,8 +1,8 @@
-"""Prints the CPU seconds that one task costs Dask itself: client, scheduler and worker in one process.
+"""Prints the CPU seconds of one empty task in Dask: client, scheduler and worker in one process.
 
     python dask_tasks.py COUNT
 
-The tasks do nothing, and each waits for the one before. Dask's settings are those of guild-dask.
+Each task waits for the previous one. Dask's settings are those of guild-dask.
 """
 
 import sys
@@ -20,7 +20,7 @@ def nothing(number: int) -> int:
 
 
 def main() -> None:
-    """Measures so many tasks, after a few to get warm."""
+    """Measures a number of tasks, after a few to warm up."""
     count = int(sys.argv[1])
     with (
         dask.config.set(FOR_LONG_RUNS),

@@ -1,8 +1,8 @@
-"""Starts the runs whose directories it reads with `guild run --start`, so many at a time, through HyperQueue.
+"""Starts runs with `guild run --start` through HyperQueue, a number of them at a time.
 
 hyperqueue_runs.py WORKERS GUILD < DIRECTORIES
 
-The package has no types and is not a requirement of the project, so it is imported by name.
+HyperQueue has no types and is not a requirement of the project, so it is imported by name.
 """
 
 import importlib
@@ -12,7 +12,7 @@ import tempfile
 
 
 def main() -> None:
-    """Submits one job with a task for each run, and waits for its end."""
+    """Submits one job with a task for each run, and waits until it has ended."""
     workers, guild = int(sys.argv[1]), sys.argv[2]
     hyperqueue = importlib.import_module("hyperqueue")
     clusters = importlib.import_module("hyperqueue.cluster")

@@ -1,4 +1,4 @@
-"""What the commands share: where the Guild home is, how a run is named, and how tables and JSON are printed."""
+"""Shared by the commands: the Guild home, the argument RUN, tables and JSON."""
 
 import json
 import math
@@ -18,43 +18,43 @@ from guild_dask.monitor import formatting
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Sentences without a terminal, and all with a very wide one, have lines of this many letters at most.
+# Width of wrapped text without a terminal, and the most in a very wide one.
 WIDTH = 80
 _WIDEST = 140
 
 
 def home_path() -> str:
-    """Returns where the Guild home that the user means is, or is to be."""
+    """Returns the path of the Guild home that the user selected; it may not exist."""
     given = click.get_current_context().find_root().obj
     return str(given or run_queue.guild_home())
 
 
 def is_home_named() -> bool:
-    """Tells whether the user has named the Guild home, by the option or the variable."""
+    """Tells whether the user named the Guild home, with the option or the variable GUILD_HOME."""
     return bool(click.get_current_context().find_root().obj or os.environ.get("GUILD_HOME"))
 
 
 def home() -> str:
-    """Returns the Guild home that the user means; ends the command where that is no folder."""
+    """Returns the Guild home that the user selected; exits with an error if it does not exist."""
     path = home_path()
     if not os.path.isdir(path):
-        fail(f"there is no Guild home at {path}; set GUILD_HOME, or give another with --guild-home")
+        fail(f"there is no Guild home at {path}; set GUILD_HOME or use --guild-home")
     return path
 
 
-# Fewer may be meant as the number that Guild shows beside a run, which is another with each look.
+# Shorter digits may be an index from `guild runs`, which changes with every new run.
 _LEAST_DIGITS = 4
 
 
 def runs_dir() -> str:
-    """Returns where the runs are."""
+    """Returns the runs directory of the Guild home."""
     return layout.runs_dir(home())
 
 
 def run_for(text: str) -> RunView:
-    """Returns the run that the user means; ends the command where there is none."""
+    """Returns the run with an id, or the beginning of one; exits with an error if there is none, or several."""
     if text.isdigit() and len(text) < _LEAST_DIGITS:
-        fail(f"numbers as in 'guild runs' do not work here: give more letters of the run's id than {text!r}")
+        fail(f"{text!r} is too short for a run id, and indexes of 'guild runs' are not accepted here")
     try:
         return run_view.find(runs_dir(), text)
     except NoSuchRun as e:
@@ -62,17 +62,17 @@ def run_for(text: str) -> RunView:
 
 
 def fail(text: str) -> NoReturn:
-    """Ends the command with an error."""
+    """Exits with an error message."""
     raise click.ClickException(text)
 
 
 def json_option(function: F) -> F:
-    """Gives a command the option --json."""
+    """Adds the option --json to a command."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(function)
 
 
 def run_argument(**options: Any) -> Callable[[F], F]:
-    """Gives a command the argument RUN, which the shell can complete."""
+    """Adds the argument RUN to a command, with shell completion."""
     return click.argument(
         "run", metavar="RUN" if options.get("nargs") != -1 else "RUN...", shell_complete=_ids, **options
     )
@@ -95,36 +95,36 @@ def print_json(data: Any) -> None:
 
 
 def width() -> int:
-    """Returns how many letters a line may have."""
+    """Returns the width of wrapped text, in columns."""
     return min(_columns() or WIDTH, _WIDEST)
 
 
 def _columns() -> int:
-    """Returns how many columns there are to write in, by the variable COLUMNS or the terminal; 0 where nobody says."""
+    """Returns the columns of the terminal, or of the variable COLUMNS; 0 without either."""
     return shutil.get_terminal_size((0, 0)).columns
 
 
 def _widest_table() -> float:
-    """Returns how wide a table may be. In a file or a pipe nothing is to be missing from it."""
+    """Returns the largest width of a table; unlimited in a file or a pipe, where nothing may be cut."""
     return width() if _columns() or sys.stdout.isatty() else math.inf
 
 
 def wrapped(text: str, less: int = 0) -> list[str]:
-    """Returns text of a run or a user in lines that fit, with no word broken: some are commands to type."""
+    """Returns text as lines that fit; words are not broken, because some are commands to type."""
     return textwrap.wrap(formatting.one_line(text), width() - less, break_on_hyphens=False, break_long_words=False)
 
 
 def is_coloured() -> bool:
-    """Tells whether a person sees what is printed, and wants colours."""
+    """Tells whether to print colours: on a terminal, unless NO_COLOR is set."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
 def heading(text: str) -> str:
-    """Returns a heading."""
+    """Returns text in bold."""
     return click.style(text, bold=True)
 
 
-# A column that gives way to others keeps so many letters, if it has them; the last one to do so, fewer.
+# A column that is cut keeps this many letters in the first pass, and in the second.
 _KEPT = 24
 _LEAST = 8
 
@@ -135,9 +135,9 @@ def table(
     wide: Sequence[int],
     last: str = "",
 ) -> list[str]:
-    """Returns the lines of a table that fits the terminal; the columns with the numbers `wide` give way, in turn.
+    """Returns the lines of a table that fits the terminal.
 
-    A style for the last column can be given: a colour's name.
+    If it is too wide, the columns with the indexes `wide` are cut, in that order. `last` is the last column's colour.
     """
     cells = [list(columns), *([formatting.one_line(cell) for cell in row] for row in rows)]
     widths = [max(formatting.width(row[number]) for row in cells) for number in range(len(columns))]

@@ -1,4 +1,4 @@
-"""`guild-dask completion`: what makes a shell complete commands, options and runs."""
+"""`guild-dask completion`: a shell script that completes commands, options and run ids."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -10,10 +10,12 @@ from guild_dask.cli import common
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete `guild-dask`.
+    """Print a completion script for a shell.
 
-    Put it where your shell reads it when it starts: `eval "$(guild-dask completion bash)"` in ~/.bashrc, the same with
-    zsh in ~/.zshrc, and for fish `guild-dask completion fish > ~/.config/fish/completions/guild-dask.fish`.
+    \b
+    bash: add to ~/.bashrc:  eval "$(guild-dask completion bash)"
+    zsh:  add to ~/.zshrc:   eval "$(guild-dask completion zsh)"
+    fish: run:  guild-dask completion fish > ~/.config/fish/completions/guild-dask.fish
     """
     found = get_completion_class(shell)
     if found is None:

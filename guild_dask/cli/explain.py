@@ -1,4 +1,4 @@
-"""`guild-dask explain`: why a run waits, and what would make it start."""
+"""`guild-dask explain`: why a run waits, and what would make it start; or where it ran, and how it ended."""
 
 import time
 from typing import Any
@@ -23,9 +23,9 @@ from guild_dask.plan.tags import Demands, demands_for_tags, few_bytes, may_be_ou
 @common.run_argument()
 @common.json_option
 def command(run: str, as_json: bool) -> None:
-    """Say why RUN waits, and what would make it start.
+    """Show why RUN waits, and what would make it start.
 
-    It works with no scheduler alive, too, and for runs that run or have ended it says where.
+    This works without a scheduler, too. For a run that has started, it shows where it runs, or how it ended.
     """
     found = common.run_for(run)
     demands = demands_for_tags(tuple(tag for tag in found.tags if may_be_ours(tag)))
@@ -33,10 +33,26 @@ def command(run: str, as_json: bool) -> None:
     if as_json:
         common.print_json(_data(found, demands, explained))
         return
-    name = formatting.one_line(f"{found.operation} {found.label}".strip())
-    click.echo(f"Run {found.id} ({name}) is {found.status}." if name else f"Run {found.id} is {found.status}.")
+    click.echo("\n".join(common.wrapped(_headline(found))))
     for text, to_type in _texts(found, demands, explained):
         click.echo("\n".join([*common.wrapped(text), *([f"  {formatting.one_line(to_type)}"] if to_type else [])]))
+
+
+def _headline(run: RunView) -> str:
+    """Returns the run, by its operation and label, and its status, as a sentence."""
+    name = formatting.one_line(f"{run.operation} {run.label}".strip())
+    return f"Run {run.id} ({name}) {_status(run)}." if name else f"Run {run.id} {_status(run)}."
+
+
+def _status(run: RunView) -> str:
+    """Returns the status of a run as the end of a sentence."""
+    facts = _facts(run)
+    if run.status == "error":
+        code = _attribute(run, "exit_status")
+        return f"failed with exit code {code}{_attempt(facts)}" if isinstance(code, int) else "failed"
+    if run_info.KILLED_BY in facts:
+        return "ended"  # Guild's status is `terminated` for every signal
+    return {"completed": "completed", "terminated": "was terminated"}.get(run.status, f"is {run.status}")
 
 
 def _explanations(run: RunView, demands: Demands) -> list[Explanation]:
@@ -50,9 +66,9 @@ def _explanations(run: RunView, demands: Demands) -> list[Explanation]:
 
 def _explanation(run: RunView, demands: Demands, state: State) -> Explanation:
     if state.filter and not _matches(run, state.filter):
-        return explanation.out_of_sight(state)
-    in_vain = explanation.in_vain(run.id, predecessors.predecessors_of(common.home(), run.id).asks, state)
-    return in_vain or explanation.with_scheduler(run.id, demands.amounts, state, _place(run, state), time.time())
+        return explanation.filtered_out(state)
+    blocked = explanation.after_impossible(run.id, predecessors.predecessors_of(common.home(), run.id).asks, state)
+    return blocked or explanation.with_scheduler(run.id, demands.amounts, state, _place(run, state), time.time())
 
 
 def _matches(run: RunView, expression: str) -> bool:
@@ -61,11 +77,11 @@ def _matches(run: RunView, expression: str) -> bool:
     try:
         return Selection(expression).matches(run.dir)
     except BadFilter:
-        return True  # the scheduler has another version of Guild
+        return True  # the scheduler's version of Guild may accept it
 
 
 def _place(run: RunView, state: State) -> int | None:
-    """Returns the run's place in the queue: as the scheduler tells it or, further back, from all staged runs."""
+    """Returns the run's position in the queue: from the scheduler's state or, further back, from all staged runs."""
     for waiting, place in zip(state.first, state.places, strict=True):
         if waiting.run == run.id:
             return place
@@ -81,47 +97,48 @@ def _place(run: RunView, state: State) -> int | None:
 
 
 def _texts(run: RunView, demands: Demands, explained: list[Explanation]) -> list[tuple[str, str]]:
-    """Returns what is to be said, each with a command to type, if there is one."""
+    """Returns the sentences to print, each with a command to type, which may be empty."""
     texts = [(str(part), "") for part in demands.unreadable]
     workers = [worker for each in schedulers.alive(common.home()) if each.state for worker in each.state.workers]
     warning = few_bytes(run.tags, max((worker.total.get(MEMORY, 0.0) for worker in workers), default=0.0))
     texts += [(warning, "")] if warning else []
     if run.status != "staged":
         return texts + [(text, "") for text in _where(run)]
-    # With several schedulers, one that can start it is what counts.
+    # If one of several schedulers can start the run, the others do not matter.
     able = [each for each in explained if each.can_start]
     texts += [(f"{each.why} {each.remedy}".strip(), each.command) for each in able or explained]
     if not schedulers.alive(common.home()):
         hold = predecessors.predecessors_of(common.home(), run.id).hold
         if hold:
-            texts.append((explanation.when_there_is_one(hold), ""))
+            texts.append((explanation.held_by_any_scheduler(hold), ""))
         if control.is_paused(common.home()):
-            texts.append(("Schedulers on this Guild home are paused; 'guild-dask resume' lets them start runs.", ""))
+            texts.append(("Schedulers on this Guild home are paused; 'guild-dask resume' resumes them.", ""))
     return texts
 
 
 def _where(run: RunView) -> list[str]:
-    # What a scheduler tells may be a second old.
+    """Returns where a run that has started runs or ran, and how it ended."""
+    # A scheduler's state may be a second old.
     for scheduler in schedulers.alive(common.home()) if run.status in ("running", "pending") else ():
         for running in scheduler.state.running if scheduler.state else ():
             if running.run == run.id:
                 ago = formatting.duration(time.time() - running.since)
                 return [f"Scheduler {formatting.short(scheduler.id)} runs it on worker {running.worker}, for {ago}."]
-    facts = _attribute(run, "dask")
-    if isinstance(facts, dict) and facts.get("worker"):
+    facts = _facts(run)
+    if facts.get("worker"):
         who = formatting.short(str(facts.get("scheduler", "")))
         word = "runs" if run.status == "running" else "ran"
-        where = f"Scheduler {who} {word} it on worker {facts['worker']} of {facts.get('host')}."
+        where = f"Scheduler {who} {word} it on worker {facts['worker']}, host {facts.get('host')}."
         return [where, *_end(run, facts)]
     if run.status == "pending":
-        return ["Somebody is starting it, or died while doing so: a scheduler stages it again in the latter case."]
-    return ["It does not wait for a scheduler."]
+        return ["A process is starting it, or died while doing so; in that case a scheduler stages it again."]
+    return ["No scheduler started it."]
 
 
 def _end(run: RunView, facts: dict[str, Any]) -> list[str]:
-    """Returns how a run ended that did not complete, or what it left behind when it did."""
+    """Returns how a run ended, and what became of processes that it left behind."""
     if run.status == "running":
-        return ["That scheduler has died; the run goes on, and the next scheduler counts what it uses."]
+        return ["That scheduler has died. The run continues, and the next scheduler counts the resources that it uses."]
     cause, excess = run_info.cause_in(facts)
     if cause:
         return [_cut_short(run, cause, text_for_name(cause, excess))]
@@ -129,20 +146,25 @@ def _end(run: RunView, facts: dict[str, Any]) -> list[str]:
     if isinstance(signal_number, int):
         return [f"It failed{_attempt(facts)}: {text_for_signal(-signal_number)} ({_output(run)})."]
     left, excess = run_info.cause_in(facts, run_info.LEFT)
-    texts = [f"What it had left behind was ended: {text_for_name(left, excess)}."] if left else []
+    texts = [f"Processes that it left behind were ended: {text_for_name(left, excess)}."] if left else []
     if run.status == "error":
-        code = _attribute(run, "exit_status")
-        texts.insert(0, f"It failed with exit code {code}{_attempt(facts)}; {_output(run)}.")
+        texts.insert(0, f"{_output(run)}.")
     return texts
 
 
 def _cut_short(run: RunView, cause: str, why: str) -> str:
-    """Returns why a run did not come to its own end."""
+    """Returns why a run was ended."""
     if run.status == "completed":
-        return f"It was asked to end ({why}), and exited with 0."
+        return f"It was asked to end ({why}) and exited with code 0."
     if cause_for_name(cause) is Cause.SCHEDULER_STOPPED:
         return f"It was ended: {why}. 'guild run --restart {formatting.short(run.id)} --stage' stages it again."
     return f"It was ended: {why}."
+
+
+def _facts(run: RunView) -> dict[str, Any]:
+    """Returns the attribute `dask` of a run; empty if no scheduler started it."""
+    found = _attribute(run, run_info.NAME)
+    return found if isinstance(found, dict) else {}
 
 
 def _attempt(facts: dict[str, Any]) -> str:
@@ -179,5 +201,5 @@ def _data(run: RunView, demands: Demands, explained: list[Explanation]) -> dict[
             }
             for each in explained
         ],
-        "texts": [f"{text} {to_type}".strip() for text, to_type in _texts(run, demands, explained)],
+        "texts": [_headline(run), *(f"{text} {to_type}".strip() for text, to_type in _texts(run, demands, explained))],
     }

@@ -1,4 +1,4 @@
-"""`guild-dask`, with each of its commands loaded only when it is used."""
+"""`guild-dask`: the group of commands, each imported when it is used."""
 
 import difflib
 from collections.abc import Callable
@@ -28,19 +28,19 @@ def _stop() -> click.Command:
 
 
 def _pause() -> click.Command:
-    from guild_dask.cli.steer import pause
+    from guild_dask.cli.control import pause
 
     return pause
 
 
 def _resume() -> click.Command:
-    from guild_dask.cli.steer import resume
+    from guild_dask.cli.control import resume
 
     return resume
 
 
 def _drain() -> click.Command:
-    from guild_dask.cli.steer import drain
+    from guild_dask.cli.control import drain
 
     return drain
 
@@ -69,19 +69,19 @@ def _completion() -> click.Command:
     return command
 
 
-# Each command, and what `guild-dask --help` says of it. They are loaded only when they are used: a glance at the status
-# must not wait for what draws a report.
+# Each command, and its line in `guild-dask --help`. A command is imported when it is used: `status` must not wait for
+# the libraries that draw a report.
 _COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
-    "status": (_status, "Show schedulers, workers, and runs that run, wait or have ended."),
-    "explain": (_explain, "Say why a run waits, and what would make it start."),
+    "status": (_status, "Show schedulers, workers and runs."),
+    "explain": (_explain, "Show why a run waits, and what would make it start."),
     "stop": (_stop, "Stop runs that a scheduler has started."),
-    "pause": (_pause, "Let schedulers start no more runs for now."),
-    "resume": (_resume, "Let schedulers start runs again."),
-    "drain": (_drain, "Let schedulers end when their runs have ended."),
-    "priority": (_priority, "Let a waiting run start before others."),
-    "report": (_report, "Tell what happened in a scheduler's life."),
-    "doctor": (_doctor, "Look for what usually goes wrong, and name the remedy."),
-    "completion": (_completion, "Print what makes your shell complete these commands."),
+    "pause": (_pause, "Start no more runs until `resume`."),
+    "resume": (_resume, "Start runs again, after `pause` or `drain`."),
+    "drain": (_drain, "Start no more runs, and stop when the running ones have ended."),
+    "priority": (_priority, "Change the priority of a waiting run."),
+    "report": (_report, "Summarize what a scheduler did."),
+    "doctor": (_doctor, "Check for common problems, and name the remedy."),
+    "completion": (_completion, "Print a completion script for a shell."),
 }
 
 
@@ -95,7 +95,7 @@ class _Commands(click.Group):
         return _COMMANDS[cmd_name][0]() if cmd_name in _COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Lists the commands without loading them."""
+        """Lists the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
@@ -104,18 +104,18 @@ class _Commands(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError:
             near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(_COMMANDS)}"
+            hint = f"did you mean '{near[0]}'?" if near else f"the commands are {', '.join(_COMMANDS)}"
             ctx.fail(f"there is no command {args[0]!r}; {hint}")
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="guild-dask")
-@click.option("-H", "--guild-home", metavar="PATH", help="The Guild home to look at. [default: the one of `guild`]")
+@click.option("-H", "--guild-home", metavar="PATH", help="The Guild home to use. [default: that of `guild`]")
 @click.pass_context
 def main(ctx: click.Context, guild_home: str | None) -> None:
-    """See what Dask schedulers for Guild runs do, and steer them.
+    """Monitor and control Dask schedulers for Guild runs.
 
-    A scheduler is started with `guild run dask:scheduler`. RUN is the id of a run, or the first letters of it.
+    `guild run dask:scheduler` starts a scheduler. RUN is a run's id or the beginning of one.
     """
     ctx.obj = guild_home
 

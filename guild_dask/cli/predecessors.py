@@ -1,4 +1,4 @@
-"""The staged runs that a run comes after, and what a scheduler makes of them."""
+"""The staged runs that a run depends on, without a scheduler."""
 
 import os
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ from guild_dask.plan.reasons import Hold
 
 @dataclass(frozen=True)
 class Predecessors:
-    """What each staged run before a run asks for, the nearest first, and why the run must wait for them, if it must."""
+    """What the staged runs that a run depends on request, nearest first, and why the run is held, if it is."""
 
     asks: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     hold: Hold | None = None
 
 
 def predecessors_of(home: str, run_id: str) -> Predecessors:
-    """Returns the staged runs that a run comes after, those before them included."""
+    """Returns the staged runs that a run depends on, directly or through others."""
     runs_dir, claims_folder = layout.runs_dir(home), layout.claims_folder(home)
     asks: dict[str, Mapping[str, float]] = {}
     links: dict[str, Links] = {}

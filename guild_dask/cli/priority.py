@@ -1,4 +1,4 @@
-"""`guild-dask priority`: lets a waiting run start before others, or after them."""
+"""`guild-dask priority`: changes the priority of a waiting run."""
 
 import click
 
@@ -13,18 +13,18 @@ from guild_dask.plan.tags import PRIORITY, demands_for_tags
 @click.argument("number", metavar="N")
 @common.json_option
 def command(run: str, number: str, as_json: bool) -> None:
-    """Let RUN start before those of a lower priority than N, a whole number; 0 is what runs have without one.
+    """Set the priority of RUN to N, a whole number from -1000 to 1000.
 
-    It sets the tag dask-priority:N, as `guild tag` would. The scheduler takes it in at its next look, or, if more than
-    1,000 runs wait, at one of the next.
+    Runs with a higher priority start first; the default is 0. This sets the tag dask-priority:N, as `guild tag` does.
+    The scheduler applies it at its next poll, or within a few polls if more than 1,000 runs wait.
     """
     found = common.run_for(run)
     tag = f"{PRIORITY}{number}"
     demands = demands_for_tags((tag,))
     if demands.unreadable:
-        common.fail(f"{number!r} is no priority; give a whole number from -1000 to 1000")
+        common.fail(f"{number!r} is not a priority; use a whole number from -1000 to 1000")
     if found.status != "staged":
-        common.fail(f"run {formatting.short(found.id)} does not wait: it is {found.status}")
+        common.fail(f"run {formatting.short(found.id)} is not waiting: it is {found.status}")
     tags = sorted(
         {*(each for each in found.tags if not each.startswith(PRIORITY)), *([tag] if demands.priority else [])}
     )

@@ -1,4 +1,4 @@
-"""`guild-dask report`: what happened in a scheduler's life."""
+"""`guild-dask report`: what a scheduler did."""
 
 import os
 
@@ -7,34 +7,34 @@ import click
 from guild_dask.cli import common
 from guild_dask.monitor import formatting, journal
 from guild_dask.monitor.report import files, summary
-from guild_dask.monitor.report.story import Story
+from guild_dask.monitor.report.history import History
 from guild_dask.monitor.state import as_data
 
-# How many runs a list has at most; the JSON has them all.
+# The most rows of a table; the JSON has all of them.
 _SHOWN = 20
 
 
 @click.command("report")
 @click.argument("run", metavar="[SCHEDULER]", required=False)
-@click.option("--html", "html_file", metavar="FILE", help="Write a page with charts to FILE, which needs nothing else.")
+@click.option("--html", "html_file", metavar="FILE", help="Write a self-contained page with charts to FILE.")
 @common.json_option
 def command(run: str | None, html_file: str | None, as_json: bool) -> None:
-    """Tell what happened in a scheduler's life.
+    """Summarize what a scheduler did.
 
-    SCHEDULER is the id of a scheduler's run, or the first letters of it; without one it is the latest. The page shows
-    runs on workers, the use of each resource over time, waiting times, and what runs used. A scheduler writes it into
-    its run directory when it ends.
+    SCHEDULER is the id of a scheduler's run, or the beginning of one; the default is the latest. The page shows runs on
+    workers, the use of slots and resources over time, waiting times, and what runs used. A scheduler writes it to its
+    run directory when it ends.
     """
     run_dir = common.run_for(run).dir if run else _latest()
-    story = files.story_of(run_dir)
-    if story is None:
-        common.fail(f"run {formatting.short(os.path.basename(run_dir))} has no record of a scheduler's work")
+    history = files.history_of(run_dir)
+    if history is None:
+        common.fail(f"run {formatting.short(os.path.basename(run_dir))} is not a run of a scheduler, or has no events")
     if html_file:
         _write(run_dir, html_file)
     elif as_json:
-        common.print_json(_data(run_dir, story))
+        common.print_json(_data(run_dir, history))
     else:
-        click.echo("\n".join(_lines(run_dir, story)))
+        click.echo("\n".join(_lines(run_dir, history)))
 
 
 def _latest() -> str:
@@ -54,30 +54,30 @@ def _write(run_dir: str, html_file: str) -> None:
     click.echo(f"Wrote {html_file}")
 
 
-def _lines(run_dir: str, story: Story) -> list[str]:
+def _lines(run_dir: str, history: History) -> list[str]:
     lines = [common.heading(f"Scheduler {formatting.short(os.path.basename(run_dir))}")]
-    lines += [summary.headline(story), summary.waiting(story), *summary.uses(story)]
-    rows = summary.operations(story)
+    lines += [summary.headline(history), summary.waiting(history), *summary.uses(history)]
+    rows = summary.operations(history)
     if rows:
         lines += ["", *common.table([name.upper() for name in summary.OPERATION_COLUMNS], rows, wide=(0, 6, 5))]
-    names = files.names_of(os.path.dirname(run_dir), story.unfinished[:_SHOWN])
+    names = files.names_of(os.path.dirname(run_dir), history.unfinished[:_SHOWN])
     for columns, rows, count, wide in (
-        (summary.UNFINISHED_COLUMNS, summary.unfinished(story, names, _SHOWN), len(story.unfinished), (1, 2, 5)),
-        (summary.LEFT_COLUMNS, summary.left(story, _SHOWN), len(story.left), (1,)),
+        (summary.UNFINISHED_COLUMNS, summary.unfinished(history, names, _SHOWN), len(history.unfinished), (1, 2, 5)),
+        (summary.LEFT_COLUMNS, summary.left(history, _SHOWN), len(history.left), (1,)),
     ):
         lines += ["", *common.table([name.upper() for name in columns], rows, wide=wide)] if rows else []
         lines += [f"... and {count - _SHOWN} more"] if count > _SHOWN else []
     return lines
 
 
-def _data(run_dir: str, story: Story) -> dict[str, object]:
+def _data(run_dir: str, history: History) -> dict[str, object]:
     return {
         "scheduler": os.path.basename(run_dir),
-        "started": story.start,
-        "stopped": story.stop if story.is_over else None,
-        "killed": story.is_killed,
-        "ends": dict(story.ends),
-        "mean_use": {use.name: round(use.mean_share, 4) for use in story.uses},
-        "left_staged": {run: str(why or "") for run, why in story.left.items()},
-        "runs": [as_data(span.run, for_people=True) for span in story.spans],
+        "started": history.start,
+        "stopped": history.stop if history.is_over else None,
+        "killed": history.is_killed,
+        "ends": dict(history.ends),
+        "mean_use": {use.name: round(use.mean_share, 4) for use in history.uses},
+        "left_staged": {run: str(why or "") for run, why in history.left.items()},
+        "runs": [as_data(span.run, for_people=True) for span in history.spans],
     }

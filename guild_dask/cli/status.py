@@ -1,4 +1,4 @@
-"""`guild-dask status`: schedulers, their workers, and runs that run, wait or have ended."""
+"""`guild-dask status`: schedulers, their workers, and running, waiting and ended runs."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from guild_dask.cli import common, sections
+from guild_dask.cli import common, status_tables
 from guild_dask.home import control, layout, run_view
 from guild_dask.home.outcome import FAILURES, End
 from guild_dask.monitor import estimate, formatting, schedulers
@@ -17,23 +17,28 @@ from guild_dask.monitor.schedulers import Scheduler
 from guild_dask.monitor.state import State, as_data
 from guild_dask.plan.troubles import text_for
 
-# How many runs a section shows unless all are asked for.
+# The most runs that a table shows without --all.
 _SHOWN = 10
 
-# Seconds between two pictures of --watch, and without a word from a scheduler on another host until that is said.
+# Seconds between two refreshes of --watch, and without a heartbeat until the status shows that.
 _PERIOD = 2.0
 _SILENT = 90.0
 
+_START_ONE = "Start a scheduler: guild run dask:scheduler"
+
 
 @click.command("status")
-@click.option("-w", "--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
-@click.option("-a", "--all", "show_all", is_flag=True, help="Show all runs that are known, not only the first few.")
+@click.option("-w", "--watch", is_flag=True, help="Refresh every two seconds, until Ctrl-C.")
+@click.option("-a", "--all", "show_all", is_flag=True, help="Show all runs, not only the first ten of each table.")
 @common.json_option
 def command(watch: bool, show_all: bool, as_json: bool) -> None:
-    """Show schedulers, workers, and runs that run, wait or have ended.
+    """Show schedulers, workers, and running, waiting and ended runs.
 
-    RUNS and the resources of a worker are what is used of what there is. # is a run's place in the queue. STARTS is an
-    estimate, from how long runs of the same operation took before.
+    SLOTS and RESOURCES show used/total; a worker runs one run per slot. # is the position in the queue. STARTS is an
+    estimate from the durations of earlier runs of the same operation.
+
+    Staged runs that do not simply wait are HELD (they depend on other runs, or cannot start as they are), RETRYING
+    (they wait for their next attempt) or impossible (no worker can ever run them).
     """
     home = common.home()
     if as_json:
@@ -49,17 +54,17 @@ def _print(text: str) -> None:
 
 
 def _watch(home: str, show_all: bool) -> None:
-    """Prints the status again and again; on a terminal each picture takes the place of the last."""
+    """Prints the status periodically; on a terminal, each one replaces the last."""
     is_terminal = sys.stdout.isatty()
     stop = threading.Event()
-    # A shell has what it starts in the background ignore Ctrl-C; who looks wants to be able to end it all the same.
+    # A shell starts background jobs with SIGINT ignored; kill -INT must work for them, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         while True:
             lines = status_lines(home, time.time(), None if show_all else _SHOWN)
             if is_terminal:
                 height = os.get_terminal_size().lines
-                # To the top without the cursor, each line up to its end, and then what is left of the last picture.
+                # Cursor to the top and hidden; erase the rest of each line, and then the rest of the screen.
                 seen = lines if common.is_coloured() else [click.unstyle(line) for line in lines]
                 if len(seen) > height - 1:
                     cut = f"... {len(seen) - height + 2} more lines: the window is too small"
@@ -78,7 +83,7 @@ def _watch(home: str, show_all: bool) -> None:
 
 
 def status_data(home: str, now: float) -> dict[str, Any]:
-    """Returns the status for scripts."""
+    """Returns the status as data for --json."""
     alive = schedulers.alive(home)
     data: dict[str, Any] = {"guild_home": home, "schedulers": [_scheduler_data(each, now) for each in alive]}
     data["without_scheduler"] = [as_data(each, for_people=True) for each in schedulers.survivors(home, alive)]
@@ -100,7 +105,7 @@ def _scheduler_data(scheduler: Scheduler, now: float) -> dict[str, Any]:
 
 
 def status_lines(home: str, now: float, most: int | None) -> list[str]:
-    """Returns the lines of the status, with no more than so many runs in each section."""
+    """Returns the lines of the status, with at most `most` rows in each table."""
     alive = schedulers.alive(home)
     lines: list[str] = []
     for scheduler in alive:
@@ -109,29 +114,25 @@ def status_lines(home: str, now: float, most: int | None) -> list[str]:
     if not alive:
         count = run_view.count_staged(layout.runs_dir(home))
         lines.append(f"No scheduler is at work on {home}.")
-        lines.append(f"{count} run(s) are staged{_start_one(count)}.")
+        lines.append(f"{count} run(s) are staged. {_START_ONE if count else ''}".strip())
         if control.is_paused(home):
-            text = "Schedulers are paused: they start nothing until 'guild-dask resume'."
+            text = "Schedulers are paused: they start no runs until 'guild-dask resume'."
             lines.append(click.style(text, fg="yellow"))
-    left = sections.survivors(schedulers.survivors(home, alive), layout.runs_dir(home), now, most)
+    left = status_tables.survivors(schedulers.survivors(home, alive), layout.runs_dir(home), now, most)
     return lines + (["", *left] if left else [])
-
-
-def _start_one(count: int) -> str:
-    return ", and wait for one: start it with 'guild run dask:scheduler'" if count else ""
 
 
 def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | None) -> list[str]:
     state = scheduler.state
     where = f"on {scheduler.process.host} (pid {scheduler.process.pid})"
     if state is None:
-        return [common.heading(f"Scheduler {formatting.short(scheduler.id)} {where}"), "It has just begun."]
+        return [common.heading(f"Scheduler {formatting.short(scheduler.id)} {where}"), "It has just started."]
     title = f"Scheduler {formatting.short(scheduler.id)} {where}, for {formatting.duration(now - state.started)}"
     lines = [common.heading(title), _counts(state, now)]
     if scheduler.silent > _SILENT:
-        lines.append(click.style(f"It was last heard of {formatting.duration(scheduler.silent)} ago.", fg="yellow"))
+        lines.append(click.style(f"Its last heartbeat was {formatting.duration(scheduler.silent)} ago.", fg="yellow"))
     if state.filter:
-        lines += common.wrapped(f"It sees only runs that match {state.filter!r}.")
+        lines += common.wrapped(f"It starts only runs that match {state.filter!r}.")
     if state.phase != "working":
         lines.append(click.style(f"It is {state.phase}.", fg="yellow"))
     for trouble in state.troubles:
@@ -140,24 +141,24 @@ def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | No
         lines.append(f"Dashboard: {state.dashboard}")
     if state.page:
         lines.append(f"Runs:      {state.page}")
-    lines += ["", *sections.workers(state, most)]
+    lines += ["", *status_tables.workers(state, most)]
     runs_dir = layout.runs_dir(home)
     terminated = [run for run in state.ended if run.end == End.TERMINATED.value]
     for lines_of in (
-        sections.running(state, runs_dir, now, most),
-        sections.waiting(state, runs_dir, now, most),
-        sections.held(state, runs_dir, most),
-        sections.to_be_tried_again(state, runs_dir, now, most),
-        sections.ended("FAILED", [run for run in state.ended if run.end in FAILURES], runs_dir, now, most),
-        sections.ended("TERMINATED", terminated, runs_dir, now, most),
+        status_tables.running(state, runs_dir, now, most),
+        status_tables.waiting(state, runs_dir, now, most),
+        status_tables.held(state, runs_dir, most),
+        status_tables.retrying(state, runs_dir, now, most),
+        status_tables.ended("FAILED", [run for run in state.ended if run.end in FAILURES], runs_dir, now, most),
+        status_tables.ended("TERMINATED", terminated, runs_dir, now, most),
     ):
         lines += ["", *lines_of] if lines_of else []
     return lines
 
 
 def _counts(state: State, now: float) -> str:
-    parts = [f"{len(state.running)} running", f"{state.waiting - state.hopeless} waiting"]
-    parts += [f"{count} {name}" for name, count in state.apart.items()]
+    parts = [f"{len(state.running)} running", f"{state.waiting - state.impossible} waiting"]
+    parts += [f"{count} {name}" for name, count in state.not_queued.items()]
     parts.append(click.style(f"{state.completed} completed", fg="green" if state.completed else None))
     parts.append(click.style(f"{state.failed} failed", fg="red" if state.failed else None))
     if state.terminated:

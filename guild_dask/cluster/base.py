@@ -62,6 +62,16 @@ class WorkerCapacity:
 
 
 @dataclass(frozen=True)
+class Timeouts:
+    """How long other processes may take to answer, in seconds."""
+
+    connect: float = 30.0  # a Dask scheduler, until a client is connected to it
+    handshake: float = 60.0  # a worker, until it has answered whether it can start runs
+    result: float = 20.0  # a worker, until it has sent how a run ended
+    close: float = 8.0  # a cluster of another package, until it is closed
+
+
+@dataclass(frozen=True)
 class Common:
     """What every kind of cluster needs to know of the scheduler."""
 
@@ -71,6 +81,7 @@ class Common:
     report: Callable[[ClusterEvent], object]
     gpus: tuple[str, ...] | None = None  # to be assigned on each worker, or AUTO; None: GPUs are an amount
     is_stopping: Callable[[], bool] = lambda: False  # tells whether the user has asked the scheduler to stop
+    timeouts: Timeouts = Timeouts()
 
 
 class AsManyAsThereAre:

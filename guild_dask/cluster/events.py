@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from guild_dask.plan.troubles import NoWorkerComes, Refusal
+from guild_dask.plan.troubles import NoWorkerStarted, Refusal
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class WorkerRefused:
 
 @dataclass(frozen=True)
 class ClusterTrouble:
-    """Workers that were asked for do not come; the next try is after so many seconds."""
+    """Requested workers did not start; the next request is made after a pause, in seconds."""
 
-    trouble: NoWorkerComes
+    trouble: NoWorkerStarted
     pause: float
 
 

@@ -17,32 +17,31 @@ from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.settings.cluster_spec import ClusterChoice, Kind
 
-# Seconds to connect to the scheduler, at first and after the connection was lost.
-PATIENCE = 30
-_PATIENCE_LATER = 5
-
-# Seconds for a cluster of another package to close.
-_CLOSE = 8.0
+# Seconds to connect to the scheduler again after the connection was lost.
+_RECONNECT = 5
 
 
 def open_existing(choice: ClusterChoice, common: Common) -> RemoteCluster:
     """Returns the cluster of a scheduler that runs already; raises ClusterError if it cannot be reached."""
-    client = opened(lambda: _client(choice, PATIENCE), _close, common.is_stopping)
+    timeouts = common.timeouts
+    client = opened(
+        lambda: _client(choice, timeouts.connect), lambda client: _close(timeouts.close, client), common.is_stopping
+    )
     cluster = RemoteCluster(client, common, lambda: _client_again(choice))
-    cluster.wait_for_welcomes(PATIENCE)
+    cluster.wait_for_welcomes(timeouts.connect)
     return cluster
 
 
-def _client(choice: ClusterChoice, patience: float) -> Client:
+def _client(choice: ClusterChoice, timeout: float) -> Client:
     """Returns a client of the scheduler; raises ClusterError if it cannot be reached."""
     settings = {name: value for name, value in FOR_LONG_RUNS.items() if ".comm." in name}
     with dask.config.set(settings):
         try:
             if choice.kind is not Kind.SCHEDULER_FILE:
-                return Client(choice.name, set_as_default=False, timeout=patience)
+                return Client(choice.name, set_as_default=False, timeout=timeout)
             if not os.path.exists(choice.name):
                 raise ClusterError(f"cluster=scheduler-file:{choice.name}: there is no such file")
-            return Client(scheduler_file=choice.name, set_as_default=False, timeout=patience)
+            return Client(scheduler_file=choice.name, set_as_default=False, timeout=timeout)
         except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError) as e:
             raise ClusterError(_unreachable(choice, e)) from e
 
@@ -50,7 +49,7 @@ def _client(choice: ClusterChoice, patience: float) -> Client:
 def _client_again(choice: ClusterChoice) -> Client | None:
     """Returns a new client of a scheduler that was lost, or None if it cannot be reached."""
     try:
-        return _client(choice, _PATIENCE_LATER)
+        return _client(choice, _RECONNECT)
     except ClusterError:
         return None
 
@@ -62,16 +61,20 @@ def open_class(name: str, workers: int | None, common: Common) -> RemoteCluster:
     except (ImportError, AttributeError) as e:
         raise ClusterError(f"cluster={name} cannot be imported: {e}") from e
     dask.config.set(FOR_LONG_RUNS)
+    timeouts = common.timeouts
 
     def open_it() -> tuple[Any, Client]:
         cluster = cluster_class()
         if workers:
             cluster.scale(workers)
-        return cluster, Client(cluster, set_as_default=False, timeout=PATIENCE)
+        return cluster, Client(cluster, set_as_default=False, timeout=timeouts.connect)
+
+    def close(both: tuple[Any, Client]) -> None:
+        _close(timeouts.close, *reversed(both))
 
     try:
         # A cluster that is opened soon after a stop request is closed: it may have workers by then.
-        cluster, client = opened(open_it, lambda both: _close(*reversed(both)), common.is_stopping, _CLOSE)
+        cluster, client = opened(open_it, close, common.is_stopping, timeouts.close)
     except OpeningStopped:
         raise
     except Exception as e:  # the class may raise anything
@@ -79,22 +82,22 @@ def open_class(name: str, workers: int | None, common: Common) -> RemoteCluster:
     return own_cluster(cluster, client, common)
 
 
-def _close(*of_others: Any) -> None:
-    """Closes clients and clusters, and waits a few seconds at most."""
+def _close(timeout: float, *opened: Any) -> None:
+    """Closes clients and clusters, and waits for that no longer than the timeout."""
 
     def close_all() -> None:
-        for each in of_others:
+        for each in opened:
             with contextlib.suppress(Exception):  # the class may raise anything
                 each.close()
 
     closing = threading.Thread(target=close_all, name="closing", daemon=True)
     closing.start()
-    closing.join(_CLOSE)
+    closing.join(timeout)
 
 
 def own_cluster(cluster: Any, client: Client, common: Common) -> RemoteCluster:
     """Returns a cluster that we opened with a class of another package, and close with its workers."""
-    return RemoteCluster(client, common, close_after=lambda: _close(cluster))
+    return RemoteCluster(client, common, close_after=lambda: _close(common.timeouts.close, cluster))
 
 
 def _unreachable(choice: ClusterChoice, error: Exception) -> str:

@@ -17,7 +17,7 @@ from guild_dask.cluster.background import Background
 from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.cluster.events import ClusterEvent, ClusterTrouble, WorkersChanged
 from guild_dask.cluster.scaling import Requested, pause_after, to_give_back
-from guild_dask.plan.troubles import NoWorkerComes
+from guild_dask.plan.troubles import NoWorkerStarted
 from guild_dask.settings.cluster_spec import WorkerCount
 
 # Seconds for commands of the job queue to end when the cluster is closed. A worker whose job could not be cancelled
@@ -133,7 +133,7 @@ class WorkerJobs:
             plural = "s" if len(taken) > 1 else ""
             self._report(WorkersChanged(f"Asked for {len(taken)} worker job{plural}: {', '.join(taken)}"))
 
-    def fail(self, problems: Sequence[NoWorkerComes]) -> None:
+    def fail(self, problems: Sequence[NoWorkerStarted]) -> None:
         """Reports problems, several at a time as one failure, and begins a pause that grows with each failure."""
         self._failures += 1
         pause = pause_after(self._failures)
@@ -166,7 +166,7 @@ class WorkerJobs:
                 self._forget(name)
             if lost:
                 self._cluster.sync(self._cluster._correct_state)
-                self.fail([NoWorkerComes(failures[job_id]) for job_id in lost])
+                self.fail([NoWorkerStarted(failures[job_id]) for job_id in lost])
         except Exception as e:  # noqa: BLE001  # as in _correct
             self.fail([_cause(e)])
         finally:
@@ -178,9 +178,9 @@ class WorkerJobs:
         self._commands.close(LAST_COMMANDS)
 
 
-def _cause(error: Exception) -> NoWorkerComes:
+def _cause(error: Exception) -> NoWorkerStarted:
     """Returns the lines that say what went wrong, of what a command of a job queue printed."""
     text = str(error)
     _, _, printed = text.partition("stderr:\n")
     lines = [line.strip() for line in (printed or text).splitlines() if line.strip()]
-    return NoWorkerComes(" / ".join(lines[-2:]) if lines else type(error).__name__)
+    return NoWorkerStarted(" / ".join(lines[-2:]) if lines else type(error).__name__)

@@ -186,10 +186,6 @@ class LocalCluster(AsManyAsThereAre):
         # After the submission: Dask delays messages that closely follow others by a few milliseconds.
         self._release_done()
 
-    def unreleased(self) -> set[str]:
-        """Returns the keys of the Dask tasks whose jobs are not reported, or whose futures are not released."""
-        return {*self._futures, *_jobs}
-
     def _release_done(self) -> None:
         """Releases futures whose tasks are done, and reports tasks that Dask could not run."""
         for key, future in list(self._futures.items()):

@@ -13,7 +13,7 @@ from guild_dask.cluster.remote import RemoteCluster, WorkerTraits
 from guild_dask.cluster.scaling import Need, need
 from guild_dask.cluster.security import remove_certificates
 from guild_dask.plan.placement import StagedRun
-from guild_dask.plan.troubles import NoWorkerComes, Refusal
+from guild_dask.plan.troubles import NoWorkerStarted, Refusal
 from guild_dask.worker.job import Job
 from guild_dask.worker.options import Terms
 
@@ -30,7 +30,7 @@ class WorkerPool:
         self._cluster = cluster
         self._terms = terms
         self._past: dict[str, str] = {}  # address -> name of a worker that is gone and may have runs
-        self._refused: dict[str, NoWorkerComes] = {}  # job -> why its worker cannot start runs
+        self._refused: dict[str, NoWorkerStarted] = {}  # job -> why its worker cannot start runs
         self._jobs = WorkerJobs(cluster, terms, common.report, clock)
         traits = WorkerTraits(
             lifetime=terms.worker.lifetime if terms.worker else None,
@@ -85,7 +85,7 @@ class WorkerPool:
 
     def _note_refused(self, name: str, problem: Refusal) -> None:
         """Notes that a job has brought a worker that cannot start runs."""
-        self._refused[self._jobs.job_of(name)] = NoWorkerComes(worker=name, refusal=problem)
+        self._refused[self._jobs.job_of(name)] = NoWorkerStarted(worker=name, refusal=problem)
 
     def _give_up_refused(self) -> None:
         """Gives back jobs with workers that cannot start runs. Several at a time are one failure."""

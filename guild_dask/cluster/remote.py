@@ -35,9 +35,8 @@ from guild_dask.worker.options import Terms
 # At most two threads refresh the list of workers: one may wait for the scheduler while the other handles an event.
 _THREADS = 2
 
-# Seconds for a worker to answer whether it can start runs, and to be told that the scheduler leaves. Guild waits 30
-# seconds for a scheduler that it stops, most of which its runs may take.
-_WELCOME = 60.0
+# Seconds to notify workers that the scheduler leaves, and to close the client. Guild waits 30 seconds for a scheduler
+# that it stops, and its runs may need most of that time.
 _FAREWELL = 3.0
 _CLOSE = 2.0
 
@@ -103,7 +102,7 @@ class RemoteCluster(AsManyAsThereAre):
         self._problems: dict[str, Refusal] = {}  # address -> the problem that was reported of a worker
         self._halts: dict[str, Refusal] = {}  # address -> why the worker accepts no run now
         self._silent: set[str] = set()  # addresses of workers that did not answer and will be asked again
-        self._tasks = Tasks(common.report)
+        self._tasks = Tasks(common.report, common.timeouts.result)
         self._lock = threading.RLock()
         self._refreshing = threading.Lock()
         self._background = Background("cluster", _THREADS)
@@ -174,7 +173,9 @@ class RemoteCluster(AsManyAsThereAre):
         """Asks a worker whether it can start runs. One that does not answer is asked again at the next refresh."""
         mine = self._common
         try:
-            said = await answers(self.client, _WELCOME, [address], welcome, mine.home, mine.token, mine.gpus)
+            said = await answers(
+                self.client, mine.timeouts.handshake, [address], welcome, mine.home, mine.token, mine.gpus
+            )
             card: Card = said[address]
             problem = problem_with(card, mine.home)
         except Exception as e:  # noqa: BLE001  # whatever a strange worker makes of it; it is told, and gets no run

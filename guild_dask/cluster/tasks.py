@@ -16,16 +16,16 @@ from guild_dask.worker.job import Ended, Job
 
 log = logging.getLogger("guild")
 
-# Seconds for a call to a worker, and for fetching how a run ended.
-_WORD = 30.0
-_RESULT = 20.0
+# Seconds for a call to a worker.
+_CALL = 30.0
 
 
 class Tasks:
     """The tasks that are neither settled nor given up."""
 
-    def __init__(self, report: Callable[[ClusterEvent], object]) -> None:
+    def __init__(self, report: Callable[[ClusterEvent], object], result_timeout: float) -> None:
         self._report = report
+        self._result_timeout = result_timeout  # seconds to fetch how a run ended
         self._futures: dict[str, tuple[str, Future]] = {}  # run id -> worker and future
         self._count = itertools.count()  # no two submissions have the same key
         self._lock = threading.Lock()
@@ -55,7 +55,7 @@ class Tasks:
 
     async def _settle(self, client: Client, run_id: str, future: Future) -> None:
         """Reports how a task ended, unless it was given up meanwhile."""
-        event = await _end_of(client, run_id, future)
+        event = await _end_of(client, run_id, future, self._result_timeout)
         with self._lock:
             if self._futures.get(run_id, ("", None))[1] is not future:
                 return
@@ -77,26 +77,26 @@ class Tasks:
         with self._lock:
             worker = self._futures.get(run_id, ("", None))[0]
         if worker:
-            in_loop_of(client, told(client, _WORD, [worker], function, run_id))
+            in_loop_of(client, told(client, _CALL, [worker], function, run_id))
 
 
-async def _end_of(client: Client, run_id: str, future: Future) -> JobEnded | JobLost | JobAdrift:
+async def _end_of(client: Client, run_id: str, future: Future, timeout: float) -> JobEnded | JobLost | JobAdrift:
     error = await future._exception() if future.status == "error" else None
     if isinstance(error, (OSError, ValueError, ImportError)):
         # The job itself raised these, on a working worker.
         return JobLost(run_id, f"its worker says: {error}")
-    ended = await _fetched(client, run_id, future) if future.status == "finished" else None
+    ended = await _fetched(client, run_id, future, timeout) if future.status == "finished" else None
     if ended is None:
         return JobAdrift(run_id, f"its Dask task is {future.status}, and its worker does not say how the run ended")
     return JobEnded(run_id, ended.exit_code, ended.had_claim)
 
 
-async def _fetched(client: Client, run_id: str, future: Future) -> Ended | None:
+async def _fetched(client: Client, run_id: str, future: Future, timeout: float) -> Ended | None:
     """Returns the result of a task, which is still on its worker; None if it cannot be fetched."""
     try:
         # Not Dask's own future.result(): all results share one call, which hangs for all of them if one worker has just
         # died, and which cannot be cancelled without breaking later calls.
-        answer = await asyncio.wait_for(client.scheduler.gather(keys=[future.key]), _RESULT)
+        answer = await asyncio.wait_for(client.scheduler.gather(keys=[future.key]), timeout)
         ended: Ended = answer["data"][future.key]
     except Exception as e:  # noqa: BLE001  # Dask has many, for a worker or a scheduler that is gone
         log.debug("Cannot fetch how the task of run %s ended: %r", run_id, e)

@@ -29,6 +29,7 @@ class Presence:
     def __init__(self, home: str, scheduler_id: str, process: ProcessIdentity) -> None:
         self._folder = layout.schedulers_folder(home)
         self._own = self._folder / f"{scheduler_id}.json"
+        self.home = home
         self.scheduler_id = scheduler_id
         self.process = process
 

@@ -9,8 +9,7 @@ import enum
 from dataclasses import dataclass, replace
 
 from guild_dask.host import signals
-from guild_dask.plan.resources import format_size
-from guild_dask.plan.units import format_duration
+from guild_dask.plan.units import format_duration, format_size
 
 
 class End(enum.Enum):

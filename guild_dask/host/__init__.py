@@ -1,5 +1,5 @@
 """The operating system: processes, signals, files on network file systems, cgroups and environments.
 
 Knows neither Guild nor Dask nor runs. Imports no other room.
-Start at `processes`, which tells whether a process lives, on this host and boot.
+Start at `processes`, which identifies processes and tells whether they are alive.
 """

@@ -1,12 +1,12 @@
-"""A cgroup of its own for a run, where this process may make one: the kernel then counts the memory of all in it.
+"""A cgroup for each run, where this process may create one: the kernel then counts the memory of all its processes.
 
-Only version 2 is looked at. A cgroup that has processes cannot have others below it that are counted, unless it is the
-root, so the run's is made beside our own: in a folder for all runs that are started from there, to which only the
-counting of memory is handed on. So what a run gets of CPUs and disks is what it would get anyway.
+Only cgroup version 2 is supported. Except for the root, a cgroup that has processes cannot enable controllers for
+cgroups below it. So the run's cgroup is created beside our own, in a group for all runs that are started from there.
+Only the memory controller is enabled in that group: the run's share of CPUs and disks stays as it is.
 
-A run must not get out of what holds us, either. Where our own cgroup has a limit, or is that of a service, which is to
-end with all that came from it, the run stays in it. Where anything fails, nobody is told: the run's processes are
-then asked one by one (`usage.py`). No function here raises an exception.
+A run must not escape from the limits of this process. If our own cgroup has a limit, or belongs to a service, which
+must be able to end all of its processes, the run stays in it. Failures are not reported: `memory.py` then measures the
+run's processes one by one. No function here raises an exception.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ _PREFIX = "guild-dask-"
 _LEAF = re.compile(r"run-(\d+)-\d+")
 
 _PROCESSES = "cgroup.procs"
-_HANDED_ON = "cgroup.subtree_control"
+_CONTROLLERS = "cgroup.subtree_control"
 
-# What a cgroup has where nobody has set anything. `cpu.max` goes on with a period.
+# The kernel's default settings of a cgroup, which limit nothing. In `cpu.max` a period follows.
 _UNLIMITED = {
     "cpu.idle": "0",
     "cpu.max": "max",
@@ -40,12 +40,12 @@ _UNLIMITED = {
     "memory.swap.max": "max",
 }
 
-# The folder for all runs is removed with the last of them, perhaps in the moment in which the next one is made.
+# The group for all runs is removed with the last run, perhaps at the moment at which the next cgroup is created in it.
 _TRIES = 3
 
 
 class Cgroup:
-    """The cgroup of one run, which a process of another one, `own`, has made."""
+    """The cgroup of one run, created by a process in the cgroup `own`."""
 
     def __init__(self, folder: pathlib.Path, own: pathlib.Path) -> None:
         self.folder = folder
@@ -55,45 +55,45 @@ class Cgroup:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Surrounds the start of a process, which is so born in the cgroup; this process leaves it afterwards."""
+        """Moves this process into the cgroup for the time of the block; processes started in the block stay there."""
         is_inside = _is_written(self.folder / _PROCESSES, "0")
         try:
             yield
         finally:
-            # If there is no way back, what this process takes from now on counts, too, which is little.
+            # If this process cannot move back, its own memory is counted, too, which is little.
             self._is_left = is_inside and _is_written(self._own / _PROCESSES, "0")
             self._is_used = is_inside
 
     def memory(self) -> int | None:
-        """Returns the memory of all in it that is not a file's, in bytes; None if the kernel does not say."""
+        """Returns the bytes of memory of all processes in it, without file pages; None if the kernel does not count."""
         if not self._is_used:
             return None
         return memory_in(_text(self.folder / "memory.stat"))
 
     def kill(self) -> None:
-        """Ends all in it at once, where the kernel can do that, so that none can get away by starting another."""
+        """Kills all processes in it at once, if the kernel can do that, so that none can escape by forking."""
         if self._is_left:
             _is_written(self.folder / "cgroup.kill", "1")
 
     def remove(self) -> None:
-        """Removes it if nothing is in it any more; if something is, whoever makes the next one does it later."""
+        """Removes it if it has no processes; otherwise remove_stale() removes it when the next one is created."""
         self._is_used = False
         _remove_tree(self.folder)
         _remove(self.folder.parent)
 
 
 def cgroup_for_run() -> Cgroup | None:
-    """Returns a new cgroup, for a process that this one is about to start; None where we may not make one."""
+    """Returns a new cgroup for a process that this one is about to start; None if we may not create one."""
     folders = folders_for_texts(_text(pathlib.Path("/proc/self/cgroup")), _text(pathlib.Path("/proc/self/mountinfo")))
-    return made_below(*folders) if folders else None
+    return cgroup_below(*folders) if folders else None
 
 
-def made_below(mount: pathlib.Path, own: pathlib.Path) -> Cgroup | None:
-    """Returns a new cgroup for a run that is started from a given one, which is below a mount or is that."""
-    above = place_beside(mount, own)
+def cgroup_below(mount: pathlib.Path, own: pathlib.Path) -> Cgroup | None:
+    """Returns a new cgroup for a run that is started from the cgroup `own`, which is the mount or below it; or None."""
+    above = parent_for(mount, own)
     if above is None:
         return None
-    sweep(above)
+    remove_stale(above)
     with contextlib.suppress(OSError):
         group = above / f"{_PREFIX}{own.stat().st_ino}"
         leaf = group / f"run-{os.getpid()}-{time.monotonic_ns()}"
@@ -114,19 +114,19 @@ def _are_made(group: pathlib.Path, leaf: pathlib.Path) -> bool:
 
 
 def _is_prepared(group: pathlib.Path, own: pathlib.Path) -> bool:
-    """Tells whether memory is counted below a group that may have no more processes than the given cgroup."""
+    """Enables the memory controller in a group, with the process limit of our own cgroup; False if that fails."""
     processes = _text(own / "pids.max")
     is_bound = processes in ("", "max") or _is_written(group / "pids.max", processes)
-    return is_bound and _is_written(group / _HANDED_ON, "+memory")
+    return is_bound and _is_written(group / _CONTROLLERS, "+memory")
 
 
-def place_beside(mount: pathlib.Path, own: pathlib.Path) -> pathlib.Path | None:
-    """Returns where a cgroup for runs can be made, None where there is no such place or we may not leave our own."""
+def parent_for(mount: pathlib.Path, own: pathlib.Path) -> pathlib.Path | None:
+    """Returns the cgroup in which a group for runs can be created, or None if runs must stay in ours."""
     inside = own.relative_to(mount).parts if own.is_relative_to(mount) else ()
     if own.name.endswith(".service") or any(part.startswith(_PREFIX) for part in inside):
         return None
     for folder in (own, own.parent):
-        if folder.is_relative_to(mount) and "memory" in _text(folder / _HANDED_ON).split():
+        if folder.is_relative_to(mount) and "memory" in _text(folder / _CONTROLLERS).split():
             may_move = _may_write(folder) and _may_write(folder / _PROCESSES)
             return folder if may_move and not _is_limited(own) else None
     return None
@@ -140,8 +140,8 @@ def _is_limited(own: pathlib.Path) -> bool:
     return False
 
 
-def sweep(above: pathlib.Path) -> None:
-    """Removes what processes have left that were killed. What has a process in it cannot be removed."""
+def remove_stale(above: pathlib.Path) -> None:
+    """Removes cgroups that killed processes have left behind. The kernel refuses to remove one that has processes."""
     for group in _folders(above):
         if not group.name.startswith(_PREFIX):
             continue
@@ -153,10 +153,10 @@ def sweep(above: pathlib.Path) -> None:
 
 
 def folders_for_texts(cgroup: str, mountinfo: str) -> tuple[pathlib.Path, pathlib.Path] | None:
-    """Returns where cgroups are mounted, and this process's own, from its `/proc` files; None if that is not there."""
+    """Returns the mount of cgroups and this process's own cgroup, from its `/proc` files; None if it is not visible."""
     paths = [line[3:] for line in cgroup.splitlines() if line.startswith("0::/")]
     if not paths or ".." in paths[0].split("/"):
-        return None  # it is outside of what this container sees
+        return None  # the cgroup is outside of this container
     for line in mountinfo.splitlines():
         fields, _, kind = line.partition(" - ")
         if kind.split()[:1] == ["cgroup2"] and len(fields.split()) > 4:
@@ -167,7 +167,7 @@ def folders_for_texts(cgroup: str, mountinfo: str) -> tuple[pathlib.Path, pathli
 
 
 def memory_in(stat: str) -> int | None:
-    """Returns what `memory.stat` says of memory that is no file's, or is one's that exists in memory only."""
+    """Returns the bytes of anonymous and shared memory in a `memory.stat`; None if they cannot be read."""
     try:
         found = dict(line.split() for line in stat.splitlines() if line.startswith(("anon ", "shmem ")))
         return int(found["anon"]) + int(found["shmem"])
@@ -176,14 +176,14 @@ def memory_in(stat: str) -> int | None:
 
 
 def _unescaped(field: str) -> str:
-    """Returns a path of mountinfo, where a space is `\\040`."""
+    """Returns a field of mountinfo with its escapes resolved: a space is `\\040`."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
 
 
 def _text(path: pathlib.Path) -> str:
     try:
         return path.read_text(errors="replace").strip()
-    except (OSError, ValueError):  # ValueError: a path that is none
+    except (OSError, ValueError):  # ValueError: not a valid path
         return ""
 
 
@@ -214,7 +214,7 @@ def _folders(above: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _remove_tree(folder: pathlib.Path) -> None:
-    """Removes a cgroup with those that the run has made in it."""
+    """Removes a cgroup, and those that the run has created below it."""
     for below in _folders(folder):
         _remove_tree(below)
     _remove(folder)

@@ -1,7 +1,7 @@
 """The environment of a run: the user's own, without what Guild added for the scheduler's run.
 
-Guild starts the scheduler with variables of its own (RUN_ID, FLAG_*, GUILD_OP, ...) on top of the user's. The plugin
-passes on the user's values of these variables, from the process that still has them, so that they can be restored.
+Guild starts the scheduler with variables of its own (RUN_ID, FLAG_*, GUILD_OP, ...), which override the user's. The
+plugin runs in the process that still has the user's values, and passes them on, so that they can be restored.
 """
 
 import contextlib
@@ -11,16 +11,16 @@ import pathlib
 import sys
 from collections.abc import Mapping
 
-# What the plugin sets for the scheduler alone: the user's values of variables that Guild sets too, and the terminal
-# that Guild prints to.
-COVERED = "GUILD_DASK_COVERED"
+# Variables that the plugin sets for the scheduler only: the user's values of variables that Guild overrides, and the
+# terminal that Guild prints to.
+OVERRIDDEN = "GUILD_DASK_OVERRIDDEN"
 TERMINAL = "GUILD_DASK_TERMINAL"
-_OURS = (COVERED, TERMINAL)
+_OURS = (OVERRIDDEN, TERMINAL)
 
-# With these, Guild prints nothing of what an operation prints.
+# With these options, Guild does not print the output of an operation.
 _QUIET = ("-q", "--quiet")
 
-# What Guild sets for each operation process. GUILD_HOME stays: it is where the scheduler's runs are.
+# Variables that Guild sets for each operation process. GUILD_HOME is not among them: the scheduler's runs are there.
 _SET_BY_GUILD = frozenset(
     (
         "CMD_DIR",
@@ -39,7 +39,7 @@ _SET_BY_GUILD = frozenset(
 )
 _FLAG_PREFIX = "FLAG_"
 
-# What numeric libraries take for the number of threads; else they start one for each CPU of the machine.
+# Variables that set the number of threads of numeric libraries; by default they start one for each CPU of the machine.
 _THREADS = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -49,22 +49,22 @@ _THREADS = (
     "NUMEXPR_NUM_THREADS",
 )
 
-# What Dask sets for workers.
+# Variables that Dask's nanny sets for workers.
 _SET_BY_NANNY = frozenset(
     ("MALLOC_TRIM_THRESHOLD_", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED")
 )
 _DASK_INTERNAL = "DASK_INTERNAL_"
 
 
-def covered(user: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variable that carries what the user has set under names that Guild sets too."""
+def overridden_variables(user: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variable that passes on the user's values of variables that Guild overrides, if there are any."""
     values = {name: value for name, value in user.items() if _is_set_by_guild(name)}
-    # Guild resolves `${...}` in the variables of an operation; this text must come through as it is.
-    return {COVERED: json.dumps(values).replace("$", "\\u0024")} if values else {}
+    # Guild resolves `${...}` in the variables of an operation, and must not change this text.
+    return {OVERRIDDEN: json.dumps(values).replace("$", "\\u0024")} if values else {}
 
 
-def terminal() -> dict[str, str]:
-    """Returns the variable that names the terminal to which this process prints, if it prints to one."""
+def terminal_variable() -> dict[str, str]:
+    """Returns the variable that names the terminal to which this process prints; none if it does not print to one."""
     if any(argument in sys.argv for argument in _QUIET):
         return {}
     with contextlib.suppress(OSError, ValueError):
@@ -75,14 +75,14 @@ def terminal() -> dict[str, str]:
 def user_environment(scheduler: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of the shell in which the user started the scheduler."""
     own = {name: value for name, value in scheduler.items() if name not in _OURS and not _is_set_by_guild(name)}
-    return {**own, **_read_covered(scheduler.get(COVERED))}
+    return {**own, **_read_overridden(scheduler.get(OVERRIDDEN))}
 
 
 def job_environment(worker: Mapping[str, str], has_nanny: bool) -> dict[str, str]:
-    """Returns the environment of the job that the Dask worker in this process is part of.
+    """Returns the environment of the job to which the Dask worker in this process belongs.
 
-    A nanny, which is the worker's parent process, adds to the worker's environment. Its own is the job's, and the
-    kernel keeps it as it was when the process was started.
+    A nanny, the worker's parent process, adds variables to the worker's environment. Its own environment is that of the
+    job; the kernel keeps it as it was when the process was started.
     """
     job = (_environment_of(os.getppid()) if has_nanny else None) or worker
     added = _SET_BY_NANNY if has_nanny and job is worker else ()
@@ -90,9 +90,9 @@ def job_environment(worker: Mapping[str, str], has_nanny: bool) -> dict[str, str
 
 
 def thread_variables(environ: Mapping[str, str], threads: int) -> dict[str, str]:
-    """Returns variables that make numeric libraries start so many threads, as far as the user has not set them.
+    """Returns variables that limit the threads of numeric libraries, without those that the user has set.
 
-    Most of them follow OMP_NUM_THREADS where they are told nothing else, so a user who has set that has said all.
+    Most libraries follow OMP_NUM_THREADS if their own variable is not set. If the user has set it, nothing is added.
     """
     if threads < 1 or _THREADS[0] in environ:
         return {}
@@ -100,13 +100,14 @@ def thread_variables(environ: Mapping[str, str], threads: int) -> dict[str, str]
 
 
 def device_variables(environ: Mapping[str, str], devices: str | None) -> dict[str, str]:
-    """Returns variables that let a run see these devices and no others; None: it sees what it would see anyway.
+    """Returns variables that let a run see these devices only; no variables if `devices` is None.
 
-    AMD's ROCR_VISIBLE_DEVICES is left alone: HIP's counts among what that one leaves, so one of them has to do.
+    AMD's ROCR_VISIBLE_DEVICES is not set: HIP_VISIBLE_DEVICES numbers the devices that the former leaves, so that both
+    together would select twice.
     """
     if devices is None:
         return {}
-    # By default CUDA counts the fastest device first, and nvidia-smi, where the numbers come from, does not.
+    # By default CUDA numbers the fastest device first, unlike nvidia-smi, whose numbers we use.
     order = {} if "CUDA_DEVICE_ORDER" in environ else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     return {"CUDA_VISIBLE_DEVICES": devices, "HIP_VISIBLE_DEVICES": devices or "-1", **order}
 
@@ -120,7 +121,7 @@ def _environment_of(pid: int) -> dict[str, str] | None:
     return {name: value for name, equals, value in pairs if equals}
 
 
-def _read_covered(text: str | None) -> dict[str, str]:
+def _read_overridden(text: str | None) -> dict[str, str]:
     try:
         values = json.loads(text or "{}")
     except ValueError:

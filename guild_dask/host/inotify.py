@@ -1,7 +1,7 @@
-"""The operating system's notice that a file or folder changed; on Linux, through inotify.
+"""Waits for changes of files and folders; on Linux, through inotify.
 
-Elsewhere, and on file systems that tell nothing (changes made by another host), a wait ends at its timeout, and the
-caller looks for itself.
+On other systems, and for changes that another host makes on a network file system, there is no notification: a wait
+ends at its timeout, and the caller must poll.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _EVENT = struct.Struct("iIII")
 
 
 class Watcher:
-    """Watched paths, and a wait for a change in any of them. wake() ends the wait from any thread."""
+    """Waits for a change in any of the watched paths. wake() ends the wait from any thread."""
 
     def __init__(self) -> None:
         self._fd = _inotify()
@@ -30,18 +30,18 @@ class Watcher:
 
     @property
     def is_notified(self) -> bool:
-        """Tells whether changes end a wait; if not, only its timeout does."""
+        """Tells whether changes end a wait. If not, only wake() and the timeout do."""
         return self._fd is not None
 
     def add(self, path: str, mask: int) -> int | None:
-        """Watches a path and returns a number for it, or None where it cannot be watched."""
+        """Watches a path and returns its number, or None if it cannot be watched."""
         if self._fd is None:
             return None
         number = _libc().inotify_add_watch(self._fd, os.fsencode(path), mask)
         return number if number >= 0 else None
 
     def remove(self, number: int | None) -> None:
-        """Stops watching."""
+        """Stops watching the path with that number."""
         if self._fd is not None and number is not None:
             _libc().inotify_rm_watch(self._fd, number)
 
@@ -54,13 +54,13 @@ class Watcher:
         return _events(os.read(self._fd, 65536)) if self._fd is not None and self._fd in ready else []
 
     def wake(self) -> None:
-        """Ends the present wait, or the next one if there is none."""
-        # A full pipe means that there are wakes enough.
+        """Ends the current wait, or the next one if no thread is waiting."""
+        # If the pipe is full, it already has more than enough to end a wait.
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_write, b"!")
 
     def close(self) -> None:
-        """Gives back what the operating system has lent; there are 128 of them for a user, by default."""
+        """Closes the descriptors. By default, a user may have 128 inotify instances."""
         for fd in (self._fd, self._wake_read, self._wake_write):
             if fd is not None:
                 os.close(fd)

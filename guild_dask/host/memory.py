@@ -1,8 +1,8 @@
-"""How much memory a process and all that came from it use, and the most that they did.
+"""The memory that a process's descendants use, and its peak.
 
-Where the run has a cgroup of its own, the kernel has counted it. Else the processes are asked one by one. What several
-share, as after a fork, counts once. Files that are mapped do not count: the kernel takes their memory back when it
-needs it.
+If a run has a cgroup of its own, the kernel counts its memory. Otherwise the processes are measured one by one. Memory
+that several processes share, as after a fork, counts once. Mapped files do not count: the kernel can reclaim their
+pages.
 """
 
 import contextlib
@@ -16,15 +16,15 @@ from guild_dask.host.cgroups import Cgroup
 
 
 class Meter:
-    """The memory of the processes below a given one, in bytes."""
+    """Measures the memory of the descendants of a process, in bytes."""
 
     def __init__(self, pid: int, cgroup: Cgroup | None = None) -> None:
         self._pid = pid
-        self.cgroup = cgroup  # of the same processes, if they have one
+        self.cgroup = cgroup  # the cgroup of these processes, if they have one
         self.peak = 0
 
     def sample(self) -> int:
-        """Returns what is used now, or a little more: shared memory is told apart only where that can matter."""
+        """Returns an upper bound of the memory in use. Shared memory is counted once only if the sum is a new peak."""
         used = self._counted()
         if used is None:
             used = self._summed()
@@ -32,7 +32,7 @@ class Meter:
         return used
 
     def exact(self) -> int:
-        """Returns what is used now, each page once. This may take longer."""
+        """Returns the memory in use, with each page counted once. This may take longer."""
         used = self._counted()
         return sum(map(_proportional, below(self._pid))) if used is None else used
 
@@ -46,7 +46,7 @@ class Meter:
 
 
 def below(pid: int) -> list[int]:
-    """Returns the processes below one, as far as the kernel tells quickly, else all that can be found."""
+    """Returns the descendants of a process, from the kernel's lists of children if it has them."""
     found: list[int] = []
     ahead = [pid]
     while ahead:
@@ -54,7 +54,7 @@ def below(pid: int) -> list[int]:
             children = _children(ahead.pop())
         except OSError:
             if found or ahead:
-                continue  # it has just ended
+                continue  # the process has just ended
             return [process.pid for process in processes.descendants(pid)]
         found += children
         ahead += children
@@ -62,7 +62,7 @@ def below(pid: int) -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """Returns the children that any thread of a process has started; raises OSError where that is not told."""
+    """Returns the children of all threads of a process; raises OSError if the kernel does not list them."""
     children: list[int] = []
     for thread in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(ProcessLookupError):
@@ -71,7 +71,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _resident(pid: int) -> int:
-    """Returns the memory of a process that is its own, or shared by all means: what of files it has mapped is not."""
+    """Returns the anonymous and shared memory of a process, without mapped files."""
     try:
         return _kilobytes(f"/proc/{pid}/status", ("RssAnon:", "RssShmem:"))
     except (OSError, LookupError, ValueError):
@@ -81,7 +81,7 @@ def _resident(pid: int) -> int:
 
 
 def _proportional(pid: int) -> int:
-    """Returns the same with its part of what it shares with others; with all of that if nobody tells."""
+    """Returns the same, with a proportional part of shared pages; with all of them if the kernel has no such sum."""
     try:
         return _kilobytes(f"/proc/{pid}/smaps_rollup", ("Pss_Anon:", "Pss_Shmem:"))
     except (OSError, LookupError, ValueError):
@@ -89,6 +89,6 @@ def _proportional(pid: int) -> int:
 
 
 def _kilobytes(path: str, names: tuple[str, ...]) -> int:
-    """Returns the sum of lines such as `RssAnon: 12 kB`, in bytes; raises LookupError if one of them is not there."""
+    """Returns the sum of lines such as `RssAnon: 12 kB`, in bytes; raises LookupError if a line is missing."""
     found = dict(line.split(None, 1) for line in pathlib.Path(path).read_text().splitlines() if line.startswith(names))
     return sum(int(found[name].split()[0]) for name in names) * 1024

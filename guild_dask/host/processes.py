@@ -1,4 +1,4 @@
-"""Processes as the operating system sees them: who lives, since when, and who descends from whom."""
+"""Processes of this host: identities, whether they are alive, their descendants, sessions and environments."""
 
 import contextlib
 import ctypes
@@ -20,7 +20,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """One process for ever: a pid is used again, a pid with its start time, boot and host is not."""
+    """Identifies a process uniquely: pids are reused, but not with the same start time, boot and host."""
 
     pid: int
     started: float
@@ -32,35 +32,35 @@ class ProcessIdentity:
 
 
 def identity(pid: int) -> ProcessIdentity | None:
-    """Returns the identity of a process of this host, or None if there is no such process."""
+    """Returns the identity of a process of this host, or None if it does not exist."""
     started = _start_time(pid)
     return None if started is None else ProcessIdentity(pid, started, boot_id(), socket.gethostname())
 
 
 def is_alive(process: ProcessIdentity) -> bool | None:
-    """Tells whether the process lives; None if it is on another host, where we cannot see it."""
+    """Tells whether the process is alive; None if it is on another host, or in another container's pid namespace."""
     if process.host != socket.gethostname():
         return None
     if process.boot != boot_id():
-        # The same machine since it was started, and another space of process numbers: that of a container, say.
+        # The same boot with another pid namespace, such as that of a container.
         is_hidden = process.boot.partition("/")[0] == boot_id().partition("/")[0]
         return None if is_hidden else False
     return _start_time(process.pid) == process.started
 
 
 def is_still_there(process: ProcessIdentity) -> bool:
-    """Tells whether a process of this host lives, whatever the host is called by now."""
+    """Tells whether a process of this host is alive, even if the host has been renamed."""
     return _start_time(process.pid) == process.started
 
 
 def is_of_this_boot(process: ProcessIdentity) -> bool:
-    """Tells whether the process, dead or alive, is one of this host since it was last started."""
+    """Tells whether the process, dead or alive, was started on this host since its last boot."""
     return process.host == socket.gethostname() and process.boot == boot_id()
 
 
 @functools.cache
 def boot_id() -> str:
-    """Returns a text that is another after each boot of this machine, and in a container with pids of its own."""
+    """Returns an id of this boot of the machine and of this process's pid namespace."""
     try:
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
@@ -69,10 +69,11 @@ def boot_id() -> str:
 
 
 def _start_time(pid: int) -> float | None:
-    """Returns when the process started, in a unit that the clock's jumps do not change; None for a dead process."""
+    """Returns when the process started, by a clock that never jumps; None for a dead process."""
     try:
         if sys.platform == "linux":
-            # The name, in parentheses, may hold spaces; the state and then field 22, in ticks since boot, follow it.
+            # The process's name, in parentheses, may contain spaces. After it come the state and other fields; field 22
+            # is the start time in ticks since boot.
             fields = pathlib.Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
             return None if fields[0] in (b"Z", b"X") else float(fields[19])
         process = psutil.Process(pid)
@@ -82,7 +83,7 @@ def _start_time(pid: int) -> float | None:
 
 
 def age(pid: int) -> float:
-    """Returns for how many seconds a process has lived; 0 if it is gone."""
+    """Returns the seconds since a process was started; 0 if it does not exist."""
     try:
         return float(max(0.0, time.time() - psutil.Process(pid).create_time()))
     except psutil.Error:
@@ -90,18 +91,18 @@ def age(pid: int) -> float:
 
 
 def adopt_orphans() -> None:
-    """Makes orphaned descendants children of this process instead of init's, where the kernel can do that.
+    """Makes orphaned descendants children of this process instead of init's, if the kernel can do that.
 
-    Afterwards descendants() misses none of them, whatever sessions and groups they went into.
+    descendants() then finds all of them, whatever session or process group they are in.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def reap_adopted(own: Container[int]) -> None:
-    """Takes note of the deaths of adopted processes, which stay zombies until then.
+    """Reaps dead adopted processes, which stay zombies until then.
 
-    `own` are the children that somebody else here waits for; their exit codes are left to that one.
+    `own` are the children that other code in this process waits for, and whose exit codes it needs.
     """
     if sys.platform != "linux":
         return
@@ -113,7 +114,7 @@ def reap_adopted(own: Container[int]) -> None:
 
 
 def has_children() -> bool:
-    """Tells whether this process has a child that lives, or has died and nobody knows; costs next to nothing."""
+    """Tells whether this process has a child, alive or not yet reaped. This is a single system call."""
     if sys.platform != "linux":
         return bool(descendants(os.getpid()))
     try:
@@ -124,10 +125,10 @@ def has_children() -> bool:
 
 
 def descendants(pid: int) -> list[psutil.Process]:
-    """Returns every living process below the given one, parents before their children."""
+    """Returns all living descendants of a process, parents before their children."""
     try:
         found = psutil.Process(pid).children(recursive=True)
-    except (psutil.Error, ValueError):  # ValueError: a number that is no pid
+    except (psutil.Error, ValueError):  # ValueError: not a valid pid
         return []
     return [process for process in found if _is_running(process)]
 
@@ -148,14 +149,14 @@ def is_below(pid: int, ancestor: int) -> bool:
 
 
 def leaves(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Returns those of the processes that have no child among them."""
+    """Returns the processes that have no child among the given ones."""
     processes = list(processes)
     parents = {_parent(process) for process in processes}
     return [process for process in processes if process.pid not in parents]
 
 
 def children(processes: Iterable[psutil.Process], pid: int) -> list[psutil.Process]:
-    """Returns those of the processes whose parent is the given one."""
+    """Returns the processes whose parent is the given one."""
     return [process for process in processes if _parent(process) == pid]
 
 
@@ -167,7 +168,7 @@ def _parent(process: psutil.Process) -> int | None:
 
 
 def name(process: psutil.Process) -> str:
-    """Returns what a process is called, or "?" if it is gone."""
+    """Returns the name of a process, or "?" if it does not exist any more."""
     try:
         return str(process.name())
     except psutil.Error:
@@ -175,14 +176,14 @@ def name(process: psutil.Process) -> str:
 
 
 def command_lines() -> Iterator[list[str]]:
-    """Yields the words that each process was started with, as far as we may see them."""
+    """Yields the command line of each process that we may inspect."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             yield process.cmdline()
 
 
 def session(pid: int) -> int | None:
-    """Returns the session of a process, or None if it is gone."""
+    """Returns the session of a process, or None if it does not exist."""
     try:
         return os.getsid(pid)
     except OSError:
@@ -190,7 +191,7 @@ def session(pid: int) -> int | None:
 
 
 def variable_of(pid: int, name: str) -> str | None:
-    """Returns a variable of the environment that a process was started with, or None if we cannot see it."""
+    """Returns a variable of the environment that a process was started with; None if it is not set or not visible."""
     try:
         value: str | None = psutil.Process(pid).environ().get(name)
     except (psutil.Error, OSError, ValueError):
@@ -199,12 +200,12 @@ def variable_of(pid: int, name: str) -> str | None:
 
 
 def exists_with(name: str, value: str) -> bool:
-    """Tells whether a process was started with that variable in its environment."""
+    """Tells whether a process exists that was started with that variable in its environment."""
     return any(variable_of(pid, name) == value for pid in psutil.pids())
 
 
 def in_session(number: int) -> list[psutil.Process]:
-    """Returns the processes that belong to that session, whoever their parents are."""
+    """Returns the processes of a session, including orphans."""
     found = []
     for pid in psutil.pids():
         if session(pid) == number:
@@ -214,11 +215,11 @@ def in_session(number: int) -> list[psutil.Process]:
 
 
 def exists_in_session(number: int) -> bool:
-    """Tells whether a living process belongs to that session."""
+    """Tells whether a session has a living process."""
     return any(_start_time(process.pid) is not None for process in in_session(number))
 
 
 def send(process: psutil.Process, number: signal.Signals) -> None:
-    """Sends a signal to the process, if it is still that process."""
+    """Sends a signal to a process, unless its pid has been reused."""
     with contextlib.suppress(psutil.Error, OSError):
         process.send_signal(number)

@@ -1,4 +1,4 @@
-"""What a signal that ended a process means, and handlers that run even while the main thread waits."""
+"""The meaning of a signal that ended a process, and handlers that run even while the main thread waits."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 # The signals that request a process to end: from `guild stop`, kill, Ctrl-C, a closed terminal.
 _REQUESTS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 
-# Seconds for the main thread to run a handler without being woken up.
+# Seconds for the main thread to run a handler before it is woken up.
 _PATIENCE = 0.1
 
 _HINTS: dict[int, str] = {signal.SIGKILL: "the kernel does that when memory runs out"}

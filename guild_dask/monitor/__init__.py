@@ -1,5 +1,5 @@
-"""What observers see: the published state, the log, the page, the report, notifications and scalars.
+"""The views: the published state, the log, the page, the report, notifications and scalars.
 
-Decides nothing for the loop and cannot hold it up. May import plan, host and home; never cluster or scheduler.
+Decides nothing for the loop and cannot delay it. May import plan, host and home; never cluster or scheduler.
 Start at `state`, the value that all views show; `publisher` writes it, `schedulers` reads it.
 """

@@ -1,4 +1,4 @@
-"""Why a run waits, in sentences with numbers, and what would make it start. Pure."""
+"""Why a run waits and what would make it start, as sentences with numbers. Pure."""
 
 import difflib
 import shlex
@@ -29,29 +29,29 @@ from guild_dask.plan.reasons import (
 )
 from guild_dask.plan.resources import fits, format_amounts, remaining
 
-# How many runs a sentence names.
+# The most runs that a sentence names.
 _NAMED = 3
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Sentences about one run with one scheduler."""
+    """Why one run waits with one scheduler."""
 
     why: str
     remedy: str
-    can_start: bool  # without another scheduler, or other tags
-    place: int | None = None
+    can_start: bool  # with this scheduler and the tags as they are
+    place: int | None = None  # position in the queue
     starts_in: float | None = None
-    command: str = ""  # to type, after the remedy
+    command: str = ""  # that carries out the remedy
 
     def __str__(self) -> str:
         return f"{self.why} {self.remedy} {self.command}".strip()
 
 
 def without_scheduler(asks: Mapping[str, float]) -> Explanation:
-    """Returns why a staged run waits where no scheduler is at work."""
+    """Returns why a staged run waits while no scheduler is at work."""
     return Explanation(
-        "It waits for a scheduler, and none is at work on this Guild home.",
+        "No scheduler is at work on this Guild home.",
         "Start one:",
         can_start=False,
         command=_scheduler_command(asks),
@@ -61,105 +61,115 @@ def without_scheduler(asks: Mapping[str, float]) -> Explanation:
 def of_scheduler(run: str) -> Explanation:
     """Returns why no scheduler starts a staged scheduler or queue."""
     return Explanation(
-        "It is a scheduler itself, or a queue, and no scheduler starts it.",
+        "It is a scheduler or a queue, which no scheduler starts.",
         "Start it yourself:",
         can_start=False,
         command=f"guild run --start {run}",
     )
 
 
-def out_of_sight(state: State) -> Explanation:
-    """Returns why a staged run waits that the scheduler's filter leaves out."""
+def filtered_out(state: State) -> Explanation:
+    """Returns why a scheduler ignores a staged run that does not match its filter."""
     return Explanation(
-        f"The scheduler {short(state.scheduler)} does not see it: it starts only runs that match {state.filter!r}.",
-        "Start another scheduler for the others:",
+        f"Scheduler {short(state.scheduler)} ignores it: that one starts only runs that match {state.filter!r}.",
+        "Start another scheduler:",
         can_start=False,
         command="guild run dask:scheduler",
     )
 
 
-def when_there_is_one(hold: Hold) -> str:
-    """Returns what a scheduler will make of a run that comes after others, where none is at work yet."""
-    if isinstance(hold, AfterRuns):
-        return f"It then still comes after others: {hold}."
-    return f"The scheduler then holds it back: {hold}. {_HELD_REMEDIES.get(type(hold), '')}".strip()
+def held_by_any_scheduler(hold: Hold) -> str:
+    """Returns why a run that depends on others stays held when a scheduler is started."""
+    return f"A scheduler then holds it: {hold}. {_HELD_REMEDIES.get(type(hold), '')}".strip()
 
 
-def in_vain(run: str, before: Mapping[str, Mapping[str, float]], state: State) -> Explanation | None:
-    """Returns why a staged run that comes after others waits for them in vain, given what each asks; None if not so."""
+def after_impossible(run: str, before: Mapping[str, Mapping[str, float]], state: State) -> Explanation | None:
+    """Returns why a held run depends on one that never starts; None if all may. `before` has what each requests."""
     why = state.aside.get(run)
     if not isinstance(why, AfterRuns):
         return None
     found = (_never(each, asks, state) for each, asks in before.items())
     first = next((each for each in found if each), None)
-    return replace(first, why=f"It comes after others: {why}. {first.why}") if first else None
+    return replace(first, why=f"It is held: {why}. {first.why}") if first else None
 
 
 def with_scheduler(run: str, asks: Mapping[str, float], state: State, place: int | None, now: float) -> Explanation:
-    """Returns why a staged run waits while a scheduler is at work; the place is its place in the queue, if known."""
-    who = f"scheduler {short(state.scheduler)}"
-    held_back = _held_back(run, state, who, now)
-    if held_back:
-        return held_back
+    """Returns why a staged run waits with a scheduler; `place` is its position in the queue, if known."""
+    not_queued = _not_queued(run, state, now)
+    if not_queued:
+        return not_queued
     why = _why(run, asks, state)
     if why and why.is_final:
         remedy, command = _other(why, asks)
-        text = f"It can never start with the {who}: it {why}.{_did_you_mean(why, asks, state)}"
+        text = f"It can never start with scheduler {short(state.scheduler)}: {why}.{_did_you_mean(why, asks, state)}"
         return Explanation(text, remedy, can_start=False, command=command)
     starts = dict(zip((each.run for each in state.first), estimate.seconds_until_starts(state, now), strict=True)).get(
         run
     )
     ahead = _ahead(place)
-    guess = "" if starts is None else f" By how long runs took so far, that is {about(starts, 'in ')}."
+    guess = "" if starts is None else f" Estimated start: {about(starts, 'in ')}."
     if state.blocked_by:
         others = _named([short(each) for each in state.blocked_by])
-        text = f"It waits, as all runs do with wait-for-running, for other runs to end: {others}."
+        text = f"The scheduler has the flag wait-for-running, and waits for other runs to end: {others}."
         return Explanation(text + ahead, "", True, place, None)
     if why is None:
         return Explanation(
-            f"The {who} has not looked at it yet.{ahead}", "It does so within seconds.", True, place, starts
+            f"Scheduler {short(state.scheduler)} has not read it yet.{ahead}",
+            "It does so within seconds.",
+            True,
+            place,
+            starts,
         )
     return Explanation(f"It {why}.{ahead}", _what_ends(why, asks, state, now) + guess, True, place, starts)
 
 
-def _held_back(run: str, state: State, who: str, now: float) -> Explanation | None:
-    """Returns why a run is not in the queue, or none of the queue starts; None if neither is so."""
+def _not_queued(run: str, state: State, now: float) -> Explanation | None:
+    """Returns why a run is held or retrying, or why the scheduler starts no run; None if none of these applies."""
     why = state.aside.get(run)
     if isinstance(why, AfterRuns):
-        return Explanation(f"It comes after others: {why}.", "It waits in line when they have completed.", True)
+        return Explanation(f"It is held: {why}.", "It joins the queue when they have completed.", True)
     if why:
-        return Explanation(f"The {who} holds it back: {why}.", _held_remedy(why), can_start=False)
+        return Explanation(f"Scheduler {short(state.scheduler)} holds it: {why}.", _held_remedy(why), can_start=False)
     if run in state.resting:
         again = about(max(0.0, state.resting[run] - now), "in ")
         last = next((each for each in reversed(state.ended) if each.run == run), None)
-        how = f"Attempt {last.attempt} was not the last ({last.why or f'exit code {last.exit_code}'})" if last else ""
-        return Explanation(f"{how or 'Its last attempt was cut short'}; the {who} tries it again {again}.", "", True)
+        attempt = f"Attempt {last.attempt}" if last else "Its last attempt"
+        how = f" ({last.why or f'exit code {last.exit_code}'})" if last else ""
+        return Explanation(
+            f"{attempt} did not complete{how}. Scheduler {short(state.scheduler)} retries it {again}.", "", True
+        )
     if state.phase != "working":
-        return Explanation(f"The {who} is {state.phase}, and starts nothing.", _after(state.phase), can_start=False)
+        return Explanation(
+            f"Scheduler {short(state.scheduler)} is {state.phase} and starts no runs.",
+            _after(state.phase),
+            can_start=False,
+        )
     return None
 
 
 def _never(run: str, asks: Mapping[str, float], state: State) -> Explanation | None:
-    """Returns why a run that comes before another never starts as it is; None if it may."""
-    who, held, why = f"scheduler {short(state.scheduler)}", state.aside.get(run), _why(run, asks, state)
+    """Returns why a run that another depends on never starts as it is; None if it may."""
+    held, why = state.aside.get(run), _why(run, asks, state)
     if held and not isinstance(held, AfterRuns):
-        return Explanation(f"But the {who} holds run {short(run)} back: {held}.", _held_remedy(held), False)
+        return Explanation(
+            f"But scheduler {short(state.scheduler)} holds run {short(run)}: {held}.", _held_remedy(held), False
+        )
     if held or not (why and why.is_final):
         return None
     remedy, command = _other(why, asks)
-    text = f"But run {short(run)} can never start with the {who}: it {why}."
+    text = f"But run {short(run)} can never start with scheduler {short(state.scheduler)}: {why}."
     return Explanation(text, remedy, can_start=False, command=command)
 
 
 def _held_remedy(why: AnyReason) -> str:
-    return _HELD_REMEDIES.get(type(why), "That is looked at again when something about the run changes.")
+    return _HELD_REMEDIES.get(type(why), "The scheduler checks the run again when it changes.")
 
 
 _HELD_REMEDIES: Mapping[type, str] = {
-    AfterFailed: "Run that one again ('guild run --restart ID'), or take the tag away ('guild tag --delete TAG ID').",
+    AfterFailed: "Run that one again ('guild run --restart ID'), or remove the tag ('guild tag --delete TAG ID').",
     AfterUnknown: "Change the tag: 'guild tag --help'.",
-    AfterAmbiguous: "Give more letters of the id in the tag: 'guild tag --help'.",
-    AfterCycle: "Take the tag away from one of them: 'guild tag --delete TAG ID'.",
+    AfterAmbiguous: "Use a longer part of the id in the tag: 'guild tag --help'.",
+    AfterCycle: "Remove the tag from one of them: 'guild tag --delete TAG ID'.",
 }
 
 
@@ -181,12 +191,12 @@ def _after(phase: str) -> str:
     if phase == "stopping":
         return "The run stays staged: start another scheduler with 'guild run dask:scheduler'."
     if phase == "paused":
-        return "It goes on with 'guild-dask resume'."
+        return "'guild-dask resume' resumes it."
     return "The run stays staged."
 
 
 def _did_you_mean(why: AnyReason, asks: Mapping[str, float], state: State) -> str:
-    """Returns a question for each name that no worker defines and that is nearly one that is defined."""
+    """Returns suggestions for undefined resource names that resemble defined ones."""
     defined = {name.lower(): name for worker in state.workers for name in worker.total}
     unknown = [name for name in asks if name not in defined.values()] if isinstance(why, NotDefined) else []
     near = ((name, difflib.get_close_matches(name.lower(), defined, n=1)) for name in unknown)
@@ -195,26 +205,26 @@ def _did_you_mean(why: AnyReason, asks: Mapping[str, float], state: State) -> st
 
 
 def _other(why: AnyReason, asks: Mapping[str, float]) -> tuple[str, str]:
-    """Returns what would have to be changed for a run that cannot start, and a command for it, if there is one."""
+    """Returns what to change so that an impossible run can start, and a command for it, which may be empty."""
     pins = _pins(why)
     if pins:
-        text = "It was staged with --gpus, for these very devices. Start a scheduler that has them:"
+        text = "It was staged with --gpus for these devices. Start a scheduler that has them:"
         return text, f"guild run dask:scheduler gpus={','.join(pins)}"
     if isinstance(why, (NotDefined, TooLarge, NoSingleWorker)):
-        text = "Change its tags ('guild tag --help'), or start a scheduler that has what it asks for:"
+        text = "Change its tags ('guild tag --help'), or start a scheduler with these resources:"
         return text, _scheduler_command(asks, isinstance(why, NotDefined))
     return _REMEDIES.get(type(why), ""), ""
 
 
 def _pins(why: AnyReason) -> list[str]:
-    """Returns the very devices that are asked for and are not there."""
+    """Returns the devices that are requested by id and do not exist."""
     names = why.names if isinstance(why, NotDefined) else (why.name,) if isinstance(why, TooLarge) else ()
     return [name[len(PIN) :] for name in names if is_pin(name)]
 
 
 _REMEDIES: Mapping[type, str] = {
     NotWhole: "Change its tag ('guild tag --help').",
-    TooLong: "Give it a shorter time limit (tag dask-time:), or the jobs of the queue a longer walltime.",
+    TooLong: "Give the run a shorter time limit (tag dask-time:), or the queue's jobs a longer walltime.",
 }
 
 
@@ -228,19 +238,19 @@ def _scheduler_command(asks: Mapping[str, float], may_find_gpus: bool = True) ->
 
 
 def _what_ends(why: AnyReason, asks: Mapping[str, float], state: State, now: float) -> str:
-    """Returns which ends of runs would let it start."""
+    """Returns what must happen before a run starts."""
     users = _users(why, asks, state) if isinstance(why, InUse) else []
     if users:
-        return f"What it asks for is used by {_runs(users, now)}; it starts when enough of that is free."
+        return f"In use by {_runs(users, now)}; the run starts when enough is free."
     if isinstance(why, NoFreeSlot) and state.running:
-        return f"It starts when its turn has come and one of these has ended: {_runs(list(state.running), now)}."
+        return f"It starts when it is next and one of these ends: {_runs(list(state.running), now)}."
     if isinstance(why, NoWorker):
-        return "It starts when a worker has joined."
+        return "It starts when a worker joins."
     return ""
 
 
 def _users(why: InUse, asks: Mapping[str, float], state: State) -> list[RunningRun]:
-    """Returns the runs that use something of which there is not enough free where they are."""
+    """Returns the running runs that use a resource of which their worker has too little free."""
     short_of: dict[str, set[str]] = {}
     for worker in state.workers:
         if all(fits(amount, worker.total.get(name, 0.0)) for name, amount in asks.items()):
@@ -250,7 +260,7 @@ def _users(why: InUse, asks: Mapping[str, float], state: State) -> list[RunningR
             )
     there = [run for run in state.running if run.worker in short_of]
     users = [run for run in there if any(run.asks.get(name, 0.0) > 0 for name in short_of[run.worker])]
-    # Of devices enough may be free in sum, and no single one.
+    # Enough of a device resource may be free in total, but not on a single device.
     return users or [run for run in there if run.asks.get(why.name, 0.0) > 0]
 
 

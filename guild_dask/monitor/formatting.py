@@ -1,18 +1,14 @@
-"""Times, amounts and texts as people read them. Pure."""
+"""Durations, amounts and texts, formatted for people. Pure."""
 
 import math
-import re
 import unicodedata
 from collections.abc import Mapping
 
-from guild_dask.plan.resources import Amount, format_amount
-
-_UNIT = re.compile(r"[a-z]+$", re.IGNORECASE)
-_FACTORS = {letter: power for power, letter in enumerate("kmgtp", start=1)}
+from guild_dask.plan.units import format_amount, unit_of
 
 
 def duration(seconds: float) -> str:
-    """Returns a time span in one or two units: `42 s`, `3 min`, `2 h 05 min`, `3 d 4 h`."""
+    """Returns a duration in one or two units: `42 s`, `3 min`, `2 h 05 min`, `3 d 4 h`."""
     whole = max(0, round(seconds))
     if whole < 120:
         return f"{whole} s"
@@ -27,39 +23,28 @@ def duration(seconds: float) -> str:
 
 
 def about(seconds: float | None, before: str = "") -> str:
-    """Returns an estimate, no more exact than it can be; a dash where there is none."""
+    """Returns an estimated duration: `soon`, or `~2 min` with a prefix; a dash if it is unknown."""
     if seconds is None or not math.isfinite(seconds):
         return "-"
     return "soon" if seconds < 5 else f"{before}~{duration(seconds)}"
 
 
 def share(used: float, total: float) -> str:
-    """Returns how much of a total is used, in the unit of the total: `16/64GB`."""
+    """Returns used/total in the unit of the total: `16/64GB`."""
     return f"{format_amount(_rounded(used / unit_of(total)[0]))}/{format_amount(total)}"
-
-
-def unit_of(amount: float) -> tuple[int, str]:
-    """Returns how many ones the unit is that an amount was typed in, and its name; 1 and nothing for a mere number."""
-    match = _UNIT.search(amount.text) if isinstance(amount, Amount) else None
-    return (_factor(match.group()), match.group()) if match else (1, "")
 
 
 def _rounded(value: float) -> float:
     return float(f"{value:.4g}") if abs(value) < 1e4 else round(value)
 
 
-def _factor(unit: str) -> int:
-    power = _FACTORS.get(unit[0].lower(), 0)
-    return int((1024 if "i" in unit.lower() else 1000) ** power)
-
-
 def amount_shares(used: Mapping[str, float], total: Mapping[str, float]) -> str:
-    """Returns how much of each resource is used: `gpu 1/2  mem 16/64GB`."""
+    """Returns used/total of each resource: `gpu 1/2  mem 16/64GB`."""
     return "  ".join(f"{name} {share(used.get(name, 0.0), total[name])}" for name in sorted(total))
 
 
 def size(count: float) -> str:
-    """Returns a number of bytes in the unit that suits it."""
+    """Returns a number of bytes in a suitable unit: `2.5 GB`."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if count < 1000 or unit == "TB":
             break
@@ -68,12 +53,12 @@ def size(count: float) -> str:
 
 
 def one_line(text: str) -> str:
-    """Returns text of a run without anything that a terminal takes as a command."""
+    """Returns text with control characters, which a terminal would execute, replaced by spaces."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def width(text: str) -> int:
-    """Returns how many columns of a terminal text takes: wide letters, as of Chinese, take two."""
+    """Returns the terminal columns that a text takes: wide characters, such as Chinese ones, take two."""
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 
@@ -84,7 +69,7 @@ def _columns(letter: str) -> int:
 
 
 def cut(text: str, most: int) -> str:
-    """Returns text in no more than that many columns, with a sign where something is left out."""
+    """Returns text in at most that many columns, with an ellipsis if it was cut."""
     if width(text) <= most:
         return text
     while text and width(text) > most - 1:
@@ -93,10 +78,10 @@ def cut(text: str, most: int) -> str:
 
 
 def padded(text: str, columns: int) -> str:
-    """Returns text with spaces behind it, up to that many columns."""
+    """Returns text padded with spaces to that many columns."""
     return text + " " * (columns - width(text))
 
 
 def short(run_id: str) -> str:
-    """Returns the part of a run's id that Guild shows."""
+    """Returns the short form of a run id, as Guild shows it."""
     return run_id[:8]

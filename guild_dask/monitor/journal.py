@@ -1,7 +1,6 @@
-"""What happened in a scheduler's life, one line of JSON for each event, in the scheduler's run directory.
+"""The events of a scheduler, one line of JSON each, in a file in its run directory.
 
-The lines are written as things happen, so that a scheduler that is killed leaves what it did. A reader takes the lines
-that it understands and leaves the others.
+Each event is written when it happens, so that a killed scheduler leaves a record. Readers skip unreadable lines.
 """
 
 import contextlib
@@ -14,14 +13,14 @@ NAME = "events.jsonl"
 
 
 class Journal:
-    """The events of one scheduler, being written. One that cannot be written is no reason to stop."""
+    """Writes the events of one scheduler. Events that cannot be written are lost; the scheduler continues."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._fd: int | None = None
 
     def note(self, event: str, at: float, facts: Mapping[str, Any]) -> None:
-        """Adds an event, whole or not at all as far as other processes can see."""
+        """Appends an event with a single write, so that readers never see half of it."""
         line = json.dumps({"event": event, "at": round(at, 3), **facts}) + "\n"
         with contextlib.suppress(OSError):
             if self._fd is None:
@@ -29,14 +28,14 @@ class Journal:
             os.write(self._fd, line.encode())
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
 
 def read(path: str) -> list[dict[str, Any]]:
-    """Returns the events in a file, or none if there is no such file."""
+    """Returns the events in a file; none if the file cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as f:
             return list(events_in(f))
@@ -45,7 +44,7 @@ def read(path: str) -> list[dict[str, Any]]:
 
 
 def events_in(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yields the events in lines; the last line of a scheduler that was killed may be half a one."""
+    """Yields the events in lines; skips unreadable ones, such as the incomplete last line of a killed scheduler."""
     for line in lines:
         try:
             event = json.loads(line)

@@ -1,6 +1,6 @@
-"""The scheduler's log: one line an event, on one stream together with what runs print, so that their order holds.
+"""The scheduler's log. Log lines and the output of runs share one stream, which keeps their order.
 
-The stream is a pipe to Guild's process. If that one is killed, the scheduler goes on without a log.
+The stream is a pipe to Guild's process. If that process is killed, the scheduler continues without a log.
 """
 
 import fcntl
@@ -17,18 +17,18 @@ FORMAT: Final = "%(levelname)s: [%(name)s] %(asctime)s %(message)s"
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 
-# Dask's own loggers, and those of the libraries that it brings.
+# The loggers of Dask and of the libraries that it uses.
 _DASK_LOGGERS = ("distributed", "dask", "tornado", "bokeh", "asyncio", "py.warnings")
 
-# Below these, Dask gives some a handler of their own, for standard error.
+# Child loggers to which Dask gives a handler of their own, for standard error.
 _WITH_OWN_HANDLER = ("distributed.client", "distributed.gc", "tornado.application")
 
 
 class OutputStream:
     """Standard output for log lines and run output, each written whole.
 
-    Whoever reads it may have stopped reading (a paused terminal, a full disk) or be gone. The scheduler goes on all the
-    same: what cannot be written is left out, and how much that was is said when writing works again.
+    The reader may stop reading (a paused terminal, a full disk) or die. The scheduler continues: output that cannot be
+    written is dropped, and the number of dropped bytes is written when writing works again.
     """
 
     def __init__(self, fd: int = 1, patience: float = 10.0) -> None:
@@ -37,10 +37,10 @@ class OutputStream:
         self._left_out = 0
         self._last_write = 0.0
         self._lock = threading.RLock()
-        self.before_write: Callable[[], None] | None = None  # makes room on the screen
+        self.before_write: Callable[[], None] | None = None  # clears the live line
 
     def is_read(self, seconds: float) -> bool:
-        """Tells whether nothing was written for so long, and all that was has been read by Guild."""
+        """Tells whether nothing was written for that many seconds, and Guild has read everything before that."""
         if time.monotonic() - self._last_write < seconds:
             return False
         try:
@@ -67,7 +67,7 @@ class OutputStream:
                 self._left_out += len(data)
                 return
             try:
-                # No more than a pipe that can be written to takes for certain without blocking.
+                # The most that a writable pipe accepts without blocking.
                 data = data[os.write(self._fd, data[: select.PIPE_BUF]) :]
             except OSError:
                 self._become_silent()
@@ -88,7 +88,7 @@ class OutputStream:
 
 
 def set_up(loglevel: str, stream: OutputStream, dask_log: str) -> None:
-    """Sends our lines to the stream, and Dask's to the stream or, at the usual levels, to a file of their own."""
+    """Sends our log to the stream, and Dask's to a file of its own, or to the stream with loglevel debug or info."""
     level = _LEVELS[loglevel]
     own = logging.StreamHandler(stream)
     own.setFormatter(logging.Formatter(FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
@@ -101,7 +101,7 @@ def set_up(loglevel: str, stream: OutputStream, dask_log: str) -> None:
     handler = own if shown else logging.FileHandler(dask_log, delay=True)
     handler.setFormatter(logging.Formatter(FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
     logging.captureWarnings(True)
-    logging.raiseExceptions = False  # a log that cannot be written is not worth a traceback
+    logging.raiseExceptions = False  # no traceback if the log cannot be written
     for name in _DASK_LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [handler]

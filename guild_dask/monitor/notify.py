@@ -1,6 +1,6 @@
-"""Runs a command of the user's when a run fails, or when there is nothing left to do.
+"""Runs the user's command when a run fails, and when nothing is left to do.
 
-What happened is in the command's environment. Nothing that comes from a run is ever part of a command line.
+The command gets the facts in its environment. No text of a run ever becomes part of a command line.
 """
 
 import contextlib
@@ -19,17 +19,17 @@ log = logging.getLogger("guild")
 RUN_FAILED = "run-failed"
 QUEUE_EMPTY = "queue-empty"
 
-# Seconds that a command may take, and that the scheduler waits at its end for those that are left.
+# Timeout of a command, and how long a stopping scheduler waits for pending notifications, in seconds.
 _LONGEST = 60.0
 _LAST = 5.0
 
-# More than this wait to be told: the command is slower than runs fail, and the rest is left out.
+# The most pending notifications; further ones are dropped if the command is slower than runs fail.
 _MOST_WAITING = 100
 
 
 @dataclass(frozen=True)
 class Command:
-    """What to run, where its output goes, and what it sees beside what happened."""
+    """The command line, its environment without the facts, and the file for its output."""
 
     words: Sequence[str]
     environ: Mapping[str, str]
@@ -37,52 +37,52 @@ class Command:
 
 
 class Notifier:
-    """Tells the user's command, one thing after the other, in a thread of its own."""
+    """Runs the user's command for each notification, one after the other, in a thread of its own."""
 
     def __init__(self, command: Command) -> None:
         self._command = command
-        self._ahead: queue.Queue[dict[str, str] | None] = queue.Queue(_MOST_WAITING)
+        self._pending: queue.Queue[dict[str, str] | None] = queue.Queue(_MOST_WAITING)
         self._has_work = False
-        self._told_problem = ""
+        self._last_problem = ""
         self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
         self._thread.start()
 
     def ended(self, run: EndedRun) -> None:
-        """Takes note of a run that ended."""
+        """Notifies of a run that failed."""
         self._has_work = True
         if run.is_failure:
             self._put(facts_of_run(run))
 
     def look(self, state: State) -> None:
-        """Takes note of what runs and waits."""
+        """Notifies of an empty queue, once after each run or series of runs."""
         if self._has_work and is_empty(state):
             self._has_work = False
             self._put(facts_of_queue(state))
 
     def _put(self, facts: dict[str, str]) -> None:
         with contextlib.suppress(queue.Full):
-            self._ahead.put_nowait(facts)
+            self._pending.put_nowait(facts)
 
     def close(self) -> None:
-        """Waits a little for what is still to be told. A command that takes longer goes on by itself."""
+        """Waits a few seconds for pending notifications. A command that takes longer continues by itself."""
         with contextlib.suppress(queue.Full):
-            self._ahead.put_nowait(None)
+            self._pending.put_nowait(None)
         self._thread.join(_LAST)
 
     def _run(self) -> None:
-        while (facts := self._ahead.get()) is not None:
-            problem = self._tell(facts)
-            if problem and problem != self._told_problem:
+        while (facts := self._pending.get()) is not None:
+            problem = self._notify(facts)
+            if problem and problem != self._last_problem:
                 log.warning(
                     "Command %r of flag 'notify' %s (its output is in %s)",
                     self._command.words[0],
                     problem,
                     "notify.log",
                 )
-            self._told_problem = problem
+            self._last_problem = problem
 
-    def _tell(self, facts: Mapping[str, str]) -> str:
-        """Runs the command, and returns what was wrong with that, if anything."""
+    def _notify(self, facts: Mapping[str, str]) -> str:
+        """Runs the command and returns its problem, if any."""
         try:
             with open(self._command.log_file, "ab") as output:
                 process = subprocess.Popen(
@@ -105,13 +105,13 @@ class Notifier:
 
 
 def is_empty(state: State) -> bool:
-    """Tells whether nothing runs, and nothing waits that could ever start. A scheduler that stops is another matter."""
-    is_busy = state.running or state.resting or state.waiting > state.hopeless
+    """Tells whether no run is running, retrying or able to start; False while the scheduler stops."""
+    is_busy = state.running or state.resting or state.waiting > state.impossible
     return not is_busy and state.phase != "stopping"
 
 
 def facts_of_run(run: EndedRun) -> dict[str, str]:
-    """Returns what happened to a run, as variables."""
+    """Returns the facts about an ended run, as environment variables."""
     return _variables(
         {
             "EVENT": RUN_FAILED,
@@ -129,7 +129,7 @@ def facts_of_run(run: EndedRun) -> dict[str, str]:
 
 
 def facts_of_queue(state: State) -> dict[str, str]:
-    """Returns what came of all runs, as variables."""
+    """Returns the counts of all runs, as environment variables."""
     return _variables(
         {
             "EVENT": QUEUE_EMPTY,
@@ -142,11 +142,11 @@ def facts_of_queue(state: State) -> dict[str, str]:
 
 
 def _variables(facts: Mapping[str, str]) -> dict[str, str]:
-    # A variable cannot hold a zero byte.
+    # An environment variable cannot hold a NUL byte.
     return {f"GUILD_DASK_{name}": value.replace("\0", "") for name, value in facts.items()}
 
 
 def command_for(words: Sequence[str], user: Mapping[str, str], run_dir: str) -> Command:
-    """Returns the command with the environment that the user's shell had."""
+    """Returns the command, with the environment of the user's shell."""
     scheduler = {"GUILD_DASK_SCHEDULER": os.path.basename(run_dir), "GUILD_DASK_SCHEDULER_DIR": run_dir}
     return Command(tuple(words), {**user, **scheduler}, os.path.join(run_dir, "notify.log"))

@@ -1,8 +1,7 @@
-"""What runs print, forwarded to the scheduler's own output while they run.
+"""Forwards the output of runs to the scheduler's own output while they run.
 
-A run writes to a file rather than to the scheduler's output itself: the file stays writable when the scheduler, or
-the Guild process that reads its output, is killed, and so the run goes on undisturbed. One thread follows the files
-of all running runs and forwards whole lines.
+A run writes to a file, which stays writable when the scheduler, or the Guild process that reads its output, is killed;
+so the run continues. One thread follows the files of all running runs and forwards whole lines.
 """
 
 import contextlib
@@ -14,11 +13,11 @@ from typing import BinaryIO
 from guild_dask.host.inotify import MODIFIED, Watcher
 from guild_dask.monitor import formatting
 
-# How often files are looked at where nobody tells of changes (macOS, network file systems).
-_LOOK_UNNOTIFIED = 0.2
-_LOOK_NOTIFIED = 2.0
+# Seconds between polls of the files: without inotify (macOS, network file systems), and as a fallback with it.
+_POLL_WITHOUT_INOTIFY = 0.2
+_POLL_WITH_INOTIFY = 2.0
 _CHUNK = 1 << 16
-# A longer line is forwarded in parts, so that a run that never ends its line does not fill the memory.
+# A longer line is forwarded in parts, so that an endless line does not fill the memory.
 _LONGEST_LINE = 1 << 20
 
 
@@ -29,17 +28,17 @@ class _Followed:
         self.file = file
         self.rest = b""
         self.last_line = ""
-        self._is_in_line = False  # the last that was named ended with a return, which may be half of an end of line
+        self._is_in_line = False  # the last output ended with \r, which may be the first half of \r\n
 
     def open_again(self) -> None:
-        """Sees to it that all is there which another host has written: NFS looks anew when a file is opened."""
+        """Opens the file again: NFS then refreshes its cache, and shows what another host has written."""
         file = self.path.open("rb")
         file.seek(self.file.tell())
         self.file.close()
         self.file = file
 
     def named(self, lines: bytes) -> bytes:
-        """Returns lines, and all states of one that is drawn over itself, each with the run's name before it."""
+        """Returns lines, and the parts of a line that is redrawn with \\r, each prefixed with the run's name."""
         half = b"\n" if self._is_in_line and lines.startswith(b"\n") else b""
         self._is_in_line = lines.endswith(b"\r")
         parts = lines[len(half) :].splitlines(keepends=True)
@@ -47,10 +46,10 @@ class _Followed:
 
 
 class OutputFollower:
-    """Forwards what is written to followed files, line by line, to `emit`."""
+    """Passes whole lines of the followed files to `emit`."""
 
     def __init__(self, folder: str, emit: Callable[[bytes], None]) -> None:
-        self.names_runs = False  # whether each line begins with the run that it is from
+        self.names_runs = False  # whether each line begins with its run's short id
         self._folder = pathlib.Path(folder)
         self._emit = emit
         self._watcher = Watcher()
@@ -61,19 +60,19 @@ class OutputFollower:
         self._thread.start()
 
     def follow(self, run_id: str) -> str:
-        """Starts to follow a run's output, and returns the path of the file that it is to be written to."""
+        """Starts to follow a run, and returns the path of the file for its output."""
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / run_id
         path.write_bytes(b"")
         with self._lock:
-            self._watcher.add(str(self._folder), MODIFIED)  # it may be another one than the last time
+            self._watcher.add(str(self._folder), MODIFIED)  # it may have been removed and created since the last time
             name = formatting.short(run_id).encode("utf-8", "backslashreplace")
             self._files[run_id] = _Followed(name, path, path.open("rb"))
         self._watcher.wake()
         return str(path)
 
     def finish(self, run_id: str) -> str:
-        """Forwards what is left of a run's output, removes the file, and returns the last line."""
+        """Forwards the rest of a run's output, removes the file, and returns the last line."""
         with self._lock:
             followed = self._files.pop(run_id, None)
             if not followed:
@@ -89,7 +88,7 @@ class OutputFollower:
             return followed.last_line
 
     def close(self) -> None:
-        """Forwards everything that has been written so far, and stops following."""
+        """Forwards all output so far, and stops following."""
         self._closed = True
         self._watcher.wake()
         self._thread.join()
@@ -110,14 +109,14 @@ class OutputFollower:
     def _timeout(self) -> float | None:
         if not self._files:
             return None
-        return _LOOK_NOTIFIED if self._watcher.is_notified else _LOOK_UNNOTIFIED
+        return _POLL_WITH_INOTIFY if self._watcher.is_notified else _POLL_WITHOUT_INOTIFY
 
     def _forward(self, followed: _Followed, is_last: bool = False) -> None:
         while chunk := followed.file.read(_CHUNK):
             data = followed.rest + chunk
             end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
             if not end and len(data) >= _LONGEST_LINE:
-                end = len(data) - 1  # what is left keeps the line open
+                end = len(data) - 1  # the rest keeps the line incomplete
             followed.rest = data[end:]
             if end:
                 self._send(followed, data[:end])

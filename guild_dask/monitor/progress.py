@@ -1,4 +1,4 @@
-"""A live line below the log for a person at a terminal: what is done, runs and waits, and how long it may take."""
+"""The live line below the log on a terminal: counts of runs, and an estimate of the time left."""
 
 import logging
 import threading
@@ -12,7 +12,7 @@ from guild_dask.monitor.terminal import Terminal
 
 log = logging.getLogger("guild")
 
-# Seconds between two pictures, from the last word of the log to the next picture, and between two lines in a log.
+# Seconds between two refreshes of the line, from a log line to the next refresh, and between two lines in the log.
 _PERIOD = 1.0
 _QUIET = 0.15
 _LOG_PERIOD = 60.0
@@ -22,11 +22,11 @@ _BAR = 20
 
 
 def text_for(state: State, now: float) -> str:
-    """Returns the progress in words."""
+    """Returns the counts of runs and the estimated time left, as text."""
     done = state.completed + state.failed + state.terminated
     parts = [f"{done} of {_whole(state)} done"]
-    parts += [f"{len(state.running)} running", f"{state.waiting - state.hopeless} waiting"]
-    parts += [f"{count} {name}" for name, count in state.apart.items()]
+    parts += [f"{len(state.running)} running", f"{state.waiting - state.impossible} waiting"]
+    parts += [f"{count} {name}" for name, count in state.not_queued.items()]
     parts.append(f"{state.failed} failed")
     if state.terminated:
         parts.append(f"{state.terminated} terminated")
@@ -39,41 +39,48 @@ def text_for(state: State, now: float) -> str:
 
 
 def _whole(state: State) -> int:
-    """Returns how many runs there are, done or not."""
+    """Returns the number of runs, done or not."""
     done = state.completed + state.failed + state.terminated
     return done + len(state.running) + state.waiting + state.held + len(state.resting)
 
 
 def line_for(state: State, now: float, width: int) -> str:
-    """Returns the live line, with a bar where there is room for it."""
+    """Returns the live line, with a bar if it fits."""
     text = text_for(state, now)
     done = state.completed + state.failed + state.terminated
     whole = _whole(state)
     filled = _BAR * done // whole if whole else 0
     bar = f"[{'#' * filled}{'.' * (_BAR - filled)}] "
-    # In the last column some terminals go on to the next line.
+    # Some terminals wrap after a character in the last column.
     return formatting.cut(bar + text if len(bar) + len(text) < width else text, max(1, width - 1))
 
 
 class Progress:
-    """Keeps the live line up to date, or without a terminal tells the log now and then."""
+    """Refreshes the live line or, without a terminal, logs the progress periodically."""
 
-    def __init__(self, latest: Callable[[], State | None], stream: OutputStream, terminal: Terminal | None) -> None:
+    def __init__(
+        self,
+        latest: Callable[[], State | None],
+        stream: OutputStream,
+        terminal: Terminal | None,
+        log_period: float = _LOG_PERIOD,
+    ) -> None:
         self._latest = latest
         self._stream = stream
         self._terminal = terminal
+        self._log_period = log_period
         self._is_shown = False
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._is_over = False
         if terminal:
             stream.before_write = self.hide
-        run = self._draw_on if terminal else self._tell
+        run = self._refresh if terminal else self._log
         self._thread = threading.Thread(target=run, name="progress", daemon=True)
         self._thread.start()
 
     def hide(self) -> None:
-        """Takes the line away, to make room for the log."""
+        """Erases the line, before the log is written."""
         with self._lock:
             if self._is_shown and self._terminal:
                 self._terminal.write(_ERASE)
@@ -81,7 +88,7 @@ class Progress:
                 self._wake.set()
 
     def close(self) -> None:
-        """Takes the line away for good."""
+        """Erases the line and stops refreshing it."""
         self._is_over = True
         self._wake.set()
         self._thread.join()
@@ -90,27 +97,27 @@ class Progress:
         if self._terminal:
             self._terminal.close()
 
-    def _draw_on(self) -> None:
+    def _refresh(self) -> None:
         while not self._is_over:
             self._wake.wait(_PERIOD if self._is_shown else _QUIET)
             self._wake.clear()
             state = self._latest()
-            if state and _whole(state) and not self._is_over:  # before the first look, nothing is known
+            if state and _whole(state) and not self._is_over:  # before the first poll, nothing is known
                 self._draw(state)
 
     def _draw(self, state: State) -> None:
         assert self._terminal
         with self._lock:
-            # What the log has said must be on the screen first: Guild has read it, and had a moment to write it.
+            # The log must be on the screen first: Guild has read it, and had a moment to write it.
             if self._stream.is_read(_QUIET) and self._terminal.is_ours:
                 self._terminal.write(_ERASE + line_for(state, time.time(), self._terminal.width))
                 self._is_shown = True
 
-    def _tell(self) -> None:
-        told = ""
+    def _log(self) -> None:
+        last = ""
         while not self._is_over:
-            self._wake.wait(_LOG_PERIOD)
+            self._wake.wait(self._log_period)
             state = self._latest()
-            if state and not self._is_over and (text := text_for(state, time.time())) != told:
-                told = text
+            if state and not self._is_over and (text := text_for(state, time.time())) != last:
+                last = text
                 log.info("Progress: %s", text)

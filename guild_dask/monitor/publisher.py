@@ -18,11 +18,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from guild_dask.home import run_directory, run_info
-from guild_dask.home.claims import Claim
 from guild_dask.home.heartbeat import STATE, STATE_DRAFT
 from guild_dask.home.outcome import End
 from guild_dask.home.result import Result
-from guild_dask.home.run_directory import Staged
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.journal import NAME, Journal
 from guild_dask.monitor.page.book import Book, InLine
@@ -39,11 +37,9 @@ from guild_dask.monitor.state import (
     left_in,
 )
 from guild_dask.plan.capacity import TIME
-from guild_dask.plan.placement import Kind, Worker, place_for
-from guild_dask.plan.reasons import IMPOSSIBLE, Reason
-from guild_dask.plan.resources import format_amounts
+from guild_dask.plan.placement import Kind
+from guild_dask.plan.reasons import AnyReason, Reason
 from guild_dask.plan.troubles import Trouble
-from guild_dask.scheduler.waiting import WaitingRuns
 
 log = logging.getLogger("guild")
 
@@ -52,10 +48,6 @@ _PERIOD = 1.0
 
 # How many of an operation's last durations say how long the next one takes.
 _REMEMBERED = 50
-
-
-# Returns the workers' names for people, and their hosts, by the names that the plan has for them.
-Places = Callable[[], Mapping[str, tuple[str, str]]]
 
 
 class Listener(Protocol):
@@ -69,16 +61,32 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True)
-class View:
-    """What the loop knows at a moment, for others to see."""
+class QueuedRun:
+    """A run in the queue: what it is ordered by, its kind, and why it waits."""
 
-    workers: Sequence[Worker]
-    waiting: WaitingRuns
-    held: Mapping[str, Reason]
-    blocked_by: Sequence[str] = ()
+    run: str
+    dir: str
+    since: float  # when it was staged, in seconds since the epoch
+    key: int  # the lowest starts first
+    kind: Kind
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """What a scheduler knows at a moment, as the publisher needs it."""
+
+    workers: tuple[WorkerState, ...] = ()
+    # For each kind, how many runs wait, and why the first of them does.
+    kinds: Mapping[Kind, tuple[int, Reason | None]] = field(default_factory=dict)
+    first: tuple[QueuedRun, ...] = ()
+    held: Mapping[str, AnyReason] = field(default_factory=dict)  # why staged runs are not in the queue: the first ones
+    held_count: int = 0  # how many are not
+    blocked_by: tuple[str, ...] = ()
     phase: str = "working"
-    troubles: Sequence[Trouble] = ()
-    resting: Mapping[str, float] = field(default_factory=dict)  # runs that are tried again, and when (time.monotonic)
+    troubles: tuple[Trouble, ...] = ()
+    retrying: Mapping[str, float] = field(default_factory=dict)  # when runs are tried again, by the monotonic clock
+    whole_queue: Callable[[], Sequence[QueuedRun]] = tuple  # all runs in the queue; only the page needs that
 
 
 def _without_time(kind: Kind) -> dict[str, float]:
@@ -94,14 +102,11 @@ def state_path(home: str, scheduler_id: str) -> pathlib.Path:
 class Publisher:
     """The state and the events of this scheduler."""
 
-    def __init__(
-        self, home: str, run_dir: str, scheduler: State, places: Places = dict, book: Book | None = None
-    ) -> None:
+    def __init__(self, home: str, run_dir: str, scheduler: State, book: Book | None = None) -> None:
         self._path = state_path(home, scheduler.scheduler)
         self._runs_dir = os.path.join(home, "runs")
         self._journal = Journal(os.path.join(run_dir, NAME))
         self._state = scheduler
-        self._places = places
         self._book = book  # the page of runs, if there is one
         self.listeners: list[Listener] = [book] if book else []
         self._running: dict[str, RunningRun] = {}
@@ -121,19 +126,10 @@ class Publisher:
 
     # What happens to runs
 
-    def started(self, run: Staged, worker: str, host: str, claim: Claim) -> str:
-        """Notes that a run goes to a worker, and returns what is to be said of that in the run itself."""
-        now = time.time()
-        waited = max(0.0, now - run.since / 1e6)
-        worker = self._places().get(worker, (worker, host))[0]
-        devices = tuple(claim.devices)
-        running = RunningRun(run.id, _operation(run.dir), worker, host, now, waited, claim.attempt, claim.asks, devices)
-        self._running[run.id] = running
-        self._note("started", now, running)
-        facts = {"scheduler": self._state.scheduler, "worker": worker, "host": host, "attempt": claim.attempt}
-        asked = {"asked": format_amounts(claim.asks)} if claim.asks else {}
-        given = {"devices": ", ".join(devices)} if devices else {}
-        return run_info.text_for({**facts, **given, "waited_seconds": round(waited, 1), **asked})
+    def started(self, running: RunningRun) -> None:
+        """Notes that a run was sent to a worker."""
+        self._running[running.run] = running
+        self._note("started", running.since, running)
 
     def ended(self, run_id: str, result: Result) -> None:
         """Notes how a run, or the attempt to start it, ended."""
@@ -176,7 +172,7 @@ class Publisher:
 
     # The state
 
-    def publish(self, view: View, at_once: bool = False) -> None:
+    def publish(self, view_now: Callable[[], View], at_once: bool = False) -> None:
         """Writes the state if it has changed and the last one is a second old; else `due` says when to come again."""
         now = time.monotonic()
         if now < self._next and not at_once:
@@ -184,6 +180,7 @@ class Publisher:
             return
         self.due = None
         self._next = now + _PERIOD
+        view = view_now()
         state = self.state(view)
         if state.workers != self._workers:
             self._note_workers(state.workers)
@@ -206,27 +203,19 @@ class Publisher:
 
     def state(self, view: View) -> State:
         """Returns what is to be told now."""
-        first = view.waiting.first(MOST_WAITING)[:MOST_WAITING]
-        counts = view.waiting.kinds()
-        asks = {kind: _without_time(kind) for kind in counts}
-        whys = {view.waiting.kind(run.id): _reason(view, run.id) for run in view.waiting.first(1)}
-        places, here = self._places(), ("", self._state.host)
         return replace(
             self._state,
             phase=view.phase,
-            workers=tuple(_worker_state(worker, places.get(worker.name, here)) for worker in view.workers),
+            workers=view.workers,
             running=tuple(self._running.values()),
-            waiting=sum(counts.values()),  # those that come after others are among `aside`
-            first=tuple(
-                _waiting_run(view.waiting[run_id][0], asks[kind], _reason(view, run_id) or whys.get(kind))
-                for run_id, kind in ((run.id, view.waiting.kind(run.id)) for run in first)
-            ),
-            kinds=tuple(WaitingKind(count, asks[kind], whys.get(kind)) for kind, count in counts.items()),
-            aside=view.waiting.problems(),
-            held=view.waiting.held,
-            resting={run_id: round(self._epoch + until, 1) for run_id, until in view.resting.items()},
-            blocked_by=tuple(view.blocked_by),
-            troubles=tuple(view.troubles),
+            waiting=sum(count for count, _ in view.kinds.values()),  # runs that depend on others are among the held
+            first=tuple(_waiting_run(each) for each in view.first),
+            kinds=tuple(WaitingKind(count, _without_time(kind), why) for kind, (count, why) in view.kinds.items()),
+            aside=dict(view.held),
+            held=view.held_count,
+            resting={run_id: round(self._epoch + until, 1) for run_id, until in view.retrying.items()},
+            blocked_by=view.blocked_by,
+            troubles=view.troubles,
             ends=dict(self._ends),
             ended=tuple(self._ended),
             durations={name: statistics.median(seconds) for name, seconds in self._durations.items()},
@@ -266,28 +255,11 @@ def _operation(run_dir: str) -> str:
     return run_directory.operation(run_dir)
 
 
-def _worker_state(worker: Worker, place: tuple[str, str]) -> WorkerState:
-    used = {name: max(0.0, total - worker.free.get(name, 0.0)) for name, total in worker.total.items()}
-    slots = max(0, worker.slots - worker.free_slots)
-    return WorkerState(place[0] or worker.name, place[1], worker.slots, slots, worker.total, used)
-
-
 def _line(view: View) -> list[InLine]:
-    """Returns all that waits, in order."""
-    kinds = {kind: (number, _without_time(kind)) for number, kind in enumerate(view.waiting.kinds())}
-    line = []
-    for waiting in view.waiting.first(len(view.waiting)):
-        run, demands = view.waiting[waiting.id]
-        key = place_for(run.since, demands.priority)
-        line.append(InLine(run.id, run.since / 1e6, key, *kinds[view.waiting.kind(run.id)]))
-    return line
+    """Returns all runs in the queue as the page shows them, in order."""
+    kinds = {kind: (number, _without_time(kind)) for number, kind in enumerate(view.kinds)}
+    return [InLine(each.run, each.since, each.key, *kinds[each.kind]) for each in view.whole_queue()]
 
 
-def _waiting_run(run: Staged, asks: Mapping[str, float], why: Reason | None) -> WaitingRun:
-    return WaitingRun(run.id, _operation(run.dir), run.since / 1e6, asks, why)
-
-
-def _reason(view: View, run_id: str) -> Reason | None:
-    """Returns why a run waits: it never could start, or as the last plan has it, which may be an old one by now."""
-    held = view.held.get(run_id)
-    return view.waiting.reason(view.waiting.kind(run_id)) or (None if isinstance(held, IMPOSSIBLE) else held)
+def _waiting_run(queued: QueuedRun) -> WaitingRun:
+    return WaitingRun(queued.run, _operation(queued.dir), queued.since, _without_time(queued.kind), queued.reason)

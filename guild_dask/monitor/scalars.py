@@ -1,7 +1,7 @@
-"""What a scheduler did, as scalars of its own Guild run: `guild compare` and TensorBoard show them.
+"""Scalars of a scheduler's own Guild run, which `guild compare` and TensorBoard show.
 
-Guild takes a scheduler for a batch, and leaves batches out unless asked for them (`--include-batch`), so that they do
-not stand between the user's runs.
+Guild treats a scheduler as a batch and shows batches only with `--include-batch`, so that they are not listed among the
+user's runs.
 """
 
 import contextlib
@@ -16,24 +16,24 @@ from guild_dask.monitor.state import EndedRun, State
 
 log = logging.getLogger("guild")
 
-# Seconds between two points of a curve.
+# Seconds between two points.
 _PERIOD = 60.0
 
-# The name under which the use of workers' slots goes.
-_RUNS = "runs"
+# The name of the slots in the scalar `use_runs`.
+_SLOTS = "runs"
 
-# Where TensorBoard's files go, in the run directory.
+# The folder for TensorBoard's files in the run directory.
 FOLDER = "scheduler"
 
 
 class Tally:
-    """What is known so far: counts, and how much of each resource was used while it was there."""
+    """Running totals: waiting times, and the used share of each resource."""
 
     def __init__(self, start: float) -> None:
         self._last = start
-        self._there: dict[str, float] = {}  # what workers have now
-        self._offered: dict[str, float] = {}  # what they had, times seconds
-        self._used: dict[str, float] = {}  # what runs that ended had of it, times seconds
+        self._capacity: dict[str, float] = {}  # of all workers now
+        self._offered: dict[str, float] = {}  # capacity times seconds
+        self._used: dict[str, float] = {}  # requests of ended runs times seconds
         self._waited = 0.0
         self._runs = 0
 
@@ -43,18 +43,18 @@ class Tally:
         self._runs += 1
         _add(self._used, run.asks, run.ran)
 
-    def look(self, state: State, now: float) -> None:
-        """Adds up what was there since the last look, and notes what is there now."""
+    def update(self, state: State, now: float) -> None:
+        """Adds the capacity since the last update, and keeps the present one."""
         seconds = max(0.0, now - self._last)
         self._last = now
-        for name, amount in self._there.items():
+        for name, amount in self._capacity.items():
             self._offered[name] = self._offered.get(name, 0.0) + amount * seconds
-        self._there = {_RUNS: float(sum(worker.slots for worker in state.workers))}
+        self._capacity = {_SLOTS: float(sum(worker.slots for worker in state.workers))}
         for name in {name for worker in state.workers for name in worker.total}:
-            self._there[name] = sum(worker.total.get(name, 0.0) for worker in state.workers)
+            self._capacity[name] = sum(worker.total.get(name, 0.0) for worker in state.workers)
 
     def values(self, state: State) -> dict[str, float]:
-        """Returns the scalars as they were at the last look."""
+        """Returns the scalars at the last update."""
         mean = self._waited / self._runs if self._runs else 0.0
         counts = {"runs_completed": float(state.completed), "runs_failed": float(state.failed)}
         waits = {"seconds_waited": self._waited, "seconds_waited_mean": mean}
@@ -66,12 +66,12 @@ class Tally:
 
 
 def _add(used: dict[str, float], asks: Mapping[str, float], seconds: float) -> None:
-    for name, amount in {**asks, _RUNS: 1.0}.items():
+    for name, amount in {**asks, _SLOTS: 1.0}.items():
         used[name] = used.get(name, 0.0) + amount * seconds
 
 
 class Scalars:
-    """Writes a point now and then, in a thread of its own."""
+    """Writes a point once a minute if a run has ended, in a thread of its own."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -84,14 +84,14 @@ class Scalars:
         self._thread: threading.Thread | None = None
 
     def ended(self, run: EndedRun) -> None:
-        """Takes note of a run that ended."""
+        """Counts a run that ended."""
         self._tally.ended(run)
         self._has_news = True
 
     def look(self, state: State) -> None:
-        """Takes note of what runs, and writes a point if it is time for one."""
+        """Updates the totals, and writes a point if one is due."""
         now = time.time()
-        self._tally.look(state, now)
+        self._tally.update(state, now)
         self._state = state
         if self._has_news and now >= self._next:
             self._next = now + _PERIOD
@@ -101,7 +101,7 @@ class Scalars:
         """Writes the last point."""
         if self._state and self._has_news:
             now = time.time()
-            self._tally.look(self._state, now)
+            self._tally.update(self._state, now)
             self._write(now)
         if self._thread:
             self._points.put(None)
@@ -129,5 +129,5 @@ class Scalars:
                     for name, value in values.items():
                         writer.add_scalar(name, value, step)
                     writer.flush()
-                except Exception as e:  # noqa: BLE001  # TensorBoard's own, of many kinds; a curve is not worth a run
+                except Exception as e:  # noqa: BLE001  # TensorBoard raises many kinds; scalars must not fail a run
                     log.debug("No scalars: %r", e)

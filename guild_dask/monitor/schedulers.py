@@ -1,4 +1,4 @@
-"""Which schedulers are at work on a Guild home, what they tell, and which runs have outlived theirs, for onlookers."""
+"""The schedulers at work on a Guild home, with their published states, and the runs of dead schedulers."""
 
 import contextlib
 import json
@@ -18,27 +18,27 @@ from guild_dask.monitor.state import State, state_for_data
 
 @dataclass(frozen=True)
 class Scheduler:
-    """A scheduler that lives, as far as can be seen from here."""
+    """A scheduler that is alive, as far as this host can tell."""
 
     id: str
     process: ProcessIdentity
-    silent: float  # seconds since it was last heard of
-    state: State | None  # None: it has told nothing yet
+    silent: float  # seconds since its last heartbeat
+    state: State | None  # None: not published yet
 
 
 def alive(home: str) -> list[Scheduler]:
-    """Returns the schedulers that live, the oldest first."""
+    """Returns the schedulers that are alive, the oldest first."""
     found = [_read(path) for path in layout.schedulers_folder(home).glob("*.json")]
     return sorted((each for each in found if each), key=lambda each: (each.state.started if each.state else 0, each.id))
 
 
 def is_alive(home: str, scheduler: str) -> bool:
-    """Tells whether a scheduler lives."""
+    """Tells whether a scheduler is alive."""
     return _read(layout.schedulers_folder(home) / f"{scheduler}.json") is not None
 
 
-def last_heard(home: str, scheduler: str) -> float:
-    """Returns when a scheduler last showed that it lives; 0 where nobody knows any more."""
+def last_heartbeat(home: str, scheduler: str) -> float:
+    """Returns the time of a scheduler's last heartbeat; 0 if its record is gone."""
     try:
         return (layout.schedulers_folder(home) / f"{scheduler}.json").stat().st_mtime
     except OSError:
@@ -47,7 +47,7 @@ def last_heard(home: str, scheduler: str) -> float:
 
 @dataclass(frozen=True)
 class Survivor:
-    """A run that goes on though its scheduler has died. The next scheduler counts what it uses, and settles its end."""
+    """A run that continues though its scheduler has died. The next scheduler counts its resources and settles it."""
 
     run: str
     scheduler: str
@@ -58,7 +58,7 @@ class Survivor:
 
 
 def survivors(home: str, living: Iterable[Scheduler]) -> list[Survivor]:
-    """Returns the runs that have outlived their scheduler, given the schedulers that live; the oldest first."""
+    """Returns the running runs of dead schedulers, the oldest first; `living` are the schedulers that are alive."""
     owners = {scheduler.process for scheduler in living}
     found = []
     with contextlib.suppress(OSError):
@@ -80,7 +80,7 @@ def _read(path: pathlib.Path) -> Scheduler | None:
         return None
     if process is None:
         return None
-    # On another host we cannot look for the process; its heartbeat has to do.
+    # Processes on other hosts cannot be checked; their heartbeat decides.
     lives = processes.is_alive(process)
     if lives is False or (lives is None and silent > SILENCE):
         return None

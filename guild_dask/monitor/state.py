@@ -1,7 +1,7 @@
-"""What a scheduler tells others about itself, as a value, and that value as data for a file and back.
+"""The published state of a scheduler as a value, and its conversion to JSON data and back. Pure.
 
-Pure. Whoever wants to know what goes on (the command, the page, the progress line) reads this value and no more, so
-its size depends on what runs and on the kinds of what waits, and not on how many wait.
+All views (the command, the page, the progress line) read this value and nothing else. Its size depends on the number of
+running runs and on the kinds of waiting ones, not on how many wait.
 """
 
 import itertools
@@ -12,17 +12,17 @@ from typing import Any, TypeVar
 from guild_dask.home.outcome import FAILURES, NO_EXCESS, End, Ending, Excess
 from guild_dask.plan import records
 from guild_dask.plan.reasons import AnyReason, ToBeTriedAgain, data_for_reason, reason_for_data
-from guild_dask.plan.resources import Amount, format_amount
 from guild_dask.plan.troubles import Trouble, data_for_trouble, text_for, trouble_for_data
+from guild_dask.plan.units import Amount, format_amount
 
-# How many waiting runs are named, and how many that ended.
+# The most waiting and the most ended runs that a state lists.
 MOST_WAITING = 100
 MOST_ENDED = 50
 
 
 @dataclass(frozen=True)
 class WorkerState:
-    """A worker, what it has, and what runs have taken of it."""
+    """A worker, with its total and used slots and resources."""
 
     name: str
     host: str
@@ -49,7 +49,7 @@ class RunningRun:
 
 @dataclass(frozen=True)
 class WaitingRun:
-    """A run that waits, one of the first."""
+    """One of the first waiting runs."""
 
     run: str
     operation: str
@@ -60,7 +60,7 @@ class WaitingRun:
 
 @dataclass(frozen=True)
 class WaitingKind:
-    """The runs that ask for the same: how many wait, and why the first of them does."""
+    """The waiting runs with the same requests: how many, and why the first of them waits."""
 
     count: int
     asks: Mapping[str, float] = field(default_factory=dict)
@@ -72,7 +72,7 @@ Waiting = TypeVar("Waiting", WaitingRun, WaitingKind)
 
 @dataclass(frozen=True)
 class EndedRun:
-    """A run that ended, one of the last."""
+    """One of the last ended runs."""
 
     run: str
     operation: str
@@ -86,7 +86,7 @@ class EndedRun:
     attempt: int
     asks: Mapping[str, float] = field(default_factory=dict)
     used: Mapping[str, float] = field(default_factory=dict)
-    cause: str = ""  # the name of what cut it short, if something did
+    cause: str = ""  # the name of the cause that ended it early, if any
     excess: Excess = NO_EXCESS
 
     @property
@@ -95,18 +95,18 @@ class EndedRun:
 
     @property
     def is_failure(self) -> bool:
-        """Tells whether somebody should look at it: it failed, or was ended by nobody's wish."""
+        """Tells whether the user should be notified: the run failed, or was ended without a stop request."""
         return self._ending.is_failure
 
     @property
     def why(self) -> str:
-        """Returns what cut it short, as text; empty if nothing did but a person, or the run itself."""
+        """Returns the cause that ended it early, as text; empty without one, or after a stop request."""
         return self._ending.why
 
 
 @dataclass(frozen=True)
 class State:
-    """All that a scheduler tells."""
+    """Everything that a scheduler publishes."""
 
     scheduler: str  # its run id
     host: str
@@ -115,22 +115,22 @@ class State:
     updated: float = 0.0
     phase: str = "working"
     run_once: bool = False
-    filter: str | None = None  # it sees only runs that match
+    filter: str | None = None  # it starts only runs that match
     dashboard: str | None = None
-    page: str | None = None  # where runs can be seen
+    page: str | None = None  # URL of the page of runs
     workers: tuple[WorkerState, ...] = ()
     running: tuple[RunningRun, ...] = ()
     waiting: int = 0
     first: tuple[WaitingRun, ...] = ()
     kinds: tuple[WaitingKind, ...] = ()
-    aside: Mapping[str, AnyReason] = field(default_factory=dict)  # the first that cannot be started as they are
-    held: int = 0  # how many there are of these
-    resting: Mapping[str, float] = field(default_factory=dict)  # runs that are tried again, and when
-    blocked_by: tuple[str, ...] = ()  # runs of others, with wait-for-running
-    troubles: tuple[Trouble, ...] = ()  # what is wrong with workers
+    aside: Mapping[str, AnyReason] = field(default_factory=dict)  # the first of the held runs, and why
+    held: int = 0  # the number of all held runs
+    resting: Mapping[str, float] = field(default_factory=dict)  # retrying runs, and when each starts
+    blocked_by: tuple[str, ...] = ()  # running runs of others, with the flag wait-for-running
+    troubles: tuple[Trouble, ...] = ()  # problems with workers
     ends: Mapping[str, int] = field(default_factory=dict)
     ended: tuple[EndedRun, ...] = ()
-    durations: Mapping[str, float] = field(default_factory=dict)  # of an operation's runs that completed: the median
+    durations: Mapping[str, float] = field(default_factory=dict)  # median of the completed runs, by operation
 
     @property
     def completed(self) -> int:
@@ -141,19 +141,19 @@ class State:
         return sum(self.ends.get(end, 0) for end in FAILURES)
 
     @property
-    def hopeless(self) -> int:
-        """Returns how many of the waiting runs can never start on the workers that there are."""
+    def impossible(self) -> int:
+        """Returns how many of the waiting runs no present worker can ever run."""
         return sum(kind.count for kind in self.kinds if kind.why and kind.why.is_final)
 
     @property
-    def apart(self) -> dict[str, int]:
-        """Returns how many staged runs do not wait for their turn like others, by what they are, if there are any."""
-        counts = {"never to start": self.hopeless, "held": self.held, "to be tried again": len(self.resting)}
+    def not_queued(self) -> dict[str, int]:
+        """Returns how many staged runs are impossible, held or retrying; zeros are left out."""
+        counts = {"impossible": self.impossible, "held": self.held, "retrying": len(self.resting)}
         return {name: count for name, count in counts.items() if count}
 
     @property
     def places(self) -> list[int | None]:
-        """Returns the place in the queue of each of the first runs; None for one that can never start."""
+        """Returns the position in the queue of each of the first waiting runs; None for an impossible one."""
         numbers = itertools.count(1)
         return [None if run.why and run.why.is_final else next(numbers) for run in self.first]
 
@@ -163,27 +163,28 @@ class State:
 
 
 def left_in(state: State) -> dict[str, AnyReason | None]:
-    """Returns the runs that a scheduler leaves staged, as far as it names them, each with why it has not started."""
+    """Returns the staged runs that a state lists, each with the reason why it has not started."""
     waiting = {run.run: run.why for run in state.first}
     return {**waiting, **state.aside, **dict.fromkeys(state.resting, ToBeTriedAgain())}
 
 
 def left_for_data(data: Any) -> dict[str, AnyReason | None]:
-    """Returns what as_data() made of left_in(); older schedulers wrote texts, and an empty one for no reason."""
+    """Returns what as_data() made of left_in(). Older schedulers wrote texts, and empty ones for no reason."""
     left = data if isinstance(data, Mapping) else {}
     return {str(run): reason_for_data(why) if why else None for run, why in left.items()}
 
 
-# Fields that hold amounts of resources; they are written as typed ("8GB"), so that they can be shown so.
+# Fields with amounts of resources. They are written as the user typed them ("8GB"), to be shown that way.
 _AMOUNTS = frozenset(("asks", "total", "used"))
 
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
 def as_data(value: Any, name: str = "", *, for_people: bool = False) -> Any:
-    """Returns a value of this module, or the like of it, as what JSON can hold.
+    """Returns a value of this module, or a similar one, as JSON data.
 
-    Amounts are as typed, which the state is read back from; for people, they are numbers, and texts are added.
+    Amounts are texts as typed, from which the state is read back; with `for_people`, they are numbers, and reasons and
+    troubles get a text.
     """
     if name in _AMOUNTS:
         return {key: float(amount) if for_people else format_amount(amount) for key, amount in value.items()}
@@ -202,14 +203,14 @@ def _record_data(value: Any, for_people: bool) -> Any:
         return data_for_reason(value) | ({**numbers, records.TEXT: str(value)} if for_people else {})
     if isinstance(value, Trouble):
         return text_for(value) if for_people else data_for_trouble(value)
-    # The state has a few hundred of these, and is written every second: what is plain is not asked about again.
+    # The state has a few hundred records and is written every second, so plain values take a shortcut.
     fields = vars(value).items()
     data = {key: each if type(each) in _PLAIN else as_data(each, key, for_people=for_people) for key, each in fields}
     return data | {"why": value.why} if for_people and isinstance(value, EndedRun) else data
 
 
 def state_for_data(data: Any) -> State | None:
-    """Returns the state that as_data() wrote, or None where the data is something else."""
+    """Returns the state that as_data() wrote, or None for other data."""
     try:
         plain = {name: each for name, each in data.items() if name not in _READ_APART}
         return replace(
@@ -236,5 +237,5 @@ def _with_reason(kind: type[Waiting], data: Mapping[str, Any]) -> Waiting:
 
 def ended_for_data(data: Any) -> EndedRun:
     """Returns an ended run that as_data() wrote; raises ValueError or TypeError for anything else."""
-    cause = data.get("cause") or data.get("why", "")  # older schedulers wrote a text
+    cause = data.get("cause") or data.get("why", "")  # older schedulers wrote a text as `why`
     return records.value_for(EndedRun, {**data, "cause": str(cause)})

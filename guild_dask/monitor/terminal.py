@@ -1,8 +1,8 @@
-"""The terminal in which the user sees what the scheduler prints, if there is one.
+"""The terminal that shows the scheduler's output, if there is one.
 
-Guild reads an operation's output through a pipe, and writes it on to its own standard output and to the run's record.
-So the scheduler cannot tell by its own output whether a user sees it. The plugin, in Guild's process, passes on the
-terminal that Guild prints to; what is written to that directly is seen at once, and is not in the record.
+Guild reads an operation's output through a pipe, and copies it to its own standard output and to the run's record. So
+the scheduler's own output does not show whether there is a terminal. The plugin, in Guild's process, passes on the path
+of the terminal that Guild prints to. Text that is written there directly appears at once, and is not in the record.
 """
 
 import contextlib
@@ -13,14 +13,14 @@ from guild_dask.host.environment import TERMINAL
 
 
 class Terminal:
-    """A terminal that can be written to without waiting for it."""
+    """A terminal; writing to it never blocks."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     @property
     def is_ours(self) -> bool:
-        """Tells whether we are in its foreground: not a job in the background, and not a daemon."""
+        """Tells whether this process is in its foreground: neither a background job nor a daemon."""
         try:
             return os.tcgetpgrp(self._fd) == os.getpgrp()
         except OSError:
@@ -34,7 +34,7 @@ class Terminal:
             return 80
 
     def write(self, text: str) -> None:
-        """Writes what the terminal takes now; one that is stopped (Ctrl-S) or gone gets nothing."""
+        """Writes as much as the terminal accepts now; nothing if it is stopped (Ctrl-S) or gone."""
         with contextlib.suppress(OSError):
             os.write(self._fd, text.encode("utf-8", "replace"))
 
@@ -44,7 +44,7 @@ class Terminal:
 
 
 def terminal_for(environ: Mapping[str, str]) -> Terminal | None:
-    """Returns the terminal that the plugin passed on, if it is still there and we are in its foreground."""
+    """Returns the terminal that the plugin passed on, if it exists and this process is in its foreground."""
     path = environ.get(TERMINAL)
     if not path:
         return None

@@ -1,4 +1,4 @@
-"""Which waiting runs must wait for other runs, and why some of them wait in vain. Pure."""
+"""Which waiting runs come after other runs, and which of them can never start because of that. Pure."""
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,8 +8,8 @@ from guild_dask.plan.reasons import AfterAmbiguous, AfterCycle, AfterFailed, Aft
 from guild_dask.plan.tags import After
 
 
-class Fate(enum.Enum):
-    """What has become of a run."""
+class RunStatus(enum.Enum):
+    """The status of a run that another run comes after."""
 
     UNKNOWN = "unknown"
     AMBIGUOUS = "ambiguous"
@@ -20,11 +20,15 @@ class Fate(enum.Enum):
     FAILED = "failed"
 
 
+# The old name, for modules that have not been changed yet.
+Fate = RunStatus
+
+
 @dataclass(frozen=True)
 class Found:
-    """The run that somebody wrote down, by its id or the beginning of one, and its fate; several if ambiguous."""
+    """The runs whose ids begin with a given text, and their status: one run, unless none is known or several are."""
 
-    fate: Fate
+    fate: RunStatus
     run_ids: tuple[str, ...] = ()
 
 
@@ -33,7 +37,7 @@ class Links:
     """The runs that a waiting run comes after."""
 
     after: tuple[After, ...] = ()  # by its tags
-    needs: tuple[str, ...] = ()  # by its operation: Guild takes files of these
+    needs: tuple[str, ...] = ()  # by its operation, which uses files of these runs
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -42,14 +46,14 @@ class Links:
 
 @dataclass(frozen=True)
 class Decision:
-    """Why runs are held back, by their ids, and whether one of them waits for a run that goes on."""
+    """Why runs are held, by their ids, and whether one of them waits for a run that is running or about to run."""
 
     holds: Mapping[str, Hold]
     has_hope: bool
 
 
 def decide(links: Mapping[str, Links], found: Mapping[str, Found]) -> Decision:
-    """Returns the holds of those of the waiting runs that must not start yet; `found` has all their references."""
+    """Returns why waiting runs must not start yet. `found` has an entry for each of their references."""
     holds: dict[str, Hold] = {}
     behind: dict[str, tuple[str, ...]] = {}
     has_hope = False
@@ -60,7 +64,7 @@ def decide(links: Mapping[str, Links], found: Mapping[str, Found]) -> Decision:
             holds[run_id] = problem
         elif awaited:
             behind[run_id] = tuple(dict.fromkeys(one.run_ids[0] for one in awaited))
-            has_hope = has_hope or any(one.fate is Fate.GOES_ON for one in awaited)
+            has_hope = has_hope or any(one.fate is RunStatus.GOES_ON for one in awaited)
     for run_id, awaits in behind.items():
         holds[run_id] = AfterRuns(awaits)
     for cycle in _cycles(behind):
@@ -69,43 +73,43 @@ def decide(links: Mapping[str, Links], found: Mapping[str, Found]) -> Decision:
 
 
 def _is_awaited(found: Found) -> bool:
-    return found.fate in (Fate.STAGED, Fate.GOES_ON)
+    return found.fate in (RunStatus.STAGED, RunStatus.GOES_ON)
 
 
 def _problems(link: Links, found: Mapping[str, Found]) -> Iterator[Hold]:
     for after in link.after:
         one = found[after.run]
-        if one.fate is Fate.UNKNOWN:
+        if one.fate is RunStatus.UNKNOWN:
             yield AfterUnknown(after.run)
-        elif one.fate is Fate.AMBIGUOUS:
+        elif one.fate is RunStatus.AMBIGUOUS:
             yield AfterAmbiguous(after.run, one.run_ids)
-        elif one.fate in (Fate.FAILED, Fate.TERMINATED) and not after.however_it_ends:
+        elif one.fate in (RunStatus.FAILED, RunStatus.TERMINATED) and not after.however_it_ends:
             yield AfterFailed(one.run_ids[0], one.fate.value)
     for needed in link.needs:
-        # What names no run is Guild's to judge when the run starts. Files of a run that was terminated are taken.
-        if found[needed].fate is Fate.FAILED:
+        # Guild reports a missing run itself, when this one starts. It accepts the files of a terminated run.
+        if found[needed].fate is RunStatus.FAILED:
             yield AfterFailed(found[needed].run_ids[0], found[needed].fate.value)
 
 
 def _cycles(behind: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:
-    """Yields circles of runs that wait for each other: at least one for each run that waits for such a circle."""
-    next_in_vain = _next_in_vain(behind)
+    """Yields cycles of runs that wait for each other: every run that can never start waits for one of them."""
+    next_blocked = _next_blocked(behind)
     seen: set[str] = set()
-    for start in next_in_vain:
+    for start in next_blocked:
         run_id, path = start, dict[str, None]()
         while run_id not in seen:
             seen.add(run_id)
             path[run_id] = None
-            run_id = next_in_vain[run_id]
+            run_id = next_blocked[run_id]
         if run_id in path:
             ids = list(path)
-            circle = ids[ids.index(run_id) :]
-            first = circle.index(min(circle))
-            yield (*circle[first:], *circle[:first])
+            cycle = ids[ids.index(run_id) :]
+            first = cycle.index(min(cycle))
+            yield (*cycle[first:], *cycle[:first])
 
 
-def _next_in_vain(behind: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Returns the runs that could not start even if all others did, each with one like it that it waits for."""
+def _next_blocked(behind: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Returns the runs that cannot start even if all others end, each with another such run that it waits for."""
     waiters: dict[str, list[str]] = {}
     for run_id, awaits in behind.items():
         for awaited in awaits:

@@ -1,7 +1,7 @@
 """Which devices (GPUs) of a worker a run gets. Pure.
 
-A worker's devices have names. A run asks for a whole number of them, or for a part of one, which it may share with
-others; `gpu:NAME` asks for that very device. Where a worker's GPUs have no names, they are an amount like any other.
+A worker's devices have names. A run requests a whole number of them, or a fraction of one, which it may share with
+other runs; `gpu:NAME` requests that device and no other. If a worker's GPUs have no names, they are a plain amount.
 """
 
 import re
@@ -11,12 +11,12 @@ from guild_dask.plan.resources import fits
 
 GPU = "gpu"
 
-# Before the name of a device, in what a run asks for.
+# Precedes the name of a device in a run's requests.
 PIN = "gpu:"
 
 
 def names_for_text(text: str) -> tuple[str, ...]:
-    """Returns the devices that a text such as 0,1,2 names; raises ValueError, with what is accepted, for another."""
+    """Returns the devices in a text such as 0,1,2; raises ValueError, which says what is accepted, for other text."""
     names = tuple(part.strip() for part in text.split(","))
     are_names = all(re.fullmatch(r"\d+|(?:GPU|MIG)-[\w./-]*\w", name, re.ASCII) for name in names)
     if not are_names or len(set(names)) < len(names):
@@ -25,26 +25,26 @@ def names_for_text(text: str) -> tuple[str, ...]:
 
 
 def is_pin(name: str) -> bool:
-    """Tells whether that is the name of one very device."""
+    """Tells whether a request is for one particular device."""
     return name.startswith(PIN)
 
 
-def pinned(asks: Mapping[str, float]) -> dict[str, float]:
-    """Returns the very devices that are asked for, with the share of each."""
-    return {name[len(PIN) :]: amount for name, amount in asks.items() if is_pin(name)}
+def pinned(requests: Mapping[str, float]) -> dict[str, float]:
+    """Returns the particular devices that are requested, with the share of each."""
+    return {name[len(PIN) :]: amount for name, amount in requests.items() if is_pin(name)}
 
 
-def amounts(asks: Mapping[str, float], has_devices: bool) -> Mapping[str, float]:
-    """Returns what is asked for with devices as an amount; a worker whose GPUs have no names takes no notice of any."""
-    pins = pinned(asks)
+def amounts(requests: Mapping[str, float], has_devices: bool) -> Mapping[str, float]:
+    """Returns the requests with particular devices counted as `gpu`, or left out if the GPUs have no names."""
+    pins = pinned(requests)
     if not pins:
-        return asks
-    plain = {name: amount for name, amount in asks.items() if not is_pin(name)}
+        return requests
+    plain = {name: amount for name, amount in requests.items() if not is_pin(name)}
     return {**plain, GPU: plain.get(GPU, 0.0) + sum(pins.values())} if has_devices else plain
 
 
 def asks_with_pins(asks: Mapping[str, float], names: Sequence[str] | None) -> Mapping[str, float]:
-    """Returns what a run asks for that was given these very devices, and no others; None: it was not."""
+    """Returns the requests of a run that must get exactly these devices; unchanged if names is None."""
     if names is None:
         return asks
     share = asks.get(GPU, 0.0)
@@ -53,42 +53,43 @@ def asks_with_pins(asks: Mapping[str, float], names: Sequence[str] | None) -> Ma
     return {**others, **{f"{PIN}{name}": share for name in names}}
 
 
-def could_be_given(asked: float) -> bool:
-    """Tells whether so many devices can be given at all: a part of one, or whole ones."""
-    return asked <= 1 or float(asked).is_integer()
+def could_be_given(requested: float) -> bool:
+    """Tells whether a number of devices can be assigned at all: a fraction of one, or a whole number."""
+    return requested <= 1 or float(requested).is_integer()
 
 
 def are_taken(wanted: Mapping[str, float], in_use: Mapping[str, float]) -> bool:
-    """Tells whether somebody has too much of a device for it to be given, too."""
+    """Tells whether other runs use too much of one of the devices for it to be assigned again."""
     return any(not fits(share, 1.0 - in_use.get(name, 0.0)) for name, share in wanted.items())
 
 
-def pick(free: Mapping[str, float], asks: Mapping[str, float]) -> dict[str, float] | None:
+def pick(free: Mapping[str, float], requests: Mapping[str, float]) -> dict[str, float] | None:
     """Returns the devices for a run, with the share of each, or None if they are not free.
 
-    `free` has the free share of each device. A part is taken of the one that has the least left: whole ones stay whole.
+    `free` has the free share of each device. A fraction is taken from the device that has the least left, so that whole
+    devices stay whole.
     """
-    pins = pinned(asks)
+    pins = pinned(requests)
     if any(name not in free or not fits(share, free[name]) for name, share in pins.items()):
         return None
-    asked = asks.get(GPU, 0.0)
-    if asked <= 0:
+    requested = requests.get(GPU, 0.0)
+    if requested <= 0:
         return pins
-    share = min(asked, 1.0)
+    share = min(requested, 1.0)
     able = [name for name, left in free.items() if name not in pins and fits(share, left)]
     if share < 1:
         able.sort(key=lambda name: free[name])
-    count = max(1, int(asked))
+    count = max(1, int(requested))
     return {**pins, **dict.fromkeys(able[:count], share)} if len(able) >= count else None
 
 
 def left(free: Mapping[str, float], taken: Mapping[str, float]) -> dict[str, float]:
-    """Returns the free shares when these are taken."""
+    """Returns the free shares after some have been taken."""
     return {name: share - taken.get(name, 0.0) for name, share in free.items()}
 
 
-def available(free: Mapping[str, float], asked: float) -> float:
-    """Returns how much of what is free could serve one who asks for that much: whole devices, or the largest part."""
-    if asked < 1:
+def available(free: Mapping[str, float], requested: float) -> float:
+    """Returns how many whole devices are free, or the largest free share if a fraction of a device is requested."""
+    if requested < 1:
         return max(free.values(), default=0.0)
     return float(sum(fits(1.0, share) for share in free.values()))

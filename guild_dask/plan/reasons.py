@@ -1,6 +1,6 @@
-"""Why a run waits: values that can be compared, logged, kept on record and shown. Pure.
+"""Why a run waits: values that can be compared, logged, recorded and shown. Pure.
 
-Others decide by the class of a reason and its fields. Its text is for people, and nothing reads it.
+Code decides by the class of a reason and its fields. Its text is for people, and is never parsed.
 """
 
 from collections.abc import Mapping
@@ -8,27 +8,26 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from guild_dask.plan import records
-from guild_dask.plan.resources import format_amount
-from guild_dask.plan.units import format_duration
+from guild_dask.plan.units import format_amount, format_duration
 
 
 class _Waits:
-    """What all reasons have in common."""
+    """Base of all reasons."""
 
     @property
     def kind(self) -> str:
-        """Returns the name under which a reason is on record."""
+        """Returns the name under which the reason is recorded."""
         return type(self).__name__
 
     @property
     def is_final(self) -> bool:
-        """Tells whether no end of a run can remove the reason: only other workers, or other tags."""
+        """Tells whether the run can start only with other workers or other tags, however many runs end before."""
         return isinstance(self, IMPOSSIBLE)
 
 
 @dataclass(frozen=True)
 class NotDefined(_Waits):
-    """No worker defines some of the resources that the run asks for."""
+    """No worker defines some of the resources that the run requests."""
 
     names: tuple[str, ...]
 
@@ -51,7 +50,7 @@ class TooLarge(_Waits):
 
 @dataclass(frozen=True)
 class TooLong(_Waits):
-    """No worker lasts as long as the run may take."""
+    """No worker exists for as long as the run's time limit."""
 
     asked: float  # seconds
     longest: float
@@ -63,7 +62,7 @@ class TooLong(_Waits):
 
 @dataclass(frozen=True)
 class NotWhole(_Waits):
-    """The run asks for one device and a part of another, or the like."""
+    """The run requests a number of devices that is neither a whole number nor a fraction of one."""
 
     name: str
     asked: float
@@ -74,17 +73,17 @@ class NotWhole(_Waits):
 
 @dataclass(frozen=True)
 class NoSingleWorker(_Waits):
-    """Each amount is somewhere, but no worker has all of them together."""
+    """Each requested amount exists on some worker, but no worker has all of them."""
 
     names: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"no single worker has all it asks for: {', '.join(self.names)}"
+        return f"no single worker has all that it requests: {', '.join(self.names)}"
 
 
 @dataclass(frozen=True)
 class NoWorker(_Waits):
-    """There is no worker at all at the moment, or none that has slots."""
+    """There is no worker, or none that has slots."""
 
     def __str__(self) -> str:
         return "waits for a worker"
@@ -92,17 +91,17 @@ class NoWorker(_Waits):
 
 @dataclass(frozen=True)
 class NoFreeSlot(_Waits):
-    """Every worker that could hold the run is running as many as it may."""
+    """All slots of the workers that could hold the run are in use."""
 
     slots: int
 
     def __str__(self) -> str:
-        return f"waits for one of {self.slots} worker slot(s)"
+        return f"waits for one of {self.slots} slot(s)"
 
 
 @dataclass(frozen=True)
 class InUse(_Waits):
-    """A worker with a free slot could hold the run, but other runs use what it asks for."""
+    """A worker with a free slot could hold the run, but other runs use what it requests."""
 
     name: str
     asked: float
@@ -114,7 +113,7 @@ class InUse(_Waits):
 
 @dataclass(frozen=True)
 class Reserved(_Waits):
-    """What the run asks for is free, but kept for an earlier run that has waited too long."""
+    """What the run requests is free, but reserved for an earlier run that has been passed over too often."""
 
     for_run: str
 
@@ -124,13 +123,13 @@ class Reserved(_Waits):
 
 Reason = NotDefined | TooLarge | TooLong | NotWhole | NoSingleWorker | NoWorker | NoFreeSlot | InUse | Reserved
 
-# Reasons that are final.
+# The reasons that are final.
 IMPOSSIBLE = (NotDefined, TooLarge, TooLong, NotWhole, NoSingleWorker)
 
 
 @dataclass(frozen=True)
 class AfterRuns(_Waits):
-    """The run comes after others, which have not ended."""
+    """The run comes after other runs, which have not ended."""
 
     runs: tuple[str, ...]
 
@@ -140,10 +139,10 @@ class AfterRuns(_Waits):
 
 @dataclass(frozen=True)
 class AfterFailed(_Waits):
-    """The run comes after one that has ended otherwise than it should."""
+    """The run comes after a run that failed or was terminated."""
 
     run: str
-    how: str  # the value of its Fate
+    how: str  # the value of its RunStatus
 
     def __str__(self) -> str:
         return f"run {self.run}, which it comes after, {_HOW.get(self.how, self.how)}"
@@ -154,7 +153,7 @@ _HOW = {"failed": "failed", "terminated": "was terminated"}
 
 @dataclass(frozen=True)
 class AfterUnknown(_Waits):
-    """The run comes after one that is not there."""
+    """The run comes after a run that does not exist."""
 
     run: str
 
@@ -164,7 +163,7 @@ class AfterUnknown(_Waits):
 
 @dataclass(frozen=True)
 class AfterAmbiguous(_Waits):
-    """The run comes after one whose id may be that of several."""
+    """The run comes after a run that is given by the beginning of several ids."""
 
     run: str
     candidates: tuple[str, ...]
@@ -175,7 +174,7 @@ class AfterAmbiguous(_Waits):
 
 @dataclass(frozen=True)
 class AfterCycle(_Waits):
-    """The run comes, by way of others, after itself."""
+    """The run comes after itself, directly or through other runs."""
 
     runs: tuple[str, ...]
 
@@ -185,7 +184,7 @@ class AfterCycle(_Waits):
 
 @dataclass(frozen=True)
 class IsScheduler(_Waits):
-    """The run is a scheduler or a queue, or a batch of them; only its user can want to start it."""
+    """The run is a scheduler or a queue, or a batch of them, which only the user may start."""
 
     run: str
 
@@ -193,13 +192,13 @@ class IsScheduler(_Waits):
         return f"it is a scheduler itself; start it with 'guild run --start {self.run}'"
 
 
-# Why a run is not even considered for a start.
+# Why a run is not considered for a start.
 Hold = AfterRuns | AfterFailed | AfterUnknown | AfterAmbiguous | AfterCycle
 
 
 @dataclass(frozen=True)
 class SetAside(_Waits):
-    """The run's own directory does not allow that it is claimed."""
+    """The run cannot be claimed because of a problem with its directory."""
 
     problem: str
 
@@ -209,7 +208,7 @@ class SetAside(_Waits):
 
 @dataclass(frozen=True)
 class StartsFailed(_Waits):
-    """The run was sent to workers so many times, and never started."""
+    """The run was submitted to workers several times, and never started."""
 
     count: int
 
@@ -227,13 +226,13 @@ class Broken(_Waits):
         return self.problem
 
 
-# Why a run is set aside until it is staged or tagged anew.
+# Why a run is held until it is staged or tagged again.
 Obstacle = SetAside | StartsFailed | IsScheduler
 
 
 @dataclass(frozen=True)
 class ToBeTriedAgain(_Waits):
-    """The run rests before its next attempt."""
+    """The run waits for its next attempt."""
 
     def __str__(self) -> str:
         return "was to be tried again"
@@ -241,7 +240,7 @@ class ToBeTriedAgain(_Waits):
 
 @dataclass(frozen=True)
 class Unknown(_Waits):
-    """A reason of a scheduler with another version of guild-dask."""
+    """A reason that a scheduler with another version of guild-dask recorded."""
 
     name: str
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -271,7 +270,7 @@ def data_for_reason(reason: AnyReason) -> dict[str, Any]:
 
 
 def reason_for_data(data: Any) -> AnyReason:
-    """Returns the reason that data_for_reason() wrote. Total: other data is an unknown reason, which can be shown."""
+    """Returns the reason that data_for_reason() wrote. Never raises: other data becomes an Unknown with its text."""
     if not isinstance(data, Mapping):
         return Unknown("", {records.TEXT: str(data)})
     fields = {str(name): value for name, value in data.items()}

@@ -1,7 +1,7 @@
 """Frozen dataclasses as data for JSON, and back. Pure.
 
-A record is read field by field, by the types that its class declares. A field that the data does not have gets its
-default, and one that the class does not have is left out, so that two versions can read each other's records.
+A record is read field by field, by the types that its class declares. A field that is missing in the data gets its
+default, and a field that the class does not have is ignored, so that two versions can read each other's records.
 """
 
 import dataclasses
@@ -12,19 +12,19 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from guild_dask.plan.resources import Amount, amount_for_text
+from guild_dask.plan.units import Amount, amount_for_text
 
 T = TypeVar("T")
 
-# Where the data of one of several classes has the name of its class.
+# The key of a record's class, where it may be one of several.
 KIND = "kind"
 
-# Where data for people has what it means, as text.
+# The key of a text for people.
 TEXT = "text"
 
 
 def data_for(value: Any) -> Any:
-    """Returns a value as what JSON can hold: an amount as it was typed, a member of an enum as its value."""
+    """Returns a value as data for JSON: an amount as it was typed, a member of an enum as its value."""
     if isinstance(value, Amount):
         return value.text
     if isinstance(value, enum.Enum):
@@ -44,17 +44,17 @@ def _class_of(value: Any) -> Any:
 
 
 def _field_data(kind: Any, value: Any) -> Any:
-    """Returns what a field holds as data; where it may hold one of several records, the data says which."""
+    """Returns a field as data, with the name of the record's class if it may be one of several."""
     return tagged_data_for(value) if value is not None and len(_records_in(kind)) > 1 else data_for(value)
 
 
 def tagged_data_for(value: Any) -> dict[str, Any]:
-    """Returns a record as data that says of which class it is."""
+    """Returns a record as data, with the name of its class."""
     return {KIND: type(value).__name__, **data_for(value)}
 
 
 def tagged_value_for(classes: Iterable[type], data: Any) -> Any:
-    """Returns what tagged_data_for() wrote, or None where the data is of none of these classes."""
+    """Returns the record that tagged_data_for() wrote, or None if the data is of none of these classes."""
     name = data.get(KIND) if isinstance(data, Mapping) else None
     found = next((each for each in classes if each.__name__ == name), None)
     try:
@@ -64,7 +64,7 @@ def tagged_value_for(classes: Iterable[type], data: Any) -> Any:
 
 
 def text_for_unknown(data: Any) -> str:
-    """Returns data that this version does not know, as text for people: its own text or, without one, what is in it."""
+    """Returns data that this version does not know as text for people: its own text if it has one, or all fields."""
     if not isinstance(data, Mapping):
         return str(data)
     if TEXT in data:
@@ -75,7 +75,7 @@ def text_for_unknown(data: Any) -> str:
 
 
 def value_for(kind: type[T], data: Any) -> T:
-    """Returns the value of a class that data_for() wrote; raises ValueError where the data is something else."""
+    """Returns the value that data_for() wrote; raises ValueError if the data is not of that class."""
     value: T = _value(kind, data)
     return value
 
@@ -133,7 +133,7 @@ def _plain(kind: Any, data: Any) -> Any:
         raise ValueError(f"{data!r} is of another type")
     try:
         return kind(_checked(data, int, float)) if kind in (int, float) else _checked(data, kind)
-    except OverflowError as e:  # infinity is no whole number
+    except OverflowError as e:  # infinity is not a whole number
         raise ValueError(str(e)) from e
 
 

@@ -1,6 +1,6 @@
-"""Text such as `gpu=1 mem=8GB` to amounts and back; fitting and subtracting them.
+"""Text such as `gpu=1 mem=8GB` to amounts and back; comparing and subtracting amounts.
 
-Everything here is total: what a user typed never raises, and what could not be read is returned as a value.
+Everything here is total: text that cannot be read never raises, and is returned as a value that says why.
 """
 
 import math
@@ -9,57 +9,37 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-# A sum of user-typed fractions (0.1 + 0.2) may miss its decimal value by a rounding error. Amounts closer than this
-# to each other are the same amount; the relative one is small enough to tell each byte of hundreds of gigabytes.
+from guild_dask.plan.units import ACCEPTED_AMOUNTS, Amount, amount_for_text, format_amount
+
+# A sum of fractions that a user typed (0.1 + 0.2) may have a rounding error. Amounts that differ by less than this are
+# equal. The relative tolerance is small enough to distinguish single bytes of hundreds of gigabytes.
 TOLERANCE = 1e-9
 RELATIVE_TOLERANCE = 1e-12
 
-# What the names of these resources mean to us; all others are the user's own.
+# The resources with a meaning to guild-dask; all other names are the user's own.
 MEMORY = "mem"
 CPU = "cpu"
 
-# Below this, `mem` is not in bytes: the user counts it in a unit of their own, and we do not know which.
+# Below this, `mem` is not in bytes, but in a unit of the user's own.
 LEAST_MEMORY = 1e6
 
-# What a worker's resource may be defined as, in place of an amount, and of which that can be found out.
+# A worker's resource may be defined as `auto` instead of an amount: as much as its machine has, if we can measure it.
 AUTO = "auto"
 _AUTOMATIC = (CPU, MEMORY)
 
-ACCEPTED_AMOUNTS = "a number of at least 0 such as 4, 2.5 or 5e9, or a size such as 8GB or 16GiB"
-
-_AMOUNT = re.compile(r"\+?((?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
 _NEEDS_QUOTES = re.compile(r"[\s,\"'\\]")
-
-# The units that Dask's parse_bytes reads: kB, KiB, k and Ki alike for each power, in any case.
-_UNITS = {"": 1, "b": 1}
-for _power, _letter in enumerate("kmgtp", start=1):
-    _UNITS.update({_letter: 10 ** (3 * _power), f"{_letter}b": 10 ** (3 * _power)})
-    _UNITS.update({f"{_letter}i": 2 ** (10 * _power), f"{_letter}ib": 2 ** (10 * _power)})
-
-
-class Amount(float):
-    """An amount that is shown as it was typed: `8GB` rather than 8000000000."""
-
-    text: str
-
-    def __new__(cls, value: float, text: str) -> "Amount":
-        amount = super().__new__(cls, value)
-        amount.text = text
-        return amount
-
-    def __getnewargs__(self) -> tuple[float, str]:  # type: ignore[override]  # a float has one argument, we have two
-        return float(self), self.text
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A part of a resources spec that says nothing we understand, and why."""
+    """A part of a resources spec that cannot be read, and why."""
 
     spec: str
     part: str
     problem: str
 
     def __str__(self) -> str:
+        # The text up to the colon is documented, and must not change.
         if self.part == self.spec:
             return f"Ignoring invalid dask resources spec {self.spec!r}: {self.problem}"
         return f"Ignoring {self.part!r} in invalid dask resources spec {self.spec!r}: {self.problem}"
@@ -67,15 +47,15 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Request:
-    """What a spec or a run's tags ask for, and the parts that could not be read."""
+    """What a spec or a run's tags request, and the parts that could not be read."""
 
     amounts: Mapping[str, float]
     unreadable: tuple[Unreadable, ...] = ()
-    automatic: tuple[str, ...] = ()  # what is to be as much as the worker's machine has
+    automatic: tuple[str, ...] = ()  # resources that are as much as the worker's machine has
 
 
 def request_for_specs(specs: Iterable[str]) -> Request:
-    """Returns the amounts of all specs together; for a name given twice the later one counts."""
+    """Returns the amounts of all specs together; if a name is given twice, the last value wins."""
     amounts: dict[str, float] = {}
     unreadable: list[Unreadable] = []
     for spec in specs:
@@ -86,7 +66,7 @@ def request_for_specs(specs: Iterable[str]) -> Request:
 
 
 def request_for_spec(spec: str) -> Request:
-    """Returns the amounts of one spec: pairs of NAME=VALUE with white space between them."""
+    """Returns the amounts of one spec: pairs of NAME=VALUE, separated by white space or commas."""
     try:
         parts = _parts(spec)
     except ValueError as e:  # "No closing quotation", or "No escaped character" after a backslash at the end
@@ -106,7 +86,7 @@ def request_for_spec(spec: str) -> Request:
 
 
 def definition_for_spec(spec: str) -> Request:
-    """Returns what a worker is defined to have: the amounts of a spec, and what of it is `auto`."""
+    """Returns the resources that a spec defines for a worker: amounts, and the names of those that are `auto`."""
     request = request_for_spec(spec)
     automatic: list[str] = []
     unreadable: list[Unreadable] = []
@@ -124,7 +104,7 @@ def definition_for_spec(spec: str) -> Request:
 
 
 def _parts(spec: str) -> list[str]:
-    """Returns what stands between white space or commas, quotes and backslashes taken as a shell takes them."""
+    """Returns the parts between white space or commas; quotes and backslashes work as in a shell."""
     reader = shlex.shlex(spec, posix=True, punctuation_chars=False)
     reader.whitespace += ","
     reader.whitespace_split = True
@@ -144,53 +124,23 @@ def _read_part(part: str) -> tuple[str, Amount | None, str]:
     return name, amount, ""
 
 
-def amount_for_text(text: str) -> Amount | None:
-    """Returns a finite amount of at least zero, or None where the text is none."""
-    match = _AMOUNT.fullmatch(text.strip())
-    if not match:
-        return None
-    number, unit = match.groups()
-    factor = _UNITS.get(unit.lower())
-    if factor is None:
-        return None
-    value = float(number) * factor
-    return Amount(value, text.strip()) if math.isfinite(value) else None
-
-
-def format_amount(amount: float) -> str:
-    """Returns the amount as it was typed, or else in the shortest exact form."""
-    if isinstance(amount, Amount):
-        return amount.text
-    return str(int(amount)) if float(amount).is_integer() and abs(amount) < 1e15 else repr(float(amount))
-
-
 def format_amounts(amounts: Mapping[str, float]) -> str:
-    """Returns `bar=1 foo=2.5`, in the order of names; request_for_spec reads it back."""
+    """Returns a text such as `bar=1 foo=2.5`, sorted by name, which request_for_spec() reads."""
     return " ".join(_quoted(f"{name}={format_amount(amounts[name])}") for name in sorted(amounts))
-
-
-def format_size(amount: float) -> str:
-    """Returns an amount of bytes as a text for people, or as it was typed."""
-    if isinstance(amount, Amount):
-        return amount.text
-    for power, letter in reversed(list(enumerate("kMGTP", start=1))):
-        if amount >= 10 ** (3 * power):
-            return f"{amount / 10 ** (3 * power):.3g}{letter}B"
-    return f"{amount:.0f}B"
 
 
 def _quoted(part: str) -> str:
     if not _NEEDS_QUOTES.search(part):
         return part
     quoted = shlex.quote(part)
-    return quoted if quoted != part else f"'{part}'"  # a comma needs none in a shell
+    return quoted if quoted != part else f"'{part}'"  # a shell needs no quotes around a comma
 
 
-def fits(asked: float, free: float) -> bool:
-    """Tells whether that much is free, rounding errors of sums aside."""
-    return asked <= free or math.isclose(asked, free, rel_tol=RELATIVE_TOLERANCE, abs_tol=TOLERANCE)
+def fits(requested: float, free: float) -> bool:
+    """Tells whether that much is free; rounding errors of sums are ignored."""
+    return requested <= free or math.isclose(requested, free, rel_tol=RELATIVE_TOLERANCE, abs_tol=TOLERANCE)
 
 
 def remaining(free: Mapping[str, float], taken: Mapping[str, float]) -> dict[str, float]:
-    """Returns what is left of each amount; names that are taken and not there are left out."""
+    """Returns what is left of each free amount; taken names that are not free are ignored."""
     return {name: amount - taken.get(name, 0.0) for name, amount in free.items()}

@@ -1,9 +1,9 @@
-"""Whether a run that was cut short or failed is started again, and after which pause. Pure."""
+"""Whether a run that was lost or failed is started again, and after which pause. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# A run that the machine ended is started again so often, unless the user says otherwise.
+# How often a run is started again after its worker was lost, unless the user sets `retries`.
 LOSSES = 3
 
 _FIRST_PAUSE = 5.0
@@ -19,14 +19,15 @@ class Policy:
 
 
 def policy_for(retries: int | None) -> Policy:
-    """Returns the policy for a number of retries as asked for; None is not asked for."""
+    """Returns the policy for the number of retries that the user set; None if the user set none."""
     return Policy() if retries is None else Policy(lost=retries, failed=retries)
 
 
 def may_try_again(policy: Policy, losses: Sequence[bool], is_loss: bool) -> bool:
-    """Tells whether there is to be one more attempt after those that ended in a loss (True) or failed (False).
+    """Tells whether the run may be attempted again.
 
-    The latest one, which is_loss is about, is not among them.
+    `losses` has an entry for each earlier attempt: True if its worker was lost, False if the run failed. `is_loss` is
+    the same for the latest attempt.
     """
     if is_loss:
         return sum(losses) < policy.lost
@@ -34,5 +35,5 @@ def may_try_again(policy: Policy, losses: Sequence[bool], is_loss: bool) -> bool
 
 
 def pause_after(attempts: int) -> float:
-    """Returns how many seconds to wait before the next attempt when so many have been made."""
+    """Returns the pause in seconds before the next attempt, after that many attempts."""
     return min(_FIRST_PAUSE * 2.0 ** min(max(attempts - 1, 0), 20), _LONGEST_PAUSE)

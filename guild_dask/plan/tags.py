@@ -1,7 +1,7 @@
-"""What the tags of a run ask of a scheduler, as values.
+"""The requirements of a run, read from its tags.
 
-Everything here is total: what a user typed never raises. A tag that cannot be read comes back as a value that names it
-and says what is accepted, and the other tags of the run count.
+Everything here is total: a tag that cannot be read never raises. It is returned as a value that names it and what is
+accepted, and the other tags of the run apply.
 """
 
 import functools
@@ -14,13 +14,12 @@ from guild_dask.plan.resources import (
     LEAST_MEMORY,
     MEMORY,
     Unreadable,
-    format_amount,
     request_for_spec,
     request_for_specs,
 )
-from guild_dask.plan.units import ACCEPTED_DURATIONS, duration_for_text
+from guild_dask.plan.units import ACCEPTED_DURATIONS, duration_for_text, format_amount
 
-# All tags that are meant for us begin so.
+# The beginning of all tags for guild-dask.
 PREFIX = "dask"
 
 RESOURCES = "dask:"
@@ -31,7 +30,8 @@ AFTER = "dask-after:"
 AFTER_ANY = "dask-after-any:"
 
 _HIGHEST = 1000
-_MOST_GIGABYTES = 1024  # that anybody asks for
+# A larger number of bytes is more likely meant as megabytes than as gigabytes.
+_MOST_GIGABYTES = 1024
 
 _WHOLE = re.compile(r"[+-]?\d{1,9}", re.ASCII)
 _UNKNOWN = re.compile(rf"{PREFIX}(?:[-_][\w-]+)?\s*[:=]")
@@ -43,7 +43,7 @@ _AMOUNTS = tuple(f"{PREFIX}-{name}" for name in ("gpu", "cpu", "mem"))
 
 @dataclass(frozen=True)
 class BadTag:
-    """A tag that is meant for us and says nothing we understand, and what would be accepted."""
+    """A tag for guild-dask that cannot be read, and what is accepted."""
 
     tag: str
     problem: str
@@ -54,7 +54,7 @@ class BadTag:
 
 @dataclass(frozen=True)
 class After:
-    """A run, by its id or the beginning of it, that must have ended before this one starts."""
+    """A run, given by the beginning of its id, that must end before this one starts."""
 
     run: str
     however_it_ends: bool = False
@@ -62,7 +62,7 @@ class After:
 
 @dataclass(frozen=True)
 class Demands:
-    """What a run asks for, and the tags, or parts of them, that could not be read."""
+    """The requirements of a run, and the tags or parts of tags that could not be read."""
 
     amounts: Mapping[str, float] = field(default_factory=dict)
     priority: int = 0
@@ -74,7 +74,7 @@ class Demands:
 
 @functools.lru_cache(maxsize=4096)
 def demands_for_tags(tags: tuple[str, ...]) -> Demands:
-    """Returns what all tags of a run ask for together; of a value given twice, the later one counts."""
+    """Returns the requirements in all tags of a run; if a value is given twice, the last one wins."""
     request = request_for_specs(tag[len(RESOURCES) :] for tag in tags if tag.startswith(RESOURCES))
     values: dict[str, Any] = {}
     after: list[After] = []
@@ -96,16 +96,16 @@ def demands_for_tags(tags: tuple[str, ...]) -> Demands:
 
 
 def few_bytes(tags: tuple[str, ...], counted: float) -> str:
-    """Returns a warning if tags ask for so little memory that its unit was forgotten, or nothing.
+    """Returns a warning if tags request so little memory that its unit must be missing, or "".
 
-    `counted` is what a worker has: where that is little, too, the user counts memory in a unit of their own.
+    `counted` is the memory of a worker. If that is as small, the user counts memory in a unit of their own.
     """
     asked = demands_for_tags(tags).amounts.get(MEMORY, 0.0)
     if counted < LEAST_MEMORY or not 0 < asked < LEAST_MEMORY:
         return ""
     text = format_amount(asked)
     if text[-1].isalpha():
-        return ""  # it has a unit
+        return ""  # the amount has a unit
     specs = [tag for tag in tags if tag.startswith(RESOURCES)]
     tag = next(each for each in reversed(specs) if MEMORY in request_for_spec(each[len(RESOURCES) :]).amounts)
     unit = "GB" if asked <= _MOST_GIGABYTES else "MB"
@@ -120,14 +120,14 @@ def _reader(tag: str) -> tuple[str, Callable[[str], Any] | None]:
 
 
 def may_be_ours(tag: str) -> bool:
-    """Tells whether a tag may be meant for us; what else may begin so, such as `daskboard`, is not read on."""
+    """Tells whether a tag begins like the tags for guild-dask, as `daskboard` does, too."""
     return tag[: len(PREFIX)].lower() == PREFIX
 
 
 def _looks_like_ours(tag: str) -> bool:
-    """Tells whether a tag looks as if it were for us.
+    """Tells whether a tag that is none of ours was probably meant as one.
 
-    As dask-prio:3, dask-time=2h, dask_after:RUN, dask-priority, Dask:gpu=1 and `dask gpu=1` do.
+    Examples: dask-prio:3, dask-time=2h, dask_after:RUN, dask-priority, Dask:gpu=1 and `dask gpu=1`.
     """
     if tag.startswith(RESOURCES):
         return False
@@ -136,6 +136,7 @@ def _looks_like_ours(tag: str) -> bool:
 
 
 def _unknown(tag: str, _rest: str) -> Any:
+    """Raises ValueError, which says how the tag is written, or which tags there are."""
     begin, spaced = _BEGINNING.match(tag), _SPACED.match(tag.lower())
     if spaced and f"{PREFIX}-{spaced[1]}:" in _READERS:
         tag = f"{PREFIX}-{tag[len(PREFIX) :].strip()}"

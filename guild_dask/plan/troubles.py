@@ -1,4 +1,4 @@
-"""What keeps workers from getting runs, or from coming: values with a problem and a remedy. Pure."""
+"""Why workers get no runs or do not start: values with a problem and a remedy. Pure."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,11 +7,11 @@ from guild_dask.plan import records
 
 
 class _Refusal:
-    """What all that keeps a worker from getting runs has in common: what is wrong with it, and what to do."""
+    """Base of the reasons why a worker gets no runs: what is wrong with it, and what to do."""
 
     @property
     def problem(self) -> str:
-        """Returns what is wrong, to stand behind the worker's name."""
+        """Returns what is wrong, to follow the worker's name."""
         raise NotImplementedError
 
     @property
@@ -75,7 +75,7 @@ class HomeNotSeen(_Refusal):
 
 @dataclass(frozen=True)
 class NoAnswer(_Refusal):
-    """The worker has not said whether it can start runs; it is asked again."""
+    """The worker has not answered whether it can start runs; it is asked again."""
 
     @property
     def problem(self) -> str:
@@ -99,7 +99,7 @@ class CannotStartRuns(_Refusal):
 
 @dataclass(frozen=True)
 class Paused(_Refusal):
-    """Dask has paused the worker, as it does when memory is nearly full."""
+    """Dask has paused the worker, for example because memory is nearly full."""
 
     @property
     def problem(self) -> str:
@@ -108,7 +108,7 @@ class Paused(_Refusal):
 
 @dataclass(frozen=True)
 class Closing(_Refusal):
-    """The worker takes nothing new, and ends when it is idle."""
+    """The worker accepts no new runs, and closes when it is idle."""
 
     @property
     def problem(self) -> str:
@@ -135,17 +135,17 @@ class WorkerWithoutRuns:
 
 
 @dataclass(frozen=True)
-class NoWorkerComes:
-    """Workers were asked for and do not come, as a job queue or Dask puts it, or since none of them can start runs."""
+class NoWorkerStarted:
+    """Requested workers did not start, by an error of the job queue or Dask, or none of them can start runs."""
 
     error: str = ""
-    worker: str = ""  # the first of those that came and cannot start runs
+    worker: str = ""  # the first worker that joined and cannot start runs
     refusal: Refusal | None = None
-    others: int = 0  # how many failed beside the first
+    others: int = 0  # the number of further failures
 
     @property
     def problem(self) -> str:
-        return f"no worker comes: {self._what}"
+        return f"no worker started: {self._what}"
 
     @property
     def error_text(self) -> str:
@@ -164,7 +164,7 @@ class NoWorkerComes:
 
 @dataclass(frozen=True)
 class UnknownTrouble:
-    """A trouble of a scheduler with another version of guild-dask."""
+    """A trouble that a scheduler with another version of guild-dask recorded."""
 
     text: str
 
@@ -177,7 +177,10 @@ class UnknownTrouble:
         return ""
 
 
-Trouble = WorkerWithoutRuns | NoWorkerComes | UnknownTrouble
+# The old name, for modules that have not been changed yet.
+NoWorkerComes = NoWorkerStarted
+
+Trouble = WorkerWithoutRuns | NoWorkerStarted | UnknownTrouble
 
 
 def text_for(trouble: Trouble) -> str:
@@ -191,6 +194,6 @@ def data_for_trouble(trouble: Trouble) -> dict[str, Any]:
 
 
 def trouble_for_data(data: Any) -> Trouble:
-    """Returns the trouble that data_for_trouble() wrote. Total: other data is an unknown one, which can be shown."""
-    found: Trouble | None = records.tagged_value_for((WorkerWithoutRuns, NoWorkerComes, UnknownTrouble), data)
+    """Returns the trouble that data_for_trouble() wrote. Never raises: other data becomes an UnknownTrouble."""
+    found: Trouble | None = records.tagged_value_for((WorkerWithoutRuns, NoWorkerStarted, UnknownTrouble), data)
     return found or UnknownTrouble(records.text_for_unknown(data))

@@ -7,6 +7,7 @@ import os
 import queue
 import signal
 import sys
+import time
 import traceback
 from typing import TYPE_CHECKING
 
@@ -14,32 +15,34 @@ import click
 
 from guild_dask.monitor import log
 from guild_dask.scheduler import own_run
-from guild_dask.scheduler.events import ControlChanged, Event, RunStaged, StopAsked
+from guild_dask.scheduler.events import ControlChanged, OutsideEvent, RunStaged, StopRequested
 from guild_dask.settings import flags
 from guild_dask.settings.settings import BadSetting, Settings, checked, section_of, settings_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from guild_dask.cluster.base import Cluster
     from guild_dask.home.listing import Listing
+    from guild_dask.scheduler.core import Rules
     from guild_dask.scheduler.dispatch import Identity
     from guild_dask.scheduler.loop import Loop
 
 _log = logging.getLogger("guild")
 
 BAD_SETTING = 2
-UNFORESEEN = 3
+UNEXPECTED = 3
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @flags.options_for_flags
 def main(**flags: str | None) -> None:
     """Run staged runs in parallel on a Dask cluster. Guild runs this as `guild run dask:scheduler`."""
-    gc.disable()  # nothing that is loaded now will be garbage, and to look for some takes a tenth of the time
-    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    # Before the heavy imports, so that a stop in the first second is an orderly one, too.
+    gc.disable()  # what is imported now is never garbage; collecting would take a tenth of the start
+    events: queue.SimpleQueue[OutsideEvent] = queue.SimpleQueue()
+    # Before the heavy imports, so that a stop in the first second is handled, too.
     is_stopping = _report_signals(events)
-    own_run.this_run().look_like_a_batch()
+    own_run.this_run().mark_as_batch()
     _begin_to_load_guild(flags["cluster"])
     try:
         from guild_dask.cluster import (
@@ -57,16 +60,16 @@ def main(**flags: str | None) -> None:
     except (BadSetting, ClusterError) as e:
         click.echo(f"dask:scheduler: {e}", err=True)
         code = BAD_SETTING
-    gc.freeze()  # or Python would look through all that was loaded once more, before it ends
+    gc.freeze()  # else Python would collect all imported modules once more before it exits
     sys.exit(code)
 
 
 def _begin_to_load_guild(kind_of_cluster: str | None) -> None:
-    """Has a process of its own get ready for runs on this machine, while this one loads Dask."""
+    """Starts the process that forks starters on this machine, so that it imports Guild while this one imports Dask."""
     from guild_dask.host import environment
     from guild_dask.worker.runner import RUNNER
 
-    # The configuration, which is Dask's, may ask for another kind; then that process ends with this one, unused.
+    # The configuration, which only Dask can read, may name another kind; then that process ends unused.
     if kind_of_cluster in (None, "", "local"):
         RUNNER.prepare(environment.user_environment(os.environ))
 
@@ -82,21 +85,19 @@ def _show(settings: Settings) -> int:
 
 
 def _run(
-    settings: Settings, unknown: list[str], events: "queue.SimpleQueue[Event]", is_stopping: "Callable[[], bool]"
+    settings: Settings, unknown: list[str], events: "queue.SimpleQueue[OutsideEvent]", is_stopping: "Callable[[], bool]"
 ) -> int:
     from guild_dask.cluster import opening
     from guild_dask.cluster.base import Common, OpeningStopped
-    from guild_dask.home import control, layout, run_queue
+    from guild_dask.home import layout, run_queue
     from guild_dask.home.heartbeat import Presence
-    from guild_dask.home.watch import FolderWatcher, RunsWatcher
     from guild_dask.host import processes
     from guild_dask.monitor.output import OutputFollower
     from guild_dask.monitor.publisher import scheduler_state
     from guild_dask.scheduler import observers
-    from guild_dask.scheduler.dispatch import Flights
-    from guild_dask.scheduler.ledger import Ledger
+    from guild_dask.scheduler.core import Core
+    from guild_dask.scheduler.dispatch import Dispatcher
     from guild_dask.scheduler.loop import Loop
-    from guild_dask.scheduler.requests import Orders
 
     select = _select_for(settings)
     this_run = own_run.this_run()
@@ -126,25 +127,51 @@ def _run(
         closing.callback(_log.info, "Stopping Dask scheduler")
         closing.callback(follower.close)
         queue_of_runs = run_queue.GuildHome(home, presence, *select)
-        watcher = RunsWatcher(queue_of_runs.runs_dir, lambda run_id: events.put(RunStaged(run_id)))
-        closing.callback(watcher.close)
-        orders = Orders(home, this_run.id)
-        orders.forget()  # what was asked of a scheduler of that id that was killed
-        closing.callback(orders.forget)
-        folder = str(control.folder(home))
-        closing.callback(FolderWatcher(folder, lambda: events.put(ControlChanged())).close)
+        _watch(home, this_run.id, events, closing)
         about = scheduler_state(this_run.id, identity.process)
         views = observers.open_views(settings, about, this_run.dir, opened, events.put)
         closing.callback(views.close)
         closing.callback(observers.show_progress(settings, views.publisher, stream, follower, opened))
-        flights = Flights(
-            identity, queue_of_runs, opened, follower, Ledger(), views.publisher, settings.retries, settings.time_limit
+        dispatcher = Dispatcher(
+            identity, queue_of_runs, opened, follower, views.publisher, settings.retries, settings.time_limit
         )
-        return _work(Loop(settings, flights, presence, orders, events), this_run.path("error.log"))
+        core = Core(_rules_for(settings, this_run.id, opened), time.monotonic())
+        return work(Loop(core, dispatcher, presence, events), this_run.path("error.log"))
+
+
+def _watch(
+    home: str, scheduler_id: str, events: "queue.SimpleQueue[OutsideEvent]", closing: contextlib.ExitStack
+) -> None:
+    """Turns staged runs and requests of users into events, as far as the operating system reports them."""
+    from guild_dask.home import control
+    from guild_dask.home.watch import FolderWatcher, RunsWatcher
+
+    runs_dir = os.path.join(home, "runs")
+    closing.callback(RunsWatcher(runs_dir, lambda run_id: events.put(RunStaged(run_id))).close)
+    control.forget(home, scheduler_id)  # requests to a scheduler of that id that was killed
+    closing.callback(control.forget, home, scheduler_id)
+    closing.callback(FolderWatcher(str(control.folder(home)), lambda: events.put(ControlChanged())).close)
+
+
+def _rules_for(settings: Settings, own_run_id: str, cluster: "Cluster") -> "Rules":
+    """Returns what the settings, and the kind of cluster, decide about the core."""
+    from guild_dask.home.heartbeat import BEAT
+    from guild_dask.scheduler.core import Rules
+    from guild_dask.scheduler.waiting import Demand
+
+    do_workers_end = any(worker.lifetime for worker in cluster.prospects())
+    return Rules(
+        own_run=own_run_id,
+        poll_interval=settings.poll_interval,
+        beat_interval=BEAT,
+        run_once=settings.run_once,
+        wait_for_running=settings.wait_for_running,
+        demand=Demand(settings.gpus is not None, do_workers_end, settings.time_limit),
+    )
 
 
 def _begin_log(settings: Settings, unknown: list[str]) -> None:
-    """Says that the scheduler starts, and what of its settings it does not understand."""
+    """Logs that the scheduler starts, and which settings are ignored."""
     _log.info("Starting Dask scheduler")
     for key in unknown:
         _log.warning("Ignoring unknown key %r in section 'guild-dask' of Dask's configuration", key)
@@ -152,21 +179,21 @@ def _begin_log(settings: Settings, unknown: list[str]) -> None:
         _log.warning("%s", part)
 
 
-def _work(loop: "Loop", error_log: str) -> int:
-    """Lets the loop work until its end, and returns the exit code."""
+def work(loop: "Loop", error_log: str) -> int:
+    """Runs the loop until it is over, and returns the exit code."""
     gc.freeze()
     gc.enable()
     try:
         loop.run()
-    except Exception as e:  # noqa: BLE001  # what nobody foresaw must not lose a run either
-        _say_unforeseen(e, error_log)
+    except Exception as e:  # noqa: BLE001  # an error in guild-dask itself must not lose a run either
+        _log_unexpected(e, error_log)
         loop.abandon()
-        return UNFORESEEN
+        return UNEXPECTED
     return 0
 
 
 def _select_for(settings: Settings) -> "tuple[Callable[[Listing], Listing], ...]":
-    """Returns what selects the runs that the scheduler sees, if not all; raises BadSetting if it cannot be parsed."""
+    """Returns the filter of the runs that the scheduler starts, if there is one; raises BadSetting if it is invalid."""
     if settings.filter is None:
         return ()
     from guild_dask.home.run_filter import Selection
@@ -184,22 +211,22 @@ def _identity(this_run: own_run.SchedulerRun) -> "Identity":
     return Identity(this_run.id, process, environment.user_environment(os.environ), directory)
 
 
-def _say_unforeseen(error: Exception, path: str) -> None:
+def _log_unexpected(error: Exception, path: str) -> None:
     _log.error("Stopping because of an error in guild-dask itself: %r (details are in %s)", error, path)
     with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as f:
         traceback.print_exception(error, file=f)
 
 
-def _report_signals(events: "queue.SimpleQueue[Event]") -> "Callable[[], bool]":
+def _report_signals(events: "queue.SimpleQueue[OutsideEvent]") -> "Callable[[], bool]":
     """Turns signals into events; SimpleQueue.put may be called while the loop is in the middle of a get.
 
-    Returns what tells whether one has come, for those who cannot wait for the loop.
+    Returns a function that tells whether a signal has come, for code that runs before the loop.
     """
     asked: list[int] = []
 
     def report(number: int, _frame: object) -> None:
         asked.append(number)
-        events.put(StopAsked())
+        events.put(StopRequested())
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, report)

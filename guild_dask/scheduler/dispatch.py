@@ -1,32 +1,34 @@
-"""The runs that are on workers: sent there with a claim, settled when they end, ended when the scheduler stops."""
+"""Carries out what the core decides about runs: claims them, sends them to workers, and settles how they ended."""
 
 import contextlib
-import logging
+import functools
+import itertools
+import random
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from guild_dask.cluster.base import Cluster
-from guild_dask.home import attempts
+from guild_dask.home import attempts, claims, end_note, recovery, run_info
 from guild_dask.home.claims import Claim
 from guild_dask.home.errors import HomeUnavailable, RunUnusable
-from guild_dask.home.outcome import End
-from guild_dask.home.result import Result
-from guild_dask.home.run_directory import BrokenRun, Staged, our_tags
+from guild_dask.home.outcome import Cause
+from guild_dask.home.recovery import Recovered
+from guild_dask.home.run_directory import BrokenRun, Staged, operation, our_tags
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.home.start_directory import working_directory
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.output import OutputFollower
 from guild_dask.monitor.publisher import Publisher
+from guild_dask.monitor.state import RunningRun
 from guild_dask.plan import devices, retries
-from guild_dask.plan.resources import CPU, LEAST_MEMORY, MEMORY
+from guild_dask.plan.resources import CPU, LEAST_MEMORY, MEMORY, format_amounts
 from guild_dask.plan.tags import demands_for_tags
-from guild_dask.scheduler import messages
-from guild_dask.scheduler.ledger import Flight, Ledger
-from guild_dask.worker.job import NOT_STARTED, Job
+from guild_dask.scheduler.answers import ClaimAnswered, RunLeft, Settled, SettleFailed
+from guild_dask.scheduler.instructions import Settle, Start
+from guild_dask.scheduler.ledger import ActiveRun
+from guild_dask.worker import job
 from guild_dask.worker.options import Terms
-
-log = logging.getLogger("guild")
 
 # Seconds from TERM to KILL of a run's processes.
 GRACE = 10.0
@@ -42,142 +44,158 @@ class Identity:
     directory: str
 
 
+def _serials() -> "itertools.count[int]":
+    """Returns numbers that a scheduler before us, restarted under the same id, has hardly used."""
+    return itertools.count(random.getrandbits(48))
+
+
 @dataclass(frozen=True)
-class Flights:
-    """What takes a claimed run to a worker, and back."""
+class Dispatcher:
+    """The Guild home, the cluster and the observers, as one scheduler uses them for its runs."""
 
     identity: Identity
     home: GuildHome
     cluster: Cluster
     follower: OutputFollower
-    ledger: Ledger
     publisher: Publisher
-    retries: int | None = None  # as the user asked for; None: not asked for
-    time_limit: float | None = None  # seconds, for runs that do not ask for another; None: none
+    retries: int | None = None  # as the user requested; None: not requested
+    time_limit: float | None = None  # seconds, for runs that request none; None: none
+    serials: "itertools.count[int]" = field(default_factory=_serials)  # one for each claim
 
-    def claim(
-        self, run: Staged, worker: str, asks: Mapping[str, float], shares: Mapping[str, float] | None = None
-    ) -> Claim:
-        """Returns a claim of this scheduler on a run."""
+    # Claims
+
+    def claim(self, starts: Sequence[Start]) -> ClaimAnswered:
+        """Takes runs out of the queue; raises HomeUnavailable if none could be."""
+        outputs = self._open_outputs([start.run.id for start in starts])
+        wanted = {start.run.id: (start, self._claim_for(start)) for start in starts}
+        try:
+            claimed = self.home.claim([(start.run, claim) for start, claim in wanted.values()])
+        except HomeUnavailable:
+            self._close_outputs(outputs)
+            raise
+        taken = tuple(
+            ActiveRun(run, claim.worker, self._host_of(claim.worker), claim, outputs.pop(run.id))
+            for run, claim in claimed.taken
+        )
+        self._close_outputs(outputs)
+        missing = tuple(run_id for run_id in outputs if run_id not in claimed.refused)
+        return ClaimAnswered(taken, claimed.refused, missing, claimed.problem or "")
+
+    def _claim_for(self, start: Start) -> Claim:
         me = self.identity
         return Claim(
-            run_id=run.id,
+            run_id=start.run.id,
             scheduler_id=me.run_id,
             scheduler=me.process,
             owner=me.process,
-            asks=devices.amounts(asks, has_devices=bool(shares)),
-            devices=shares or {},
-            serial=next(self.ledger.serials),
-            worker=worker,
-            lease=self.cluster.terms(worker).lease,
+            asks=devices.amounts(start.requests, has_devices=bool(start.devices)),
+            devices=start.devices,
+            serial=next(self.serials),
+            worker=start.worker,
+            lease=self.cluster.terms(start.worker).lease,
         )
 
-    def open_outputs(self, run_ids: Iterable[str]) -> dict[str, str]:
+    def _host_of(self, worker: str) -> str:
+        return self.cluster.terms(worker).node or self.identity.process.host
+
+    def _open_outputs(self, run_ids: Sequence[str]) -> dict[str, str]:
         """Returns a file for the output of each run, before any is claimed: without one, none could start."""
         opened: dict[str, str] = {}
         try:
             for run_id in run_ids:
                 opened[run_id] = self.follower.follow(run_id)
         except OSError as e:
-            self.close_outputs(opened)
+            self._close_outputs(opened)
             raise HomeUnavailable(f"cannot write to the scheduler's run directory: {e.strerror or e}") from e
         return opened
 
-    def close_outputs(self, run_ids: Iterable[str]) -> None:
-        """Gives back what open_outputs() made for runs that were not claimed."""
+    def _close_outputs(self, run_ids: Collection[str]) -> None:
         for run_id in run_ids:
             self.follower.finish(run_id)
 
-    def explain_missing(self, run_ids: Iterable[str]) -> None:
-        """Says which runs are gone. A run that another scheduler or queue took is that one's to speak of."""
-        for run_id in run_ids:
-            if not self.home.has(run_id):
-                log.warning("Staged run %s was deleted before it could start", run_id)
+    def deleted(self, run_ids: Sequence[str]) -> tuple[str, ...]:
+        """Returns those of the runs whose directory is not there any more."""
+        return tuple(run_id for run_id in run_ids if not self.home.has(run_id))
 
-    def send(self, run: Staged, worker: str, claim: Claim, output: str) -> None:
-        """Sends a claimed run to a worker."""
-        self.ledger.starts[run.id] = self.ledger.starts.get(run.id, 0) + 1
-        terms = self.cluster.terms(worker)
-        flight = Flight(run, worker, claim.asks, terms.node or self.identity.process.host, claim.devices)
-        self.ledger.in_flight[run.id] = flight
-        where = self.publisher.started(run, worker, flight.host, claim)
-        work = Job(
+    # Submission
+
+    def submit(self, active: ActiveRun) -> None:
+        """Sends a claimed run to its worker."""
+        run, claim = active.run, active.claim
+        running = self._running(active)
+        self.publisher.started(running)
+        options = replace(self.cluster.terms(active.worker), whereabouts=self._run_info(running))
+        work = job.Job(
             run_dir=run.dir,
             claim=claim,
             claims_folder=str(self.home.claims_folder),
             directory=working_directory(run.dir, self.identity.directory),
-            environ=None if terms.node else self.identity.environ,
-            output=output,
-            terms=self._terms(run, claim, replace(terms, whereabouts=where)),
+            environ=None if options.node else self.identity.environ,
+            output=active.output,
+            terms=self._options(run, claim, options),
         )
-        log.debug("Run %s goes to worker %s, attempt %d", run.id, worker, claim.attempt)
-        self.cluster.submit(work, worker, claim.asks)
+        self.cluster.submit(work, active.worker, claim.asks)
 
-    def _terms(self, run: Staged, claim: Claim, terms: Terms) -> Terms:
-        """Returns the terms of a run, given those of its worker."""
-        limit = demands_for_tags(run.tags).time_limit or self.time_limit or 0.0
+    def _running(self, active: ActiveRun) -> RunningRun:
+        labels = {each.name: each.label for each in self.cluster.workers()}
+        now = time.time()
+        return RunningRun(
+            run=active.run.id,
+            operation=operation(active.run.dir),
+            worker=labels.get(active.worker) or active.worker,
+            host=active.host,
+            since=now,
+            waited=max(0.0, now - active.run.since / 1e6),
+            attempt=active.claim.attempt,
+            asks=active.claim.asks,
+            devices=tuple(active.claim.devices),
+        )
+
+    def _run_info(self, running: RunningRun) -> str:
+        """Returns what the run's own record says about where it runs."""
+        facts = {
+            "scheduler": self.identity.run_id,
+            "worker": running.worker,
+            "host": running.host,
+            "attempt": running.attempt,
+        }
+        given = {"devices": ", ".join(running.devices)} if running.devices else {}
+        asked = {"asked": format_amounts(running.asks)} if running.asks else {}
+        return run_info.text_for({**facts, **given, "waited_seconds": round(running.waited, 1), **asked})
+
+    def _options(self, run: Staged, claim: Claim, options: Terms) -> Terms:
+        """Returns what the run's starter is told, given what the worker's kind decides of it."""
         memory, cpus = (float(claim.asks.get(name, 0.0)) for name in (MEMORY, CPU))
         return replace(
-            terms,
+            options,
             grace=GRACE,
             attempt=claim.attempt,
-            time_limit=limit,
+            time_limit=run.demands.time_limit or self.time_limit or 0.0,
             threads=max(1, int(cpus)) if cpus else 0,
-            devices=",".join(claim.devices) if claim.devices else terms.devices,
+            devices=",".join(claim.devices) if claim.devices else options.devices,
             memory=memory if memory >= LEAST_MEMORY else 0.0,
         )
 
-    def land(self, run_id: str, exit_code: int) -> Result | None:
-        """Settles a run that a worker is done with; None if that has to be tried again with settle_rest()."""
-        last_line = self.follower.finish(run_id)
-        self.ledger.in_flight.pop(run_id, None)
+    # Ends
+
+    def settle(self, what: Settle) -> Settled | SettleFailed | RunLeft:
+        """Settles an attempt that ended; raises HomeUnavailable only if it is tried again."""
+        last_line = self.follower.finish(what.run_id)
+        was_cut_short = what.exit_code == job.NOT_STARTED or what.exit_code < 0
+        again = functools.partial(self._may_retry, what.may_retry)
         try:
-            return self._settle(run_id, exit_code, last_line)
+            result = self.home.settle(what.run_id, what.exit_code, may_stage_again=was_cut_short, again=again)
         except HomeUnavailable as e:
-            self.ledger.unsettled[run_id] = exit_code
-            log.warning("%s; it will be tried again", e)
+            if what.is_repeated:
+                raise
+            return SettleFailed(what.run_id, what.exit_code, str(e))
         except RunUnusable as e:
-            self._leave(run_id, e)
-        return None
+            return RunLeft(what.run_id, str(e))
+        return Settled(what.run_id, result, last_line, is_deleted=not self.home.has(what.run_id))
 
-    def settle_rest(self) -> None:
-        """Settles what could not be settled when it landed; raises HomeUnavailable if it still cannot."""
-        for run_id, exit_code in list(self.ledger.unsettled.items()):
-            try:
-                self._settle(run_id, exit_code)
-            except RunUnusable as e:
-                del self.ledger.unsettled[run_id]
-                self._leave(run_id, e)
-
-    def _leave(self, run_id: str, problem: RunUnusable) -> None:
-        self.ledger.forget(run_id)
-        self.publisher.left(run_id)
-        log.warning("%s; it is left to the next scheduler", problem)
-
-    def _settle(self, run_id: str, exit_code: int, last_line: str = "") -> Result:
-        was_cut_short = exit_code == NOT_STARTED or exit_code < 0
-        result = self.home.settle(run_id, exit_code, may_stage_again=was_cut_short, again=self.again)
-        self.ledger.unsettled.pop(run_id, None)
-        if result.end is End.COMPLETED and not self.home.has(run_id):
-            self.ledger.vanished.add(run_id)
-        self.note(run_id, result, last_line)
-        return result
-
-    def note(self, run_id: str, result: Result, last_line: str = "") -> None:
-        """Counts and says how a run, or an attempt at it, ended."""
-        self.ledger.ends[result.end] += 1
-        if result.end not in (End.STAGED_AGAIN, End.TRIED_AGAIN):
-            self.ledger.forget(run_id)
-        self.publisher.ended(run_id, result)
-        if result.end is End.TRIED_AGAIN:
-            self.ledger.told.pop(run_id, None)
-            self.ledger.paused[run_id] = time.monotonic() + retries.pause_after(result.attempt)
-        level, text = messages.ended(run_id, result, last_line)
-        log.log(level, "%s", text)
-
-    def again(self, run_dir: str, is_loss: bool) -> bool:
+    def _may_retry(self, may_retry: bool, run_dir: str, is_loss: bool) -> bool:
         """Tells whether a run that was lost or failed is to be started again."""
-        if self.ledger.is_stopping:
+        if not may_retry:
             return False
         asked = None
         with contextlib.suppress(BrokenRun):
@@ -185,12 +203,17 @@ class Flights:
         policy = retries.policy_for(self.retries if asked is None else asked)
         return retries.may_try_again(policy, [each.is_loss for each in attempts.past(run_dir)], is_loss)
 
-    def each(self, end: Callable[[str], None]) -> None:
-        """Does one thing to every run in flight: the cluster's stop, kill or destroy."""
-        for run_id in list(self.ledger.in_flight):
-            end(run_id)
+    def recover(self, unseen: Collection[str], may_retry: bool) -> Recovered:
+        """Recovers runs of dead schedulers and lost workers; raises HomeUnavailable if the claims cannot be read."""
+        return recovery.recover(self.home, unseen, functools.partial(self._may_retry, may_retry))
 
+    def has_started(self, run_id: str) -> bool:
+        """Tells whether a run was started under our claim; True if that cannot be seen now."""
+        return self.home.has_started(run_id)
 
-def was_staged_again(result: Result | None) -> bool:
-    """Tells whether the run waits again, because it never started."""
-    return result is not None and result.end is End.STAGED_AGAIN
+    def request_stop(self, run_ids: Sequence[str]) -> None:
+        """Leaves stop requests beside the claims of our runs; where the home is unavailable, signals have to do."""
+        for run_id in run_ids:
+            with contextlib.suppress(OSError):
+                if self.home.is_ours(run_id):
+                    end_note.ask_to_stop(claims.path(self.home.claims_folder, run_id), Cause.SCHEDULER_STOPPED)

@@ -1,4 +1,8 @@
-"""What the scheduler's loop waits for. Each comes up as a value on one queue."""
+"""What happens outside of the scheduler's loop: each is a value that is put on the loop's queue.
+
+What the cluster reports (JobEnded, JobLost, JobAdrift, WorkersChanged, ...) is in cluster.events. This module is
+imported before the signal handlers are set, so it must load neither Guild nor Dask.
+"""
 
 from dataclasses import dataclass
 
@@ -7,24 +11,25 @@ from guild_dask.cluster.events import ClusterEvent
 
 @dataclass(frozen=True)
 class RunStaged:
-    """A run was staged just now."""
+    """A run was staged."""
 
     run_id: str
 
 
 @dataclass(frozen=True)
 class ControlChanged:
-    """A user has made or withdrawn a request, which is a file in the Guild home."""
+    """A user asked for something, or took it back; what is asked is in the Guild home."""
 
 
 @dataclass(frozen=True)
-class StopAsked:
+class StopRequested:
     """A signal asked the scheduler to stop."""
 
 
 @dataclass(frozen=True)
-class SomebodyLooks:
-    """A user has opened the page of runs; its state is published at once."""
+class PageOpened:
+    """The page of runs was opened in a browser and wants the state now."""
 
 
-Event = ClusterEvent | RunStaged | ControlChanged | SomebodyLooks | StopAsked
+# What may be put on the loop's queue by signal handlers, watchers, the page and the cluster.
+OutsideEvent = RunStaged | ControlChanged | StopRequested | PageOpened | ClusterEvent

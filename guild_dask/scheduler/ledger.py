@@ -1,71 +1,59 @@
-"""The loop's only mutable state: what is in flight, what has been said, and what came of it."""
+"""What a scheduler remembers about the runs that it started, and what they leave free on workers. Pure."""
 
-import itertools
-import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from guild_dask.home.claims import Claim
+from guild_dask.home.claim import Claim
 from guild_dask.home.outcome import End
 from guild_dask.home.run_directory import Staged
 from guild_dask.plan.placement import Worker
-from guild_dask.plan.reasons import Reason
 from guild_dask.plan.resources import remaining
-
-# Where `told` has what was last said about having nothing to do.
-WAITING = "waiting"
-
-
-def _serials() -> "itertools.count[int]":
-    """Returns numbers that a scheduler before us, restarted under the same id, has hardly used."""
-    return itertools.count(random.getrandbits(48))
 
 
 @dataclass(frozen=True)
-class Flight:
-    """A run that is on a worker."""
+class ActiveRun:
+    """A claimed run that was sent to a worker."""
 
     run: Staged
     worker: str
-    asks: Mapping[str, float]
-    host: str = ""
-    devices: Mapping[str, float] = field(default_factory=dict)
+    host: str
+    claim: Claim
+    output: str = ""  # the file that takes what the run prints
 
 
 @dataclass
 class Ledger:
-    """What the scheduler remembers between two looks at the runs directory."""
+    """The runs of this scheduler, by where they are now. A run is in at most one of active, unseen and unsettled."""
 
-    in_flight: dict[str, Flight] = field(default_factory=dict)
-    told: dict[str, object] = field(default_factory=dict)  # run id -> the last thing said about it
-    passed: Mapping[str, int] = field(default_factory=dict)  # run id -> how often a later run started before it
-    held: Mapping[str, Reason] = field(default_factory=dict)  # run id -> why it waited at the last plan
-    starts: dict[str, int] = field(default_factory=dict)  # run id -> how often it was sent to a worker
-    serials: "itertools.count[int]" = field(default_factory=_serials)  # no two claims have the same
-    is_stopping: bool = False
-    ends: Counter[End] = field(default_factory=Counter)
-    unsettled: dict[str, int] = field(default_factory=dict)  # run id -> exit code, where the home could not be written
-    adrift: dict[str, Flight] = field(default_factory=dict)  # run id -> a run whose worker is out of sight
-    vanished: set[str] = field(default_factory=set)  # runs that completed and are gone, as batches are then
-    paused: dict[str, float] = field(default_factory=dict)  # run id -> when it may be tried again (time.monotonic)
-    orphans: tuple[Claim, ...] = ()  # runs that go on without a scheduler, or out of its sight
-    neighbours: tuple[Claim, ...] = ()  # runs of other schedulers that have devices of this host
+    # Runs on workers: from their submission until the cluster reports their end.
+    active: dict[str, ActiveRun] = field(default_factory=dict)
+    # Runs whose worker is gone. Whether they go on is for their claims to say.
+    unseen: dict[str, ActiveRun] = field(default_factory=dict)
+    # Ended runs that could not be settled because the Guild home was unavailable, with their exit codes.
+    unsettled: dict[str, int] = field(default_factory=dict)
+    # Staged runs that wait for another attempt, and when that may start, by the monotonic clock.
+    retrying: dict[str, float] = field(default_factory=dict)
+    # How often each run was submitted without having started.
+    starts: dict[str, int] = field(default_factory=dict)
+    # Runs that completed and were deleted, as Guild does with batches: others may depend on them.
+    vanished: set[str] = field(default_factory=set)
+    # Claims on runs that go on without a scheduler, or out of its sight.
+    orphans: tuple[Claim, ...] = ()
+    # Claims of other schedulers on devices of this host.
+    neighbours: tuple[Claim, ...] = ()
+    outcomes: Counter[End] = field(default_factory=Counter)
 
-    def is_news(self, run_id: str, fact: object) -> bool:
-        """Tells whether the fact is another than the last one told about the run, and notes that it is told now."""
-        if self.told.get(run_id) == fact:
-            return False
-        self.told[run_id] = fact
-        return True
+    def knows(self, run_id: str) -> bool:
+        """Tells whether a run is on its way, or will be tried again."""
+        return any(run_id in each for each in (self.active, self.unseen, self.unsettled, self.retrying))
 
-    def forget(self, run_id: str) -> None:
-        """Lets go of what is known about a run, unless it is on its way or will be tried again."""
-        if not any(run_id in kept for kept in (self.in_flight, self.unsettled, self.adrift, self.paused)):
-            self.told.pop(run_id, None)
-            self.starts.pop(run_id, None)
+    @property
+    def busy_workers(self) -> frozenset[str]:
+        """Returns the workers that have runs, as far as this scheduler knows."""
+        return frozenset(run.worker for run in (*self.active.values(), *self.unseen.values()))
 
-    def free(  # noqa: PLR0913  # that is what a worker is
+    def free(  # noqa: PLR0913  # the fields of a worker
         self,
         name: str,
         host: str,
@@ -75,19 +63,19 @@ class Ledger:
         *,
         is_whole_host: bool = False,
     ) -> Worker:
-        """Returns a worker with what is left beside the runs on it, and beside those that nobody looks after there.
+        """Returns a worker with what its runs leave free, orphaned runs included.
 
-        One that stands for its whole host comes again under another name, and what its like had started is still there.
+        A worker that stands for its whole host may come back under another name; its former runs still count.
         """
-        taking: list[Flight | Claim] = [flight for flight in self.in_flight.values() if flight.worker == name]
+        taking = [run.claim for run in self.active.values() if run.worker == name]
         taking += [c for c in self.orphans if c.owner.host == host and (is_whole_host or c.worker == name)]
         free, shares = dict(total), dict.fromkeys(devices, 1.0)
-        for taken in taking:
-            free = remaining(free, taken.asks)
-            shares = remaining(shares, taken.devices)
+        for claim in taking:
+            free = remaining(free, claim.asks)
+            shares = remaining(shares, claim.devices)
         for claim in (*self.orphans, *self.neighbours):
-            # Other schedulers have slots and amounts of their own, but a device is there once. And a worker
-            # may come again under another name, and what it had started may still have its devices.
+            # Slots and amounts belong to one scheduler, but a device exists once per host. A worker that came back
+            # under another name may still have runs on its devices.
             if claim.owner.host == host and claim not in taking:
                 shares = remaining(shares, claim.devices)
         return Worker(name, slots, total, slots - len(taking), free, shares)

@@ -1,8 +1,9 @@
-"""The texts that need more than one line of code; the others stand where they are said."""
+"""The texts of log lines that need more than one line of code. Pure."""
 
 import logging
 from collections.abc import Mapping
 
+from guild_dask.home.control import Control
 from guild_dask.home.outcome import End, text_for_cause
 from guild_dask.home.result import Result
 from guild_dask.host import signals
@@ -28,7 +29,7 @@ _LEVELS = {
 
 
 def ended(run_id: str, result: Result, last_line: str = "") -> tuple[int, str]:
-    """Returns the level and text for a run's end. A run that completed speaks for itself."""
+    """Returns the level and the line for the end of a run, or of an attempt."""
     code, why = result.exit_code, result.ending.why
     texts = {
         End.COULD_NOT_START: f"could not be started (exit code {code}): {last_line}",
@@ -44,7 +45,7 @@ def ended(run_id: str, result: Result, last_line: str = "") -> tuple[int, str]:
 
 
 def _failure(result: Result) -> str:
-    """Returns how a run has failed that nothing cut short."""
+    """Returns how a run failed by itself."""
     if result.ending.was_killed:
         return f"was {signals.killed_by(result.exit_code or 0)}"
     return f"failed with exit code {result.exit_code}"
@@ -59,16 +60,27 @@ def _why_again(result: Result) -> str:
     return f"it {_failure(result)}" if result.exit_code is not None else "it was cut short"
 
 
-def adrift(run_id: str, host: str, problem: str) -> str:
+def out_of_sight(run_id: str, host: str, problem: str) -> str:
     """Returns the line for a run whose worker is out of sight."""
     return f"Lost sight of run {run_id} on {host} ({problem}); it is started again only if it is known to be dead"
 
 
 def summary(ends: Mapping[End, int], left: int, seconds: float) -> str:
-    """Returns the last word of run-once: what came of the runs, and how long it took."""
+    """Returns the last line of run-once: how many runs ended how, and how long it took."""
     failed = sum(ends.get(end, 0) for end in (End.FAILED, End.COULD_NOT_START, End.GONE))
     parts = [f"{ends.get(End.COMPLETED, 0)} run(s) completed", f"{failed} failed"]
     if ends.get(End.TERMINATED):
         parts.append(f"{ends[End.TERMINATED]} terminated")
     parts.append(f"{left} left staged")
     return f"Processed staged runs in {seconds:.1f} seconds: {', '.join(parts)}"
+
+
+def control_changed(before: Control, now: Control, running: int) -> str:
+    """Returns the line for what users ask of the scheduler now; empty if nothing has changed."""
+    if now == before:
+        return ""
+    if now.is_draining and not before.is_draining:
+        return f"Draining: starting no more runs, and stopping when {running} running run(s) have ended"
+    if now.is_paused and not before.is_paused:
+        return "Paused: running runs go on, and none is started before 'guild-dask resume'"
+    return "" if now.is_paused or now.is_draining else "Resumed"

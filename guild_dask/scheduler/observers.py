@@ -22,7 +22,7 @@ from guild_dask.monitor.publisher import Publisher
 from guild_dask.monitor.report import files
 from guild_dask.monitor.scalars import FOLDER, Scalars
 from guild_dask.monitor.state import State
-from guild_dask.scheduler.events import Event, SomebodyLooks
+from guild_dask.scheduler.events import OutsideEvent, PageOpened
 from guild_dask.scheduler.own_run import SchedulerRun
 from guild_dask.settings.settings import DashboardAddress, Settings
 
@@ -38,17 +38,15 @@ class Views:
 
 
 def open_views(
-    settings: Settings, about: State, run_dir: str, opened: Cluster, put: Callable[[Event], object]
+    settings: Settings, about: State, run_dir: str, opened: Cluster, put: Callable[[OutsideEvent], object]
 ) -> Views:
     """Opens the page of runs, and the publisher for it and for other views."""
     runs_dir = os.path.join(run_queue.guild_home(), "runs")
-    book = Book(runs_dir, lambda: put(SomebodyLooks()))
+    book = Book(runs_dir, lambda: put(PageOpened()))
     link, close_page = _show_page(book, opened, settings.dashboard_address)
     about = replace(about, run_once=settings.run_once, filter=settings.filter)
     about = replace(about, dashboard=opened.dashboard_link(), page=link)
-    publisher = Publisher(
-        run_queue.guild_home(), run_dir, about, functools.partial(_placements, opened), book if link else None
-    )
+    publisher = Publisher(run_queue.guild_home(), run_dir, about, book if link else None)
     scalars = Scalars(os.path.join(run_dir, FOLDER))
     publisher.listeners.append(scalars)
     notifier = None
@@ -82,11 +80,6 @@ def _show_page(book: Book, opened: Cluster, wanted: DashboardAddress | None) -> 
         except (ClusterError, OSError) as e:
             log.warning("There is no page of runs: %s", e)
     return None, lambda: None
-
-
-def _placements(opened: Cluster) -> dict[str, tuple[str, str]]:
-    """Returns the workers' labels and hosts, by the names that the plan uses for them."""
-    return {worker.name: (worker.label or worker.name, worker.host) for worker in opened.workers()}
 
 
 def show_progress(

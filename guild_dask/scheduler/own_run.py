@@ -15,11 +15,11 @@ class SchedulerRun:
         """Returns a path in the run's directory."""
         return os.path.join(self.dir, name)
 
-    def look_like_a_batch(self) -> None:
+    def mark_as_batch(self) -> None:
         """Makes Guild leave this run out of `compare` and `view`, as it leaves out batches."""
         os.makedirs(os.path.join(self.dir, ".guild", "proto"), exist_ok=True)
 
 
 def this_run() -> SchedulerRun:
-    """Returns the run of this process. Without Guild around it, the current directory stands in for it."""
+    """Returns the run of this process, or the current directory as one if Guild has not started it."""
     return SchedulerRun(os.environ.get("RUN_ID", f"process-{os.getpid()}"), os.environ.get("RUN_DIR", os.getcwd()))

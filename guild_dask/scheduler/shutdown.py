@@ -1,48 +1,52 @@
-"""The end of a scheduler's runs when it is stopped."""
+"""How a scheduler that is stopped ends its runs: step by step, each step for those that outlived the last. Pure."""
 
-import contextlib
-import logging
-import time
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-from guild_dask.home import claims, end_note
-from guild_dask.home.errors import HomeUnavailable
-from guild_dask.home.outcome import Cause
-from guild_dask.scheduler.dispatch import Flights
+from guild_dask.scheduler.instructions import DestroyRun, Instruction, KillRun, StopRun
 
-log = logging.getLogger("guild")
+# Seconds from the stop until the scheduler kills runs itself, until it kills their starters, and until it gives up.
+# A run's own starter has sent TERM and KILL before that. Guild waits 30 seconds for a scheduler that it stops.
+KILL_AFTER = 15.0
+DESTROY_AFTER = 20.0
+GIVE_UP_AFTER = 21.0
 
-# Seconds from a stop to KILL by the scheduler itself, and to the end of its patience. Before that, a run's own starter
-# has sent TERM and KILL. Guild waits 30 seconds for a scheduler that it stops.
-LAST_RESORT = 15.0
-GIVE_UP = 20.0
-
-
-def end_runs(flights: Flights, wait_until: Callable[[float], None]) -> None:
-    """Ends what is running; what has not started is staged again. Each step is for those that outlived the last."""
-    in_flight = flights.ledger.in_flight
-    asked = time.monotonic()
-    if in_flight:
-        log.info("Ending %d run(s); Ctrl-C or 'guild stop' once more kills them", len(in_flight))
-    for run_id in [*flights.ledger.adrift, *in_flight]:
-        # On another host, the run is asked through the Guild home. Here it can tell by this who has sent the signal.
-        with contextlib.suppress(OSError):
-            if not flights.home.is_ours(run_id):
-                continue
-            end_note.ask_to_stop(claims.path(flights.home.claims_folder, run_id), Cause.SCHEDULER_STOPPED)
-    for step, deadline in (
-        (flights.cluster.stop, asked + LAST_RESORT),
-        (flights.cluster.kill, asked + GIVE_UP),
-        (flights.cluster.destroy, asked + GIVE_UP + 1),
-    ):
-        flights.each(step)
-        while in_flight and time.monotonic() < deadline:
-            wait_until(deadline)
+_STEPS: tuple[tuple[float, Callable[[str], Instruction] | None], ...] = (
+    (0.0, StopRun),
+    (KILL_AFTER, KillRun),
+    (DESTROY_AFTER, DestroyRun),
+    (GIVE_UP_AFTER, None),
+)
 
 
-def settle_rest(flights: Flights) -> None:
-    """Tries once more what could not be settled; what is left is the next scheduler's to stage again."""
-    try:
-        flights.settle_rest()
-    except HomeUnavailable as e:
-        log.warning("%s; the next scheduler will stage %d run(s) again", e, len(flights.ledger.unsettled))
+@dataclass
+class Shutdown:
+    """The steps of one shutdown that were taken, by the monotonic clock."""
+
+    began: float
+    _taken: int = 0
+
+    @property
+    def due(self) -> float:
+        """Returns when the next step is due, if runs are left by then."""
+        return self.began + _STEPS[self._taken][0] if self._taken < len(_STEPS) else math.inf
+
+    @property
+    def is_new(self) -> bool:
+        """Tells whether no step was taken yet."""
+        return self._taken == 0
+
+    @property
+    def has_given_up(self) -> bool:
+        """Tells whether the last step was taken; runs that are left belong to the next scheduler."""
+        return self._taken == len(_STEPS)
+
+    def steps(self, now: float, active: Iterable[str]) -> list[Instruction]:
+        """Returns what to do now to the runs that are left."""
+        instructions: list[Instruction] = []
+        while self._taken < len(_STEPS) and now >= self.due:
+            end = _STEPS[self._taken][1]
+            instructions += [end(run_id) for run_id in active] if end else []
+            self._taken += 1
+        return instructions

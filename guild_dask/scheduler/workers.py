@@ -1,96 +1,68 @@
-"""The workers as the loop plans with them: those that are there, and those that may come."""
+"""The workers as the plan sees them, and what is wrong with workers. Pure."""
 
-import logging
-import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
-from guild_dask.cluster.base import Cluster, WorkerCapacity
-from guild_dask.cluster.events import ClusterTrouble, WorkerRefused, WorkersChanged
-from guild_dask.plan.placement import StagedRun, Worker
-from guild_dask.plan.tags import Demands
+from guild_dask.cluster.base import WorkerCapacity
+from guild_dask.cluster.events import ClusterTrouble, WorkerRefused
+from guild_dask.plan.placement import Worker
 from guild_dask.plan.troubles import NoWorkerComes, Refusal, Trouble, WorkerWithoutRuns
+from guild_dask.scheduler.answers import ClusterView
 from guild_dask.scheduler.ledger import Ledger
 
-log = logging.getLogger("guild")
-
-# How many workers that cannot start runs are remembered for those who look.
+# How many workers that cannot start runs are remembered for observers.
 _MOST_REFUSED = 20
 
-WorkerEvent = WorkersChanged | WorkerRefused | ClusterTrouble
+
+def workers_for(view: ClusterView, ledger: Ledger, now: float) -> list[Worker]:
+    """Returns the workers that are there with what is free on them, and one of each kind that may come."""
+    to_come = [
+        Worker(each.name, each.slots, each.resources, 0, {}, is_to_come=True, lasts=each.lasts)
+        for each in view.prospects
+    ]
+    return [*(_worker(each, ledger, now) for each in view.workers), *to_come]
 
 
-class Workforce:
-    """What the workers of a cluster have free, and whether that has changed."""
+def _worker(each: WorkerCapacity, ledger: Ledger, now: float) -> Worker:
+    worker = ledger.free(
+        each.name, each.host, each.slots, each.resources, each.devices, is_whole_host=each.is_whole_host
+    )
+    if each.halt:
+        return replace(worker, free_slots=0)
+    if each.ends is None:
+        return worker
+    lasts = each.ends - now - each.margin
+    # On a worker that ends soon, runs go on and nothing new starts.
+    return replace(worker, lasts=lasts, free_slots=worker.free_slots if lasts > 0 else 0)
 
-    def __init__(self, cluster: Cluster, ledger: Ledger, time_limit: float | None = None) -> None:
-        self._cluster = cluster
-        self._ledger = ledger
-        self._time_limit = time_limit  # of runs that do not ask for another
-        self._trouble: NoWorkerComes | None = None
-        self._refused: dict[str, Refusal] = {}
-        self.has_changed = False
 
-    def present(self) -> list[Worker]:
-        """Returns the workers that are there, each with what is free on it."""
-        now = time.monotonic()
-        return [self._worker(each, now) for each in self._cluster.workers()]
+@dataclass
+class Troubles:
+    """What is wrong with workers, as it was last reported."""
 
-    def _worker(self, each: WorkerCapacity, now: float) -> Worker:
-        worker = self._ledger.free(
-            each.name, each.host, each.slots, each.resources, each.devices, is_whole_host=each.is_whole_host
-        )
-        if each.halt:
-            return replace(worker, free_slots=0)
-        if each.ends is None:
-            return worker
-        lasts = each.ends - now - each.margin
-        # It goes soon: what runs on it goes on, and nothing new starts there.
-        return replace(worker, lasts=lasts, free_slots=worker.free_slots if lasts > 0 else 0)
+    _refused: dict[str, Refusal] = field(default_factory=dict)
+    _no_worker: NoWorkerComes | None = None
 
-    def all(self) -> list[Worker]:
-        """Returns those that are there, and one of each kind that may come, which has nothing free."""
-        to_come = [
-            Worker(each.name, each.slots, each.resources, 0, {}, is_to_come=True, lasts=each.lasts)
-            for each in self._cluster.prospects()
-        ]
-        return [*self.present(), *to_come]
+    def clear(self) -> None:
+        """Notes that workers come again."""
+        self._no_worker = None
 
-    def time_of(self, demands: Demands) -> float | None:
-        """Returns how long a run may take, where a worker may end before it."""
-        if any(each.lifetime for each in self._cluster.prospects()):
-            return demands.time_limit or self._time_limit
-        return None
+    def refuse(self, event: WorkerRefused) -> str:
+        """Notes that a worker cannot start runs, and returns the line for the log."""
+        self._refused = dict([*self._refused.items(), (event.worker, event.refusal)][-_MOST_REFUSED:])
+        return f"Worker {event.worker} gets no run: it {event.refusal}"
 
-    @property
-    def appetite(self) -> int:
-        """Returns how many waiting runs adjust() has a use for."""
-        return self._cluster.appetite
+    def note(self, event: ClusterTrouble) -> str:
+        """Notes that no worker comes, and returns the line for the log if that is news."""
+        if event.trouble == self._no_worker:
+            return ""
+        self._no_worker = event.trouble
+        return f"No worker started: {event.trouble.error_text}; retrying in {event.pause:g} s"
 
-    def adjust(self, waiting: Sequence[StagedRun]) -> None:
-        """Has the cluster ask for workers for what waits, and give back those that nobody needs."""
-        flights = [*self._ledger.in_flight.values(), *self._ledger.adrift.values()]
-        self._cluster.adjust(waiting, {flight.worker for flight in flights})
-
-    @property
-    def troubles(self) -> tuple[Trouble, ...]:
-        """Returns what is wrong with workers at the moment."""
-        here = {worker.label: worker for worker in self._cluster.workers()}
+    def current(self, workers: Iterable[WorkerCapacity]) -> tuple[Trouble, ...]:
+        """Returns what is wrong now, given the workers that are there."""
+        here = {worker.label: worker for worker in workers}
         refused = {name: refusal for name, refusal in self._refused.items() if name not in here}
         halted = {name: worker.halt for name, worker in here.items() if worker.halt}
         without_runs = (WorkerWithoutRuns(name, refusal) for name, refusal in {**refused, **halted}.items())
-        return (*without_runs, *([self._trouble] if self._trouble else ()))
-
-    def take_in(self, event: WorkerEvent) -> None:
-        """Says what happened to workers."""
-        if isinstance(event, WorkersChanged):
-            self.has_changed = True
-            self._trouble = None
-            if event.news and not self._ledger.is_stopping:
-                log.info("%s", event.news)
-        elif isinstance(event, WorkerRefused):
-            self._refused = dict([*self._refused.items(), (event.worker, event.refusal)][-_MOST_REFUSED:])
-            log.warning("Worker %s gets no run: it %s", event.worker, event.refusal)
-        elif event.trouble != self._trouble:
-            self._trouble = event.trouble
-            log.warning("No worker started: %s; retrying in %g s", event.trouble.error_text, event.pause)
+        return (*without_runs, *([self._no_worker] if self._no_worker else ()))

@@ -1,5 +1,5 @@
 """Flags and Dask's configuration to one frozen `Settings`, or to an error that names what is accepted.
 
 Starts nothing. May import plan.
-Start at `settings.settings_for`; `cluster_spec` reads the flag `cluster`, `flags` makes the command line from dask.yml.
+Start at `settings.settings_for`; `readers` has the reader of each flag, `flags` the command line, from dask.yml.
 """

@@ -1,4 +1,7 @@
-"""Which cluster the user chose, and how many workers. Pure: text to values, or a ValueError that says why."""
+"""The kind of cluster, and the number of workers, that a text stands for.
+
+Pure: text to values, or a ValueError that says what is accepted.
+"""
 
 import difflib
 import enum
@@ -41,7 +44,7 @@ class ClusterChoice:
 
     @property
     def is_ours(self) -> bool:
-        """Tells whether the scheduler starts and stops its workers."""
+        """Tells whether we start and stop the cluster's workers."""
         return self.kind not in (Kind.ADDRESS, Kind.SCHEDULER_FILE)
 
 
@@ -55,7 +58,7 @@ _BY_NAME = {
 
 @dataclass(frozen=True)
 class WorkerCount:
-    """How many workers: from least to most, as waiting runs need them."""
+    """A range of workers: as many as the waiting runs need, between least and most."""
 
     least: int
     most: int
@@ -66,7 +69,7 @@ class WorkerCount:
 
 
 def cluster_for_text(text: str) -> ClusterChoice:
-    """Returns the choice that a text such as `slurm` or `tcp://head:8786` stands for."""
+    """Returns the cluster that a text such as `slurm` or `tcp://head:8786` stands for."""
     if text.lower() in _BY_NAME:
         return _BY_NAME[text.lower()]
     if text.startswith(_FILE) and len(text) > len(_FILE):
@@ -88,7 +91,7 @@ def _hint(text: str) -> str:
 
 
 def workers_for_text(text: str) -> WorkerCount:
-    """Returns the count that `8` or `0..20` stands for."""
+    """Returns the range that a text such as `8` or `0..20` stands for."""
     least, dots, most = text.partition("..")
     if not dots:
         most = least

@@ -1,4 +1,4 @@
-"""The command line of the operation, made from the flags that dask.yml declares."""
+"""The command line of the operation, created from the flags that dask.yml declares."""
 
 import pathlib
 from collections.abc import Callable
@@ -11,7 +11,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def definition() -> Any:
-    """Returns what dask.yml says: Guild's model with its operation."""
+    """Returns the content of dask.yml: Guild's model with its operation."""
     return yaml.safe_load(pathlib.Path(__file__).parent.with_name("dask.yml").read_text(encoding="utf-8"))
 
 
@@ -22,7 +22,7 @@ def flags() -> dict[str, Any]:
 
 
 def options_for_flags(function: F) -> F:
-    """Gives a command one option for each flag. Each takes text; settings.py says what it means."""
+    """Adds an option for each flag to a command. Options are text, which `readers` converts."""
     for name, flag in reversed(flags().items()):
         text = f"{flag['description'].strip()} [default: {flag['null-label']}]"
         function = click.option(f"--{name}", metavar="VALUE", help=text)(function)

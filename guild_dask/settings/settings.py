@@ -1,29 +1,26 @@
-"""Flags and configuration to one frozen Settings, or to an error that names flag, value and what is accepted."""
+"""The value `Settings`, and how flags and configuration are combined into it.
 
-import math
-import re
-import shlex
+A value that is not accepted raises BadSetting, which names the flag, the value and what is accepted.
+"""
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from guild_dask.plan.devices import names_for_text
-from guild_dask.plan.resources import AUTO, Request, definition_for_spec
-from guild_dask.plan.units import ACCEPTED_DURATIONS, duration_for_text
-from guild_dask.settings.cluster_spec import ClusterChoice, Kind, WorkerCount, cluster_for_text, workers_for_text
+from guild_dask.plan.resources import Request
+from guild_dask.settings.cluster_spec import ClusterChoice, Kind, WorkerCount
+from guild_dask.settings.readers import DEFAULT_DASHBOARD, READERS, DashboardAddress
+
+__all__ = ["BadSetting", "DashboardAddress", "Settings", "checked", "section_of", "settings_for"]
 
 T = TypeVar("T")
 
+# The section of Dask's configuration that has our settings.
 SECTION = "guild-dask"
 
-DEFAULT_DASHBOARD_PORT = 8787
-
-_YES = ("yes", "true", "on", "1", "y")
-# Guild passes `no` as an empty text where a flag has no type.
-_NO = ("no", "false", "off", "0", "n", "")
-_LOG_LEVELS = ("debug", "info", "warn", "error")
-_LOCAL = "127.0.0.1"
-_LONGEST_WAIT = 1e9  # a queue cannot wait for much longer
+# The settings that each pool may have of its own, and the key of its section in dask-jobqueue's configuration.
+_OF_POOLS = ("cluster", "workers", "resources")
+_CONFIG_NAME = "config-name"
 
 
 class BadSetting(Exception):
@@ -31,46 +28,38 @@ class BadSetting(Exception):
 
 
 @dataclass(frozen=True)
-class DashboardAddress:
-    """Where the dashboard listens; port 0 is any free port."""
-
-    host: str
-    port: int
-
-
-@dataclass(frozen=True)
 class Settings:
-    """All that the user decides about a scheduler."""
+    """The user's settings of a scheduler."""
 
     cluster: ClusterChoice = field(default_factory=ClusterChoice)
-    workers: WorkerCount | None = None  # None: one for each CPU, or what suits the kind of cluster
-    workers_given: bool = False  # by a flag, not by the configuration
+    workers: WorkerCount | None = None  # None: the default of the kind of cluster, one slot for each CPU if it is local
+    workers_given: bool = False  # the workers are set by a flag, not by the configuration
     resources: Request = field(default_factory=lambda: Request({}))
-    gpus: tuple[str, ...] | None = None  # names of devices, or AUTO; None: GPUs are an amount, if anything
+    gpus: tuple[str, ...] | None = None  # names of devices, or AUTO; None: GPUs are a plain amount
     filter: str | None = None  # None: all runs
     poll_interval: float = 10.0
     run_once: bool = False
     wait_for_running: bool = False
-    time_limit: float | None = None  # seconds; None: none
-    retries: int | None = None  # None: as retries.Policy has it
-    dashboard_address: DashboardAddress | None = DashboardAddress(_LOCAL, DEFAULT_DASHBOARD_PORT)
+    time_limit: float | None = None  # seconds; None: no limit
+    retries: int | None = None  # None: the defaults of retries.Policy
+    dashboard_address: DashboardAddress | None = DEFAULT_DASHBOARD
     loglevel: str = "warn"
     lease: float = 60.0  # seconds
-    pool: str = ""  # its name, for the settings of a pool
-    config_name: str = ""  # of dask-jobqueue's configuration; empty: the name of the queue
+    pool: str = ""  # the pool's name, if these are the settings of a pool
+    config_name: str = ""  # a section of dask-jobqueue's configuration; empty: that of the queue
     pools: tuple[tuple[str, "Settings"], ...] = ()  # several clusters at once, by name
     dry_run: bool = False
     progress: str = "auto"
-    notify: tuple[str, ...] = ()  # the words of a command
+    notify: tuple[str, ...] = ()  # a command and its arguments
 
 
 def settings_for(flags: Mapping[str, str | None], configuration: Mapping[str, Any]) -> Settings:
-    """Returns the settings for flags as typed (None: not given) over the configuration's section.
+    """Returns the settings from flags as typed (None: not given) and our section of the configuration; flags win.
 
     Raises BadSetting for the first value that is not accepted.
     """
     values: dict[str, Any] = {}
-    for name, read in _READERS.items():
+    for name, read in READERS.items():
         given = flags.get(name)
         if given is not None:
             values[name.replace("-", "_")] = checked(read, name, given)
@@ -86,7 +75,7 @@ def settings_for(flags: Mapping[str, str | None], configuration: Mapping[str, An
 
 
 def _pools(configured: Any) -> tuple[tuple[str, Settings], ...]:
-    """Returns the settings of each pool that the configuration has; raises BadSetting."""
+    """Returns the settings of each pool in the configuration; raises BadSetting."""
     if configured is None:
         return ()
     if not isinstance(configured, Mapping) or not all(isinstance(each, Mapping) for each in configured.values()):
@@ -96,17 +85,17 @@ def _pools(configured: Any) -> tuple[tuple[str, Settings], ...]:
 
 def _pool(name: str, configured: Mapping[str, Any]) -> Settings:
     given = {_text(key).replace("_", "-"): value for key, value in configured.items()}
-    unknown = sorted(set(given) - {*_OF_POOLS, "config-name"})
+    unknown = sorted(set(given) - {*_OF_POOLS, _CONFIG_NAME})
     if unknown:
-        raise BadSetting(f"unknown key {unknown[0]!r} in pool {name!r}: use {', '.join((*_OF_POOLS, 'config-name'))}")
+        raise BadSetting(f"unknown key {unknown[0]!r} in pool {name!r}: use {', '.join((*_OF_POOLS, _CONFIG_NAME))}")
     settings = settings_for({}, {key: value for key, value in given.items() if key in _OF_POOLS})
     if settings.cluster.kind is Kind.POOLS:
         raise BadSetting(f"pool {name!r} cannot be made of pools")
-    return replace(settings, pool=name, config_name=_text(given.get("config-name") or ""))
+    return replace(settings, pool=name, config_name=_text(given.get(_CONFIG_NAME) or ""))
 
 
 def _check_together(settings: Settings) -> None:
-    """Raises BadSetting for settings that are fine alone and make no sense together."""
+    """Raises BadSetting for settings that are valid alone but not together."""
     kind, workers = settings.cluster.kind, settings.workers
     if settings.workers_given and workers and not settings.cluster.is_ours:
         raise BadSetting(f"workers={_count(workers)} makes no sense with an existing cluster: its workers are its own")
@@ -125,9 +114,9 @@ def _count(workers: WorkerCount) -> str:
 
 
 def section_of(configuration: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Returns our section of Dask's whole configuration, and the keys in it that we do not know.
+    """Returns our section of Dask's whole configuration, and its unknown keys.
 
-    Dask writes keys from the environment with underscores, and keys from YAML as they are; the environment wins.
+    Dask writes keys from the environment with underscores, and keys from YAML as they are. The environment wins.
     """
     known: dict[str, Any] = {}
     unknown = []
@@ -138,16 +127,11 @@ def section_of(configuration: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
             continue
         for key, value in (found or {}).items():
             name = _text(key).replace("_", "-")
-            if name in _READERS or name == "pools":
+            if name in READERS or name == "pools":
                 known[name] = value
             else:
                 unknown.append(_text(key))
     return known, unknown
-
-
-def flag_names() -> tuple[str, ...]:
-    """Returns the names of all flags."""
-    return tuple(_READERS)
 
 
 def _as_text(value: Any) -> str:
@@ -161,138 +145,18 @@ def _as_text(value: Any) -> str:
 def _text(value: Any) -> str:
     try:
         return str(value)
-    except ValueError:  # a number of more digits than Python writes
+    except ValueError:  # an integer with more digits than Python converts
         return f"<{type(value).__name__}>"
 
 
 def _shown(text: str) -> str:
-    """Returns the text as typed, if that is one line."""
+    """Returns the text as typed if it is printable, or its repr."""
     return text if text.isprintable() else repr(text)
 
 
 def checked(read: Callable[[str], T], name: str, text: str, where: str = "") -> T:
-    """Returns what is read from the text of a flag; raises BadSetting, which names both, if it is not accepted."""
+    """Returns the value of a flag's text; raises BadSetting, which names flag and text, if it is not accepted."""
     try:
         return read(text.strip())
     except ValueError as e:
         raise BadSetting(f"invalid value {name}={_shown(text)}{where}: {e}") from e
-
-
-def _retries(text: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
-        raise ValueError("use a whole number of at least 0")
-    return int(text)
-
-
-def _resources(text: str) -> Request:
-    return definition_for_spec(text) if text else Request({})
-
-
-def _gpus(text: str) -> tuple[str, ...] | None:
-    if text.lower() in ("no", "false", "off", "none", ""):
-        return None
-    if text.lower() == AUTO:
-        return (AUTO,)
-    return names_for_text(text)
-
-
-def _filter(text: str) -> str | None:
-    return text or None  # what it means is Guild's to say
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds <= _LONGEST_WAIT:
-        raise ValueError("use a number of seconds above 0, 1e9 at most")
-    return seconds
-
-
-def _lease(text: str) -> float:
-    seconds = _seconds(text)
-    if seconds < 1:
-        raise ValueError("use a number of seconds of at least 1, 1e9 at most")
-    return seconds
-
-
-def _time_limit(text: str) -> float | None:
-    if text.lower() in _NO:
-        return None
-    seconds = duration_for_text(text)
-    if seconds is None:
-        raise ValueError(f"use {ACCEPTED_DURATIONS}; or no for none")
-    return seconds
-
-
-def _yes_or_no(text: str) -> bool:
-    if text.lower() in _YES:
-        return True
-    if text.lower() in _NO:
-        return False
-    raise ValueError("use yes or no")
-
-
-def _address(text: str) -> DashboardAddress | None:
-    if text.lower() in ("no", "false", "off", ""):
-        return None
-    host, _, port = text.rpartition(":")
-    if not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535 or not _is_host(host, ":" in text):
-        raise ValueError("use a port (8787), an address (0.0.0.0:8787), 0 for any free port, or no for none")
-    # As in Dask, ':8787' is that port on all interfaces; a port alone is on this machine only.
-    return DashboardAddress(host or ("0.0.0.0" if ":" in text else _LOCAL), int(port))
-
-
-def _is_host(host: str, is_address: bool) -> bool:
-    return not host if not is_address else bool(re.fullmatch(r"[\w.-]*", host, re.ASCII))
-
-
-def _loglevel(text: str) -> str:
-    level = {"warning": "warn"}.get(text.lower(), text.lower())
-    if level not in _LOG_LEVELS:
-        raise ValueError(f"use one of {', '.join(_LOG_LEVELS)}")
-    return level
-
-
-def _command(text: str) -> tuple[str, ...]:
-    try:
-        if "\0" in text:
-            raise ValueError("it has a zero byte")
-        return tuple(shlex.split(text))
-    except ValueError as e:
-        raise ValueError(
-            f"use a command such as 'notify-send Guild', or a script of yours ({str(e).lower()})"
-        ) from None
-
-
-def _progress(text: str) -> str:
-    if text.lower() == "auto":
-        return "auto"
-    try:
-        return "yes" if _yes_or_no(text) else "no"
-    except ValueError:
-        raise ValueError("use auto, yes or no") from None
-
-
-# What a pool has of its own.
-_OF_POOLS = ("cluster", "workers", "resources")
-
-_READERS = {
-    "cluster": cluster_for_text,
-    "workers": workers_for_text,
-    "resources": _resources,
-    "gpus": _gpus,
-    "filter": _filter,
-    "poll-interval": _seconds,
-    "run-once": _yes_or_no,
-    "wait-for-running": _yes_or_no,
-    "time-limit": _time_limit,
-    "retries": _retries,
-    "dashboard-address": _address,
-    "loglevel": _loglevel,
-    "lease": _lease,
-    "dry-run": _yes_or_no,
-    "progress": _progress,
-    "notify": _command,
-}

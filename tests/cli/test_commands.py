@@ -38,7 +38,7 @@ def typed(command: str, exit_code: int = 0) -> Finished:
 
 @contextlib.contextmanager
 def in_a_terminal(*command: str) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
-    """Gives a command that runs in a terminal of 80 columns, and where to read what it prints."""
+    """Runs a command in a terminal of 80 columns; yields its process and the descriptor of its output."""
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     process = subprocess.Popen(command, stdout=child, stdin=child, stderr=child)
@@ -53,7 +53,7 @@ def seen_in_a_terminal(command: str) -> list[str]:
     """Returns the lines that a terminal of 80 columns shows, none of which is longer."""
     seen = b""
     with in_a_terminal("guild-dask", *command.split()) as (process, parent):
-        # It ends with an error when nobody has it open any more.
+        # Reading fails when no process has the terminal open.
         with contextlib.suppress(OSError):
             while part := os.read(parent, 1000):
                 seen += part
@@ -63,15 +63,15 @@ def seen_in_a_terminal(command: str) -> list[str]:
     return lines
 
 
-def told(command: str) -> Any:
+def data_of(command: str) -> Any:
     return json.loads(typed(f"{command} --json").output)
 
 
-def scheduler_told(user: Sandbox) -> Any:
-    """Returns what the scheduler tells once there is something running."""
+def scheduler_with_a_running_run(user: Sandbox) -> Any:
+    """Returns the scheduler's state once a run is running."""
 
     def with_running() -> Any:
-        found = told("status")["schedulers"]
+        found = data_of("status")["schedulers"]
         return found[0] if found and found[0].get("running") else None
 
     return wait_until(with_running, describe=lambda: typed("status"))
@@ -89,7 +89,7 @@ def test_help_names_every_command_and_each_has_its_own(user: Sandbox) -> None:
     ("command", "hint"),
     [
         ("statsu", "there is no command 'statsu'; did you mean 'status'?"),
-        ("xyz", "there is no command 'xyz'; there are status, explain"),
+        ("xyz", "there is no command 'xyz'; the commands are status, explain"),
         ("status --wach", "Did you mean --watch?"),
         ("explain", "Missing argument 'RUN'"),
         ("priority aaa", "Missing argument 'N'"),
@@ -99,7 +99,7 @@ def test_typing_error_is_named_with_what_is_accepted(user: Sandbox, command: str
     assert hint in typed(command, exit_code=2).output
 
 
-def test_home_that_is_not_there_is_named(user: Sandbox) -> None:
+def test_missing_home_is_named(user: Sandbox) -> None:
     assert "there is no Guild home at /no/where" in typed("-H /no/where status", exit_code=1).output
 
 
@@ -116,7 +116,7 @@ def test_without_scheduler_the_status_counts_and_names_the_command(user: Sandbox
     a_project(user, OPERATIONS)
     stage(guild, "nap", "aaa", "bbb", options="--tag dask:gpu=1")
     assert "2 run(s) are staged" in typed("status").output
-    assert told("status")["staged"] == 2
+    assert data_of("status")["staged"] == 2
     assert "\n  guild run dask:scheduler gpus=auto\n" in typed("explain aaa").output
 
 
@@ -126,36 +126,34 @@ def test_status_shows_where_runs_are_and_why_others_wait(user: Sandbox, guild: G
     stage(guild, "nap seconds=60", "aaa", "bbb", options="--tag 'dask:gpu=1 mem=8GB'")
     stage(guild, "nap seconds=60", "ccc", options="--tag dask:gpu=7 --label 'what is too much for any machine'")
     with guild.started(SCHEDULER):
-        counts = "1 running, 1 waiting, 1 never to start, 0 completed, 1 failed"
+        counts = "1 running, 1 waiting, 1 impossible, 0 completed, 1 failed"
         wait_until(lambda: counts in typed("status").output, describe=lambda: typed("status"))
         lines = typed("status").output.splitlines()
         assert lines[0].startswith("Scheduler sss on ")
         assert lines[1].startswith(counts)
-        assert "local   1/2   gpu 1/1  mem 8/64GB" in lines
+        assert "local   1/2    gpu 1/1  mem 8/64GB" in lines
         assert any(line.startswith("aaa      nap seconds=60  gpu=1 mem=8GB  local") for line in lines), lines
         assert any("waits for gpu=1, 0 free" in line and line.startswith("bbb") for line in lines)
         assert any("asks gpu=7, largest worker has gpu=1" in line and line.endswith("never") for line in lines)
         assert any(line.startswith("bad") and line.endswith("failed (exit 1)") for line in lines)
         assert "\x1b" not in "".join(lines), "no colour in a file or a pipe"
-        assert max(map(len, lines)) > 80, "and nothing is cut off there"
+        assert max(map(len, lines)) > 80, "and nothing is cut there"
         assert any("…" in line for line in seen_in_a_terminal("status"))
-        assert "It can never start with the scheduler sss: it asks gpu=7" in " ".join(
-            typed("explain ccc").output.split()
-        )
+        assert "It can never start with scheduler sss: asks gpu=7" in " ".join(typed("explain ccc").output.split())
         assert "It waits for gpu=1, 0 free. It is next." in " ".join(typed("explain bbb").output.split())
         assert "Scheduler sss runs it on worker local" in typed("explain aaa").output
-        assert [each["can_start"] for each in told("explain bbb")["explanations"]] == [True]
+        assert [each["can_start"] for each in data_of("explain bbb")["explanations"]] == [True]
 
 
-def test_scheduler_and_queue_that_are_staged_are_left_to_their_user(user: Sandbox, guild: Guild) -> None:
+def test_staged_schedulers_and_queues_are_not_started(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, f"dask:scheduler {NO_DASHBOARD}", "ttt")
     stage(guild, "queue", "qqq")
     stage(guild, f"dask:scheduler workers=[1,2] {NO_DASHBOARD}", "uuu")
     stage(guild, "nap seconds=[0,0.1]", "bat")
-    assert told("status")["staged"] == 1
+    assert data_of("status")["staged"] == 1
     assert "\n  guild run --start ttt\n" in typed("explain ttt").output
-    # Were one of them started, run-once would have to wait for its end.
+    # If one of them were started, run-once would wait for its end.
     output = guild(f"{SCHEDULER} run-once=yes").output
     for run in ("ttt", "qqq", "uuu"):
         line = f"Leaving run {run} staged (it is a scheduler itself; start it with 'guild run --start {run}')"
@@ -175,7 +173,7 @@ def test_status_shows_runs_that_come_after_others(user: Sandbox, guild: Guild) -
     stage(guild, "nap seconds=60", "aaa")
     stage(guild, "nap", "bbb", options="--tag dask-after:aaa")
     with guild.started(SCHEDULER):
-        # Nothing waits for room, and something waits.
+        # The queue is empty, and a run is held.
         wait_until(
             lambda: "waiting for runs to finish: aaa" in typed("status").output, describe=lambda: typed("status")
         )
@@ -183,38 +181,38 @@ def test_status_shows_runs_that_come_after_others(user: Sandbox, guild: Guild) -
         assert "HELD" in "".join(seen_in_a_terminal("status"))
 
 
-def test_run_that_comes_after_others_in_vain_is_told_so(user: Sandbox, guild: Guild) -> None:
+def test_run_that_depends_on_an_impossible_one_is_explained(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap", "aaa", options="--tag dask:gpu=8")
     stage(guild, "nap", "bbb", options="--tag dask-after:aaa")
     stage(guild, "nap", "ccc", options="--tag dask-after:bbb")
     words = " ".join(typed("explain ccc").output.split())
-    assert "It then still comes after others: waiting for runs to finish: bbb." in words
+    assert "A scheduler then holds it: waiting for runs to finish: bbb." in words
     with guild.started(SCHEDULER):
         wait_until(lambda: "asks gpu=8" in typed("status").output, describe=lambda: typed("status"))
-        why = "But run aaa can never start with the scheduler sss: it asks gpu=8, largest worker has gpu=1."
+        why = "But run aaa can never start with scheduler sss: asks gpu=8, largest worker has gpu=1."
         for run in ("bbb", "ccc"):
             assert why in " ".join(typed(f"explain {run}").output.split())
-            assert [each["can_start"] for each in told(f"explain {run}")["explanations"]] == [False]
-    wait_until(lambda: not told("status")["schedulers"], describe=lambda: typed("status"))
+            assert [each["can_start"] for each in data_of(f"explain {run}")["explanations"]] == [False]
+    wait_until(lambda: not data_of("status")["schedulers"], describe=lambda: typed("status"))
     guild("runs rm bbb -y")
     words = " ".join(typed("explain ccc").output.split())
-    assert "The scheduler then holds it back: there is no run bbb, which it comes after. Change the tag:" in words
+    assert "A scheduler then holds it: there is no run bbb, which it comes after. Change the tag:" in words
 
 
-def test_status_shows_what_a_limit_ended_and_what_is_tried_again(user: Sandbox, guild: Guild) -> None:
+def test_status_shows_terminated_and_retrying_runs(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap seconds=60", "aaa", options="--tag dask-time:1s")
     stage(guild, "bad", "bbb", options="--tag dask-retries:9")
     with guild.started(SCHEDULER):
-        wait_until(lambda: "AGAIN" in typed("status").output, describe=lambda: typed("status"))
-        assert ", 1 to be tried again, " in typed("status").output
-        assert "tries it again" in typed("explain bbb").output
+        wait_until(lambda: "RETRYING" in typed("status").output, describe=lambda: typed("status"))
+        assert ", 1 retrying, " in typed("status").output
+        assert "retries it" in typed("explain bbb").output
         wait_until(lambda: "TERMINATED" in typed("status").output, describe=lambda: typed("status"))
         (line,) = [line for line in typed("status").output.splitlines() if line.startswith("aaa")]
         assert line.endswith("it ran for 1s, its time limit")
         assert "TERMINATED" in "".join(seen_in_a_terminal("status"))
-        (ended,) = [each for each in told("status")["schedulers"][0]["ended"] if each["run"] == "aaa"]
+        (ended,) = [each for each in data_of("status")["schedulers"][0]["ended"] if each["run"] == "aaa"]
         assert ended["why"] == "it ran for 1s, its time limit"
 
 
@@ -225,29 +223,29 @@ def test_status_shows_runs_that_have_outlived_their_scheduler(user: Sandbox, gui
         wait_until(lambda: statuses(user)["aaa"] == "running")
         assert "their scheduler has died" not in typed("status").output
         scheduler_process(user).kill()
-        wait_until(lambda: "These runs go on though their scheduler has died." in typed("status").output)
+        wait_until(lambda: "These runs continue though their scheduler has died." in typed("status").output)
         (line,) = [line for line in typed("status").output.splitlines() if line.startswith("aaa")]
         assert line.split()[:4] == ["aaa", "nap", "seconds=60", "gpu=1"]
-        assert [each["run"] for each in told("status")["without_scheduler"]] == ["aaa"]
+        assert [each["run"] for each in data_of("status")["without_scheduler"]] == ["aaa"]
         typed("stop aaa")
-        wait_until(lambda: not told("status")["without_scheduler"])
+        wait_until(lambda: not data_of("status")["without_scheduler"])
 
 
-def test_run_that_a_filter_leaves_out_is_told_so(user: Sandbox, guild: Guild) -> None:
+def test_run_that_a_filter_leaves_out_is_explained(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap", "aaa")
     with guild.started(f"run dask:scheduler 'filter=op = bad' {NO_DASHBOARD} --run-id sss -y"):
-        wait_until(lambda: told("status")["schedulers"], describe=lambda: typed("status"))
-        wait_until(lambda: "It sees only runs that match 'op = bad'." in typed("status").output)
+        wait_until(lambda: data_of("status")["schedulers"], describe=lambda: typed("status"))
+        wait_until(lambda: "It starts only runs that match 'op = bad'." in typed("status").output)
         words = " ".join(typed("explain aaa").output.split())
-        assert "The scheduler sss does not see it: it starts only runs that match 'op = bad'." in words
+        assert "Scheduler sss ignores it: that one starts only runs that match 'op = bad'." in words
 
 
 def test_stopped_run_is_terminated_and_the_next_one_starts(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap seconds=60", "aaa", "bbb", options="--tag dask:gpu=1")
     with guild.started(SCHEDULER):
-        scheduler_told(user)
+        scheduler_with_a_running_run(user)
         wait_until(lambda: statuses(user)["aaa"] == "running")
         assert "it has not started" in typed("stop bbb", exit_code=1).output
         assert typed("stop aaa").output == "Run aaa: asked to end\n"
@@ -259,11 +257,11 @@ def test_stopped_run_is_not_tried_again(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap seconds=60", "aaa", options="--tag dask-retries:3")
     with guild.started(SCHEDULER):
-        scheduler_told(user)
+        scheduler_with_a_running_run(user)
         wait_until(lambda: statuses(user)["aaa"] == "running")
         typed("stop aaa")
         wait_until(
-            lambda: told("status")["schedulers"][0]["ends"] == {"terminated": 1}, describe=lambda: typed("status")
+            lambda: data_of("status")["schedulers"][0]["ends"] == {"terminated": 1}, describe=lambda: typed("status")
         )
         assert statuses(user)["aaa"] == "terminated"
 
@@ -271,37 +269,37 @@ def test_stopped_run_is_not_tried_again(user: Sandbox, guild: Guild) -> None:
 def test_pause_resume_and_drain_reach_the_scheduler(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     with guild.started(SCHEDULER) as scheduler:
-        wait_until(lambda: told("status")["schedulers"], describe=scheduler.so_far)
+        wait_until(lambda: data_of("status")["schedulers"], describe=scheduler.so_far)
         assert typed("pause ss").output == "Asked 1 scheduler(s) to pause: sss\n"
         wait_until(lambda: "It is paused." in typed("status").output, describe=lambda: typed("status"))
         stage(guild, "nap seconds=0", "aaa")
-        wait_until(lambda: told("status")["schedulers"][0]["waiting"] == 1)
+        wait_until(lambda: data_of("status")["schedulers"][0]["waiting"] == 1)
         (line,) = [line for line in typed("status").output.splitlines() if line.startswith("aaa")]
-        assert "nothing starts while the scheduler is paused" in line
-        assert "is paused, and starts nothing. It goes on with 'guild-dask" in typed("explain aaa").output
+        assert "the scheduler is paused" in line
+        assert "is paused and starts no runs. 'guild-dask resume' resumes it." in typed("explain aaa").output
         assert "0 schedulers at work begin with 'x'; at work: sss" in typed("resume x", exit_code=1).output
-        assert told("resume") == {"request": "resume", "schedulers": ["sss"], "all": True}
+        assert data_of("resume") == {"request": "resume", "schedulers": ["sss"], "all": True}
         wait_until(lambda: statuses(user)["aaa"] == "completed")
         typed("drain")
         assert scheduler.wait().exit_code == 0
     assert typed("drain").output == "No scheduler is at work\n"
-    assert "those that are started will be paused" in typed("pause").output
+    assert "new ones will be paused" in typed("pause").output
 
 
-def test_pause_of_all_is_seen_without_a_scheduler_and_not_ended_for_one(user: Sandbox, guild: Guild) -> None:
+def test_pause_of_all_lasts_without_a_scheduler_and_cannot_be_resumed_for_one(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap seconds=0", "aaa")
     typed("pause")
-    assert "Schedulers are paused: they start nothing until 'guild-dask resume'." in typed("status").output
+    assert "Schedulers are paused: they start no runs until 'guild-dask resume'." in typed("status").output
     assert "'guild-dask resume'" in typed("explain aaa").output
     with guild.started(SCHEDULER):
-        wait_until(lambda: told("status")["schedulers"])
-        assert "'guild-dask resume' lets all of them go on" in typed("resume sss", exit_code=1).output
+        wait_until(lambda: data_of("status")["schedulers"])
+        assert "'guild-dask resume' resumes all of them" in typed("resume sss", exit_code=1).output
         typed("resume")
         wait_until(lambda: statuses(user)["aaa"] == "completed")
-    # The process around it was told to end as well, and may be faster.
-    wait_until(lambda: not told("status")["schedulers"], describe=lambda: typed("status"))
-    assert typed("resume").output == "Nothing is paused any more; no scheduler is at work\n"
+    # Guild's process gets the signal as well, and may end first.
+    wait_until(lambda: not data_of("status")["schedulers"], describe=lambda: typed("status"))
+    assert typed("resume").output == "Schedulers are no longer paused; no scheduler is at work\n"
 
 
 def test_run_that_failed_is_explained(user: Sandbox, guild: Guild) -> None:
@@ -309,7 +307,7 @@ def test_run_that_failed_is_explained(user: Sandbox, guild: Guild) -> None:
     stage(guild, "bad", "bbb", options="--tag dask-retries:1")
     guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y")
     words = " ".join(typed("explain bbb").output.split())
-    assert "It failed with exit code 1 in attempt 2; 'guild cat --output bbb' shows its output." in words
+    assert "Run bbb (bad dask-retries:1) failed with exit code 1 in attempt 2." in words
 
 
 def test_priority_lets_a_run_start_first(user: Sandbox, guild: Guild) -> None:
@@ -317,13 +315,13 @@ def test_priority_lets_a_run_start_first(user: Sandbox, guild: Guild) -> None:
     stage(guild, "nap seconds=0", "aaa", "bbb", options="--tag other")
     assert typed("priority bbb 5").output == "Run bbb has priority 5\n"
     assert typed("priority bbb -- -7").output == "Run bbb has priority -7\n"
-    assert told("priority bbb 9")["tags"] == ["dask-priority:9", "other"]
+    assert data_of("priority bbb 9")["tags"] == ["dask-priority:9", "other"]
     assert "dask-priority:9" in guild("runs info bbb").output
     assert "whole number" in typed("priority bbb high", exit_code=1).output
     finished = guild(f"run dask:scheduler run-once=yes workers=1 {NO_DASHBOARD} --run-id sss -y")
     places = [finished.output.index(f"Starting staged run {run}") for run in ("bbb", "aaa")]
     assert places == sorted(places)
-    assert "does not wait: it is completed" in typed("priority bbb 1", exit_code=1).output
+    assert "is not waiting: it is completed" in typed("priority bbb 1", exit_code=1).output
 
 
 def test_watch_redraws_in_a_terminal_until_it_is_interrupted(user: Sandbox) -> None:
@@ -339,7 +337,7 @@ def test_watch_redraws_in_a_terminal_until_it_is_interrupted(user: Sandbox) -> N
     assert b"Traceback" not in seen
 
 
-def test_text_of_a_run_does_not_command_the_terminal(user: Sandbox, guild: Guild) -> None:
+def test_control_characters_of_a_run_are_removed(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap", "aaa")
     attributes = user.guild_home / "runs" / "aaa" / ".guild" / "attrs"
@@ -354,11 +352,11 @@ def test_trouble_with_workers_is_shown(user: Sandbox, guild: Guild) -> None:
         path = state_path(str(user.guild_home), "sss")
         wait_until(path.exists)
         trouble = WorkerWithoutRuns("w1", OtherVersion("0.0", "1.0"))
-        told_by_others = [data_for_trouble(trouble), "said by another version", {"kind": "New", "worker": "w2"}]
-        path.write_text(json.dumps({**json.loads(path.read_text()), "troubles": told_by_others}))
+        published = [data_for_trouble(trouble), "a text of another version", {"kind": "New", "worker": "w2"}]
+        path.write_text(json.dumps({**json.loads(path.read_text()), "troubles": published}))
         words = " ".join(typed("status").output.split())
         assert "worker w1 gets no run: it has guild-dask 0.0, and this is 1.0: install guild-dask 1.0 in" in words
-        assert "said by another version" in words
+        assert "a text of another version" in words
         assert "New (worker=w2)" in words
         found, *_ = [
             each for each in json.loads(typed("doctor --json", exit_code=1).output) if each["what"] == "workers"
@@ -366,13 +364,13 @@ def test_trouble_with_workers_is_shown(user: Sandbox, guild: Guild) -> None:
         assert found["remedy"] == trouble.remedy
 
 
-def test_damaged_state_is_as_good_as_none(user: Sandbox, guild: Guild) -> None:
+def test_unreadable_state_counts_as_not_published(user: Sandbox, guild: Guild) -> None:
     with guild.started(SCHEDULER):
         path = state_path(str(user.guild_home), "sss")
         wait_until(path.exists)
         path.write_text('{"scheduler": "sss"')
-        assert "It has just begun." in typed("status").output
-        assert told("status")["schedulers"][0]["scheduler"] == "sss"
+        assert "It has just started." in typed("status").output
+        assert data_of("status")["schedulers"][0]["scheduler"] == "sss"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -392,8 +390,8 @@ def test_runs_are_completed(user: Sandbox, guild: Guild, monkeypatch: pytest.Mon
     assert typed("").output == "plain,abc\n"
 
 
-def test_large_home_is_not_read_for_a_status(user: Sandbox, guild: Guild) -> None:
-    # 10,000 runs cost nothing if nobody looks at them: a folder that cannot be listed shows that nobody does.
+def test_status_does_not_list_the_runs_directory(user: Sandbox, guild: Guild) -> None:
+    # The status of a home with 10,000 runs is quick because the runs directory is not listed: here it is missing.
     with guild.started(SCHEDULER):
         wait_until(state_path(str(user.guild_home), "sss").exists)
         runs = user.guild_home / "runs"

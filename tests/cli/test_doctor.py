@@ -1,4 +1,4 @@
-"""What usually goes wrong is found, and the remedy named."""
+"""`guild-dask doctor` finds common problems, and names the remedy."""
 
 import importlib.metadata
 import json
@@ -21,7 +21,7 @@ DOCTOR = [os.path.join(os.path.dirname(sys.executable), "guild-dask"), "doctor"]
 
 
 def all_found(**variables: str) -> list[dict[str, Any]]:
-    """Returns what the doctor says."""
+    """Returns all findings."""
     finished = run_command([*DOCTOR, "--json"], {**os.environ, **variables}, os.getcwd())
     findings: list[dict[str, Any]] = json.loads(finished.output)
     assert finished.exit_code == int(any(each["level"] == "problem" for each in findings)), finished
@@ -29,7 +29,7 @@ def all_found(**variables: str) -> list[dict[str, Any]]:
 
 
 def found(**variables: str) -> dict[str, dict[str, Any]]:
-    """Returns what the doctor says, by what it is about."""
+    """Returns the findings by their subject."""
     return {each["what"]: each for each in all_found(**variables)}
 
 
@@ -40,7 +40,7 @@ def problems(**variables: str) -> dict[str, dict[str, Any]]:
 def test_all_is_well_on_a_fresh_home(user: Sandbox) -> None:
     findings = found(DASK_GUILD_DASK__DASHBOARD_ADDRESS="0")
     assert not [each for each in findings.values() if each["level"] == "problem"]
-    assert findings["plugin"]["text"] == "guild-dask answers for dask:scheduler"
+    assert findings["plugin"]["text"] == "guild-dask provides dask:scheduler"
     assert findings["lock"]["level"] == "ok"
     assert not [path.name for path in user.guild_home.rglob("*doctor*")], "it leaves nothing behind"
     text = run_command(DOCTOR, os.environ, os.getcwd()).output
@@ -53,61 +53,61 @@ def test_guild_of_another_environment_is_found(user: Sandbox, tmp_path: pathlib.
     other.mkdir()
     (other / "guild").write_text("#!/bin/sh\n")
     (other / "guild").chmod(0o755)
-    assert "not of the environment" in problems(PATH=f"{other}:/usr/bin:/bin")["guild"]["text"]
+    assert "in another environment" in problems(PATH=f"{other}:/usr/bin:/bin")["guild"]["text"]
     (other / "guild").unlink()
     assert "no command 'guild'" in problems(PATH=str(other))["guild"]["text"]
 
 
 def test_home_that_cannot_be_written_is_found(user: Sandbox) -> None:
-    # A file in place of a folder stops root, too.
+    # A file instead of a folder fails for root, too.
     (user.guild_home / "dask").write_text("")
     found_there = problems()["home"]
     assert "cannot write to" in found_there["text"]
     assert "GUILD_HOME" in found_there["remedy"]
 
 
-def test_home_that_is_not_there_yet_is_noted_and_all_else_is_looked_at(
+def test_missing_default_home_is_noted_and_everything_else_is_checked(
     user: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GUILD_HOME")
     new = user.home / ".guild"
     findings = found(DASK_GUILD_DASK__DASHBOARD_ADDRESS="0")
     assert not [each for each in findings.values() if each["level"] == "problem"]
-    assert findings["home"]["text"] == f"{new} is not there yet; the first 'guild run' makes it"
+    assert findings["home"]["text"] == f"{new} does not exist yet; the first 'guild run' creates it"
     assert {"versions", "plugin", "space", "shared", "configuration", "schedulers"} <= findings.keys()
-    assert not new.exists(), "it makes nothing itself"
+    assert not new.exists(), "it creates nothing itself"
     (user.folder / "guild.yml").write_text("op: {exec: 'true'}")
     assert run_command("guild run op -y", os.environ, user.folder).exit_code == 0
-    assert found()["home"]["text"] == f"{new} can be written to"
+    assert found()["home"]["text"] == f"{new} is writable"
 
 
-def test_home_that_is_given_and_not_there_is_a_problem(user: Sandbox) -> None:
+def test_missing_home_that_the_user_named_is_a_problem(user: Sandbox) -> None:
     new = user.root / "new" / "home"
-    # As Guild has it:
+    # Guild itself refuses it:
     assert "does not exist" in run_command("guild runs", {**os.environ, "GUILD_HOME": str(new)}, user.folder).output
     findings = found(GUILD_HOME=str(new))
     assert findings["home"]["remedy"].startswith(f"mkdir -p {new}, ")
     assert "schedulers" in findings
     (user.root / "new").write_text("")
-    assert "cannot be made" in problems(GUILD_HOME=str(new))["home"]["text"]
+    assert "cannot be created" in problems(GUILD_HOME=str(new))["home"]["text"]
 
 
-def test_lock_that_somebody_holds_is_found(user: Sandbox) -> None:
+def test_lock_that_another_process_holds_is_found(user: Sandbox) -> None:
     (user.guild_home / "locks").mkdir()
     with FileLock(user.guild_home / "locks" / "run-status"):
         assert "has held" in problems()["lock"]["text"]
 
 
-def test_port_in_use_is_told(user: Sandbox) -> None:
+def test_port_in_use_is_noted(user: Sandbox) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        told = found(DASK_GUILD_DASK__DASHBOARD_ADDRESS=str(port))["port"]
-    assert told["text"].startswith(f"{port} is in use")
+        finding = found(DASK_GUILD_DASK__DASHBOARD_ADDRESS=str(port))["port"]
+    assert finding["text"].startswith(f"{port} is in use")
 
 
-def test_configuration_that_is_not_understood_is_found(user: Sandbox) -> None:
+def test_invalid_configuration_is_found(user: Sandbox) -> None:
     assert "wokers" in problems(DASK_GUILD_DASK__WOKERS="3")["configuration"]["text"]
     assert "workers=none at all" in problems(DASK_GUILD_DASK__WORKERS="none at all")["configuration"]["text"]
     folder = user.home / ".config" / "dask"
@@ -124,7 +124,7 @@ def test_configuration_that_is_not_understood_is_found(user: Sandbox) -> None:
         ("SLURM", "sbatch", ("30", "1-00:00:00")),  # minutes
     ],
 )
-def test_short_walltime_is_told(
+def test_short_walltime_is_noted(
     user: Sandbox, tmp_path: pathlib.Path, queue: str, command: str, walltimes: tuple[str, str]
 ) -> None:
     tools = tmp_path / "bin"
@@ -146,24 +146,24 @@ def test_short_walltime_is_told(
     assert walltime(long)["level"] == "ok"
 
 
-def test_package_that_is_missing_can_be_installed_as_it_says(
+def test_remedy_for_a_missing_package_installs_it(
     user: Sandbox, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sbatch").write_text("#!/bin/sh\n")
     (tmp_path / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("guild_dask.cli.doctor.cluster.version_of", lambda _name: None)
-    (told,) = [each for each in cluster.findings() if each.what == "job queue"]
+    (finding,) = [each for each in cluster.findings() if each.what == "job queue"]
     extra = [Requirement(each) for each in importlib.metadata.requires("guild-dask") or () if "jobqueue" in each]
     names = {each.name for each in extra if each.marker and each.marker.evaluate({"extra": "jobqueue"})}
-    assert names <= set(told.remedy.split()), "all that the extra has"
+    assert names <= set(finding.remedy.split()), "all packages of the extra"
     monkeypatch.setitem(sys.modules, "dask_jobqueue", None)
     with pytest.raises(ClusterError, match="pip install dask-jobqueue cryptography"):
         JobQueue("slurm", {}, str(tmp_path), {}).cluster_class()
 
 
-def test_gpus_that_no_job_asks_for_are_told(user: Sandbox, tmp_path: pathlib.Path) -> None:
-    # Dask's resources are bookkeeping of Dask alone; the job queue knows nothing of them.
+def test_gpus_that_no_job_requests_are_noted(user: Sandbox, tmp_path: pathlib.Path) -> None:
+    # The job queue does not know Dask's resources.
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "sbatch").write_text("#!/bin/sh\n")

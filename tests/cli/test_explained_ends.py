@@ -1,4 +1,4 @@
-"""What `guild-dask explain` says about runs that their scheduler, a person or a limit ended."""
+"""`guild-dask explain` of runs that their scheduler, a user or a limit ended."""
 
 import os
 import pathlib
@@ -31,7 +31,7 @@ def explained(run_id: str) -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_run_of_a_scheduler_that_is_stopped_says_so_and_how_to_stage_it_again(
+def test_run_of_a_stopped_scheduler_is_explained_with_how_to_stage_it_again(
     user: Sandbox, guild: Guild, number: signal.Signals
 ) -> None:
     a_project(user, OPERATIONS)
@@ -41,13 +41,13 @@ def test_run_of_a_scheduler_that_is_stopped_says_so_and_how_to_stage_it_again(
         scheduler_process(user).send_signal(number)
         scheduler.wait(30)
     assert "Run aaa was terminated" in scheduler.output
-    told = "It was ended: its scheduler was stopped. 'guild run --restart aaa --stage' stages it again."
-    assert explained("aaa").endswith(told), explained("aaa")
+    expected = "It was ended: its scheduler was stopped. 'guild run --restart aaa --stage' stages it again."
+    assert explained("aaa").endswith(expected), explained("aaa")
     guild("run --restart aaa --stage -y")
     assert statuses(user) == {"aaa": "staged"}
 
 
-def test_guild_stop_of_a_scheduler_is_told_so(user: Sandbox, guild: Guild) -> None:
+def test_run_that_ended_with_guild_stop_of_its_scheduler_is_explained(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap", "aaa")
     guild(f"run dask:scheduler {NO_DASHBOARD} --background -y")
@@ -56,7 +56,7 @@ def test_guild_stop_of_a_scheduler_is_told_so(user: Sandbox, guild: Guild) -> No
     assert "It was ended: its scheduler was stopped." in explained("aaa")
 
 
-def test_run_that_a_person_stopped_was_not_ended_by_its_scheduler(user: Sandbox, guild: Guild) -> None:
+def test_run_that_a_user_stopped_was_not_ended_by_its_scheduler(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap", "aaa")
     with guild.started(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y") as scheduler:
@@ -66,7 +66,7 @@ def test_run_that_a_person_stopped_was_not_ended_by_its_scheduler(user: Sandbox,
     assert explained("aaa").endswith("It was ended: it was stopped.")
 
 
-def test_stop_request_of_a_user_comes_before_that_of_a_scheduler(tmp_path: pathlib.Path) -> None:
+def test_stop_request_of_a_user_precedes_that_of_a_scheduler(tmp_path: pathlib.Path) -> None:
     claim = tmp_path / "aaa.claimed"
     assert stop_request.requested_cause(claim) is None
     stop_request.request_stop(claim)
@@ -91,8 +91,8 @@ def test_run_that_completed_and_left_something_until_its_time_limit_did_complete
     output = guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y").output
     assert "1 run(s) completed, 0 failed, 0 left staged" in output
     words = explained("aaa")
-    assert "is completed." in words
-    assert words.endswith("What it had left behind was ended: it ran for 2s, its time limit.")
+    assert "Run aaa (leaves dask-time:2s code=0) completed." in words
+    assert words.endswith("Processes that it left behind were ended: it ran for 2s, its time limit.")
     assert "It was ended" not in words
 
 
@@ -102,8 +102,8 @@ def test_run_that_failed_and_left_something_until_its_time_limit_did_fail(user: 
     output = guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y").output
     assert "Run aaa failed with exit code 3" in output
     words = explained("aaa")
-    assert "It failed with exit code 3" in words
-    assert "What it had left behind was ended: it ran for 2s, its time limit." in words
+    assert "failed with exit code 3." in words
+    assert "Processes that it left behind were ended: it ran for 2s, its time limit." in words
 
 
 def test_run_that_completes_when_it_is_stopped_was_asked_to_end(user: Sandbox, guild: Guild) -> None:
@@ -113,4 +113,4 @@ def test_run_that_completes_when_it_is_stopped_was_asked_to_end(user: Sandbox, g
         scheduler.wait_for_output("listening")
         assert run_command("guild-dask stop aaa", os.environ, os.getcwd()).exit_code == 0
         scheduler.wait()
-    assert explained("aaa").endswith("It was asked to end (it was stopped), and exited with 0.")
+    assert explained("aaa").endswith("It was asked to end (it was stopped) and exited with code 0.")

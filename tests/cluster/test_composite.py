@@ -10,7 +10,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from guild_dask.cluster import existing, opening
-from guild_dask.cluster.base import Common, WorkerCapacity
+from guild_dask.cluster.base import Common, Timeouts, WorkerCapacity
 from guild_dask.cluster.composite import CompositeCluster, RunsOfPools
 from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost, WorkersChanged
 from guild_dask.home import claims
@@ -108,10 +108,7 @@ def test_unencrypted_ways_to_other_hosts_are_known() -> None:
     assert [existing.is_open_to_others(each) for each in addresses] == [True] * 3 + [False] * 3
 
 
-def test_cluster_of_anybodys_class_that_does_not_close_is_left(
-    scheduler_file: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(existing, "_CLOSE", 0.1)
+def test_cluster_of_anybodys_class_that_does_not_close_is_left(scheduler_file: str) -> None:
     hanging = threading.Event()
 
     class Hanging:
@@ -119,7 +116,8 @@ def test_cluster_of_anybodys_class_that_does_not_close_is_left(
             hanging.wait()
 
     client = Client(scheduler_file=scheduler_file, set_as_default=False)
-    own = existing.own_cluster(Hanging(), client, Common("home", "token", 60, lambda _: None))
+    common = Common("home", "token", 60, lambda _: None, timeouts=Timeouts(close=0.1))
+    own = existing.own_cluster(Hanging(), client, common)
     closing = threading.Thread(target=own.close, daemon=True)
     closing.start()
     wait_until(lambda: not closing.is_alive(), describe="the end of close()")

@@ -5,6 +5,7 @@ import os
 import pathlib
 import queue
 import threading
+import weakref
 from collections.abc import Iterator
 
 import distributed
@@ -43,16 +44,20 @@ def _job(folder: pathlib.Path, run_id: str, output: str) -> Job:
 def test_end_of_each_job_is_told_and_nothing_is_kept_of_it(
     cluster: LocalCluster, events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox
 ) -> None:
+    jobs = []
     for number in range(5):
         work = _job(user.folder, f"run{number}", str(user.folder / "output"))
+        jobs.append(weakref.ref(work))
         cluster.submit(work, LocalCluster.WORKER, {"gpu": 1.0})
+        del work
         assert events.get(timeout=DEADLINE) == JobEnded(f"run{number}", NOT_STARTED, had_claim=False)
 
     def is_tidy() -> bool:
         cluster.tidy()
         opened = cluster.client.cluster
         (worker,) = opened.workers.values()
-        return not (cluster.unreleased() or opened.scheduler.tasks or worker.state.tasks)
+        kept = [job for job in jobs if job() is not None]
+        return not (kept or cluster.client.futures or opened.scheduler.tasks or worker.state.tasks)
 
     wait_until(is_tidy)
 
@@ -71,7 +76,7 @@ def test_job_that_dask_does_not_do_is_told_as_lost_at_the_next_look(
 ) -> None:
     # The worker has only one of them, so the task waits until it is cancelled.
     cluster.submit(_job(user.folder, "aaa", str(user.folder / "output")), LocalCluster.WORKER, {"gpu": 7.0})
-    (key,) = cluster.unreleased()
+    (key,) = cluster.client.futures
     future = distributed.Future(key, cluster.client)
     future.cancel()
     wait_until(future.done)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from guild_dask.cluster import machine
 from guild_dask.host import environment
-from guild_dask.plan.resources import Request, amount_for_text, definition_for_spec, format_size
+from guild_dask.plan.resources import Request, definition_for_spec
+from guild_dask.plan.units import amount_for_text
 
 
 def test_cpus_are_those_that_this_process_may_use() -> None:
@@ -39,24 +40,23 @@ def test_memory_is_at_most_that_of_the_job(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture
-def group(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """The control group of this process, as cgroup v2 would show it."""
-    monkeypatch.setattr(machine, "_own_group", lambda controller: tmp_path if controller == "" else tmp_path / "none")
-    return tmp_path
+def group(tmp_path: pathlib.Path) -> machine.Groups:
+    """The cgroup of this process, as cgroup v2 would show it."""
+    return lambda controller: tmp_path if controller == "" else tmp_path / "none"
 
 
-def test_container_may_have_less(group: pathlib.Path) -> None:
-    (group / "memory.max").write_text("2000000000\n")
-    (group / "cpu.max").write_text("150000 100000\n")
-    assert machine.memory() == pytest.approx(2e9)
-    assert machine.cpus() == min(2, len(os.sched_getaffinity(0)))
+def test_container_may_have_less(group: machine.Groups) -> None:
+    (group("") / "memory.max").write_text("2000000000\n")
+    (group("") / "cpu.max").write_text("150000 100000\n")
+    assert machine.memory(group) == pytest.approx(2e9)
+    assert machine.cpus(group) == min(2, len(os.sched_getaffinity(0)))
 
 
-def test_container_without_limits_has_all(group: pathlib.Path) -> None:
-    before = machine.amounts(["cpu", "mem"])
-    (group / "memory.max").write_text("max\n")
-    (group / "cpu.max").write_text("max 100000\n")
-    assert machine.amounts(["cpu", "mem"]) == before
+def test_container_without_limits_has_all(group: machine.Groups) -> None:
+    before = machine.amounts(["cpu", "mem"], group)
+    (group("") / "memory.max").write_text("max\n")
+    (group("") / "cpu.max").write_text("max 100000\n")
+    assert machine.amounts(["cpu", "mem"], group) == before
 
 
 def test_only_what_is_named_is_found_out() -> None:
@@ -81,14 +81,6 @@ def test_no_definition_raises(spec: str) -> None:
     request = definition_for_spec(spec)
     assert set(request.automatic) <= {"cpu", "mem"}
     assert not set(request.automatic) & set(request.amounts)
-
-
-@pytest.mark.parametrize(
-    ("amount", "text"),
-    [(0, "0B"), (999, "999B"), (1000, "1kB"), (8e9, "8GB"), (1.234e9, "1.23GB"), (2**31, "2.15GB"), (3e15, "3PB")],
-)
-def test_sizes_are_shown_for_people(amount: float, text: str) -> None:
-    assert format_size(amount) == text
 
 
 # Threads

@@ -1,35 +1,18 @@
 """How many workers are asked for, and which are given back."""
 
 import math
-import time
 from dataclasses import replace
-from typing import Any
 
 from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.cluster.scaling import IDLE, Requested, need, pause_after, to_give_back
 from guild_dask.plan.capacity import TIME
 from guild_dask.plan.placement import StagedRun, plan
 from guild_dask.plan.reasons import TooLong
+from guild_dask.scheduler.answers import ClusterView
 from guild_dask.scheduler.ledger import Ledger
-from guild_dask.scheduler.workers import Workforce
+from guild_dask.scheduler.workers import workers_for
 
 TWO_GPUS = WorkerCapacity("to come", 2, {"gpu": 2.0}, "")
-
-
-class _Cluster:
-    """Workers that are there and that may come, as a plan needs to know them."""
-
-    def __init__(self, here: list[WorkerCapacity], to_come: list[WorkerCapacity]) -> None:
-        self._here, self._to_come = here, to_come
-
-    def workers(self) -> list[WorkerCapacity]:
-        return self._here
-
-    def prospects(self) -> list[WorkerCapacity]:
-        return self._to_come
-
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"{name} is of no use to a plan")
 
 
 def _runs(count: int, gpu: float = 1.0) -> list[StagedRun]:
@@ -82,13 +65,13 @@ def test_nothing_is_asked_for_a_run_that_its_worker_could_not_end_in_time() -> N
     worker = WorkerCapacity("to come", 1, {}, "", lifetime=3600.0)
     asked = {limit: need([StagedRun("run", {TIME: limit})], worker, 0, 5).jobs for limit in (3600.0, 3541.0, 3300.0)}
     assert asked == {3600.0: 0, 3541.0: 0, 3300.0: 1}
-    ledger = Ledger()
+    ledger, now = Ledger(), 1000.0
     for limit, jobs in asked.items():
-        at_its_start = replace(worker, ends=time.monotonic() + 3600.0 - 20.0)  # it took 20 seconds to come
+        at_its_start = replace(worker, ends=now + 3600.0 - 20.0)  # it took 20 seconds to come
         run = StagedRun("run", {TIME: limit})
-        starts = plan([run], Workforce(_Cluster([at_its_start], [worker]), ledger).all()).starts
+        starts = plan([run], workers_for(ClusterView((at_its_start,), (worker,)), ledger, now)).starts
         assert bool(starts) >= bool(jobs)
-    held = plan([StagedRun("run", {TIME: 3600.0})], Workforce(_Cluster([], [worker]), ledger).all()).held
+    held = plan([StagedRun("run", {TIME: 3600.0})], workers_for(ClusterView((), (worker,)), ledger, now)).held
     assert held == {"run": TooLong(3600.0, worker.lasts)}
 
 

@@ -10,9 +10,8 @@ import pytest
 from distributed import Worker
 
 from guild_dask import __version__
-from guild_dask.cluster import existing, remote, tasks
 from guild_dask.cluster.background import Background, answers, in_loop_of, told
-from guild_dask.cluster.base import Common
+from guild_dask.cluster.base import Common, Timeouts
 from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, WorkerRefused, WorkersChanged
 from guild_dask.cluster.existing import open_existing
 from guild_dask.cluster.handshake import PLUGIN, is_silence, problem_of_stranger
@@ -20,8 +19,9 @@ from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.home import claims
 from guild_dask.host import processes
 from guild_dask.plan.troubles import NoAnswer, NotInstalled, Paused, WorkerWithoutRuns
+from guild_dask.scheduler.answers import ClusterView
 from guild_dask.scheduler.ledger import Ledger
-from guild_dask.scheduler.workers import Workforce
+from guild_dask.scheduler.workers import Troubles, workers_for
 from guild_dask.settings.cluster_spec import cluster_for_text
 from guild_dask.worker import runner
 from guild_dask.worker.job import NOT_STARTED, Job
@@ -35,11 +35,18 @@ def dask(user: Sandbox) -> Iterator[DaskProcesses]:
         yield processes
 
 
-def opened(user: Sandbox, dask: DaskProcesses, events: list[ClusterEvent], name: str = "token") -> RemoteCluster:
+def opened(
+    user: Sandbox,
+    dask: DaskProcesses,
+    events: list[ClusterEvent],
+    name: str = "token",
+    timeouts: Timeouts | None = None,
+) -> RemoteCluster:
     token = user.root / name
     token.touch()
     choice = cluster_for_text(f"scheduler-file:{dask.file}")
-    return open_existing(choice, Common(str(user.guild_home), str(token), 60.0, events.append))
+    common = Common(str(user.guild_home), str(token), 60.0, events.append, timeouts=timeouts or Timeouts())
+    return open_existing(choice, common)
 
 
 def closes(cluster: RemoteCluster) -> None:
@@ -74,22 +81,17 @@ def is_silent(cluster: RemoteCluster) -> bool:
     return any(worker.is_silent for worker in cluster.known_workers())
 
 
-def test_worker_that_answers_late_is_welcome_then(
-    user: Sandbox, dask: DaskProcesses, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(remote, "_WELCOME", 0.5)
-    monkeypatch.setattr(existing, "PATIENCE", 5)
+def test_worker_that_answers_late_is_welcome_then(user: Sandbox, dask: DaskProcesses) -> None:
     events: list[ClusterEvent] = []
     late = dask.start_worker("late")
     late.signal(signal.SIGSTOP)
     try:
-        cluster = opened(user, dask, events)
+        cluster = opened(user, dask, events, timeouts=Timeouts(connect=5.0, handshake=1.0))
         wait_until(lambda: is_silent(cluster), describe=lambda: events)
         cluster.tidy()
         wait_until(lambda: not is_silent(cluster), describe=lambda: events)  # it is asked once more
     finally:
         late.signal(signal.SIGCONT)
-    monkeypatch.setattr(remote, "_WELCOME", 60.0)
 
     def comes() -> bool:
         cluster.tidy()
@@ -113,14 +115,11 @@ def a_job(user: Sandbox, run_id: str) -> Job:
     )
 
 
-def test_worker_that_does_not_say_how_runs_ended_holds_up_no_other(
-    user: Sandbox, dask: DaskProcesses, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_worker_that_does_not_say_how_runs_ended_holds_up_no_other(user: Sandbox, dask: DaskProcesses) -> None:
     # Dask has one thread for the ends of all tasks, five places for their results, and waits for ever for one.
-    monkeypatch.setattr(tasks, "_RESULT", 10.0)
     events: list[ClusterEvent] = []
     dask.start_worker("silent", "--nthreads 8")
-    cluster = opened(user, dask, events)
+    cluster = opened(user, dask, events, timeouts=Timeouts(result=10.0))
     (silent,) = cluster.workers()
     dask.start_worker("well")
     wait_until(lambda: len(cluster.workers()) == 2, describe=lambda: events)
@@ -163,16 +162,17 @@ def test_worker_that_dask_has_paused_gets_no_runs(user: Sandbox, dask: DaskProce
 
     def is_seen(slots: int) -> bool:
         cluster.tidy()
-        return [worker.free_slots for worker in workforce.present()] == [slots]
+        view = ClusterView(tuple(cluster.workers()))
+        return [worker.free_slots for worker in workers_for(view, Ledger(), 0.0)] == [slots]
 
     # It is still there, with what it has: a run that could start on it later is not one that never can.
-    workforce = Workforce(cluster, Ledger())
+    troubles = Troubles()
     set_status(cluster, "paused")
     wait_until(lambda: is_seen(0), describe=lambda: events)
-    assert workforce.troubles == (WorkerWithoutRuns("one", Paused()),)
+    assert troubles.current(cluster.workers()) == (WorkerWithoutRuns("one", Paused()),)
     set_status(cluster, "init")  # as one that has just come, and will be running in an instant
     wait_until(lambda: is_seen(1), describe=lambda: events)
-    assert not workforce.troubles
+    assert not troubles.current(cluster.workers())
     set_status(cluster, "closing_gracefully")
     wait_until(lambda: is_seen(0), describe=lambda: events)
     news = [each.news.partition(" on ")[2].partition(" ")[2] for each in events if isinstance(each, WorkersChanged)]

@@ -91,23 +91,23 @@ def mount(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def test_cgroup_is_made_beside_our_own(mount: pathlib.Path) -> None:
-    assert cgroups.place_beside(mount, mount / "top" / "own") == mount / "top"
+    assert cgroups.parent_for(mount, mount / "top" / "own") == mount / "top"
 
 
 def test_cgroup_is_made_in_our_own_where_that_hands_memory_on(mount: pathlib.Path) -> None:
     # Only the root can do that while it has processes: on a machine without systemd all are there.
-    assert cgroups.place_beside(mount, mount) == mount
+    assert cgroups.parent_for(mount, mount) == mount
 
 
 def test_nothing_is_made_above_the_mount(mount: pathlib.Path) -> None:
     (mount / "top" / "cgroup.subtree_control").write_text("")
-    assert cgroups.place_beside(mount / "top", mount / "top") is None
+    assert cgroups.parent_for(mount / "top", mount / "top") is None
 
 
 @pytest.mark.parametrize("text", ["", "cpu pids", "memoryless", "\x00"])
 def test_nothing_is_made_where_memory_is_not_handed_on(mount: pathlib.Path, text: str) -> None:
     (mount / "top" / "cgroup.subtree_control").write_text(text)
-    assert cgroups.place_beside(mount, mount / "top" / "own") is None
+    assert cgroups.parent_for(mount, mount / "top" / "own") is None
 
 
 @pytest.mark.parametrize(
@@ -118,14 +118,14 @@ def test_run_does_not_get_out_of_a_limit(mount: pathlib.Path, name: str, limit: 
     # Whoever starts a scheduler with 16 GB for all of it means its runs.
     own = mount / "top" / "own"
     (own / name).write_text(f"{limit}\n")
-    assert cgroups.place_beside(mount, own) is None
+    assert cgroups.parent_for(mount, own) is None
 
 
 def test_what_nobody_has_set_is_no_limit(mount: pathlib.Path) -> None:
     own = mount / "top" / "own"
     for name, text in {"memory.max": "max", "cpu.max": "max 100000", "cpu.weight": "100", "cpuset.cpus": ""}.items():
         (own / name).write_text(f"{text}\n")
-    assert cgroups.place_beside(mount, own) == mount / "top"
+    assert cgroups.parent_for(mount, own) == mount / "top"
 
 
 @pytest.mark.parametrize("name", ["jobs.service", "guild-dask-7/run-1-2"])
@@ -135,14 +135,14 @@ def test_run_does_not_get_out_of_a_service_or_another_run(mount: pathlib.Path, n
     own.mkdir(parents=True)
     (own.parent / "cgroup.procs").touch()
     (own.parent / "cgroup.subtree_control").write_text("memory")
-    assert cgroups.place_beside(mount, own) is None
+    assert cgroups.parent_for(mount, own) is None
 
 
 def test_what_cannot_be_made_leaves_nothing(mount: pathlib.Path) -> None:
     # There is no kernel to fill the new folders, as there is none on a file system that is something else.
     before = sorted(mount.rglob("*"))
-    assert cgroups.made_below(mount, mount / "top" / "own") is None
-    assert cgroups.made_below(mount, mount / "top" / "gone") is None
+    assert cgroups.cgroup_below(mount, mount / "top" / "own") is None
+    assert cgroups.cgroup_below(mount, mount / "top" / "gone") is None
     assert sorted(mount.rglob("*")) == before
 
 
@@ -159,12 +159,12 @@ def test_what_killed_starters_have_left_is_removed(mount: pathlib.Path) -> None:
     (used / "process").touch()  # such a cgroup can be removed as little as a folder with a file
     (kept / "run-0999999999999999999999999-1").mkdir()
     (mount / "others").mkdir()
-    cgroups.sweep(mount)
+    cgroups.remove_stale(mount)
     assert not gone.exists()
     assert {path.name for path in kept.iterdir()} >= {living.name, used.name}
     assert not (kept / f"run-{dead.pid}-1").exists()
     assert (mount / "others").exists()
-    cgroups.sweep(mount / "nothing")
+    cgroups.remove_stale(mount / "nothing")
 
 
 def test_process_starts_all_the_same_where_the_cgroup_is_gone(tmp_path: pathlib.Path) -> None:

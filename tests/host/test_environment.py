@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guild_dask.host.environment import COVERED, covered, user_environment
+from guild_dask.host.environment import OVERRIDDEN, overridden_variables, user_environment
 from tests.support.sandbox import Guild
 
 checked = settings(deadline=None, max_examples=150)
@@ -21,7 +21,7 @@ CHARACTERS = st.characters(exclude_characters="\0", exclude_categories=["Cs"]) |
 NAMES = st.sampled_from(
     ["RUN_ID", "RUN_DIR", "LOG_LEVEL", "GUILD_OP", "FLAG_LR", "PYTHONPATH", "PATH", "FLAG_"]
 ) | st.text(CHARACTERS.filter(lambda character: character != "="), min_size=1)
-ENVIRONMENTS = st.dictionaries(NAMES.filter(lambda name: name != COVERED), st.text(CHARACTERS))
+ENVIRONMENTS = st.dictionaries(NAMES.filter(lambda name: name != OVERRIDDEN), st.text(CHARACTERS))
 
 SET_BY_GUILD = {
     "RUN_ID": "aaa",
@@ -35,7 +35,7 @@ SET_BY_GUILD = {
 @checked
 @given(ENVIRONMENTS)
 def test_run_sees_what_the_user_has_set_and_nothing_of_the_scheduler(user: dict[str, str]) -> None:
-    scheduler = {**user, **covered(user), **SET_BY_GUILD}
+    scheduler = {**user, **overridden_variables(user), **SET_BY_GUILD}
     assert user_environment(scheduler) == user
 
 
@@ -43,19 +43,19 @@ def test_run_sees_what_the_user_has_set_and_nothing_of_the_scheduler(user: dict[
 @given(ENVIRONMENTS)
 def test_what_is_carried_along_means_nothing_to_guild(user: dict[str, str]) -> None:
     # Guild resolves `${...}` in the variables that a plugin adds.
-    for text in covered(user).values():
+    for text in overridden_variables(user).values():
         assert "$" not in text
         assert text.isascii()
 
 
 def test_nothing_is_carried_along_where_nothing_is_covered() -> None:
-    assert covered({"PATH": "/bin", "HOME": "/root"}) == {}
+    assert overridden_variables({"PATH": "/bin", "HOME": "/root"}) == {}
 
 
 @checked
 @given(st.text() | st.recursive(st.none() | st.text(), st.lists).map(json.dumps))
 def test_whatever_is_carried_along_breaks_nothing(text: str) -> None:
-    assert user_environment({"PATH": "/bin", COVERED: text}) == {"PATH": "/bin"}
+    assert user_environment({"PATH": "/bin", OVERRIDDEN: text}) == {"PATH": "/bin"}
 
 
 SHOW = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
@@ -76,7 +76,7 @@ def test_everything_that_guild_sets_for_an_operation_is_known(
     for name, value in {**variables, "LC_ALL": "C.UTF-8"}.items():
         monkeypatch.setenv(name, value)
     before = dict(os.environ)
-    for name, value in covered(before).items():
+    for name, value in overridden_variables(before).items():
         monkeypatch.setenv(name, value)
     guild("run show -y")
     assert user_environment(json.loads(shown.read_text())) == before

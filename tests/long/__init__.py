@@ -1,1 +1,1 @@
-"""Tests that take long, each with a command of its own."""
+"""Long tests, each with its own command."""

@@ -1,14 +1,14 @@
-"""The chaos test: schedulers die at random moments and at every step, and no run is lost or started twice.
+"""The chaos test: processes are killed at random moments and steps, and no run is lost or started twice.
 
     python -m tests.long.chaos --rounds 5 --runs 100 --seed 7
 
-runs rounds of two kinds in turn, each on a Guild home of its own. In the first kind there is one scheduler at a time:
-whatever dies, its runs must never use more than the machine has. In the second there are several schedulers and one of
-Guild's queues. In both, processes are killed from outside, and kill themselves at crash points (see
-chaos_support/crash_points). Runs tell a journal of their start and end. After the chaos, schedulers work off what is
-left; then the invariants must hold (see chaos_support/invariants.py).
+runs rounds of two kinds alternately, each on a Guild home of its own. The first kind has one scheduler at a time: its
+runs must never use more than the machine has, whatever is killed. The second kind has several schedulers and one Guild
+queue. In both, processes are killed from outside, and kill themselves at crash points (see chaos_support/crash_points).
+Runs write their start and end to a journal. Afterwards, undisturbed schedulers run the remaining runs; then the
+invariants must hold (see chaos_support/invariants.py).
 
-With --package FOLDER, the guild_dask in that folder is tested, not the one that is installed.
+With --package FOLDER, the guild_dask in that folder is tested, not the installed one.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from tests.long.chaos_support import invariants, rounds
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the rounds and returns 1 if anything was wrong, with a report in any case."""
+    """Runs the rounds, prints a report, and returns 1 if anything was wrong."""
     options = _options(arguments)
     _set_deadline(options.deadline)
     outcomes = []
@@ -57,7 +57,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _set_deadline(seconds: float) -> None:
-    """Makes the whole test fail after that time; processes of the round are ended all the same."""
+    """Makes the whole test fail after that time; processes of the round are still ended."""
 
     def fail(_number: int, _frame: object) -> None:
         raise AssertionError(f"not done after {seconds:g} seconds")
@@ -67,7 +67,7 @@ def _set_deadline(seconds: float) -> None:
 
 
 def run_round(kind: rounds.Kind, seed: str, options: argparse.Namespace) -> rounds.Outcome:
-    """Runs one round, and says how it went. The home of a round that went wrong is kept."""
+    """Runs one round, and prints its result. The home of a failed round is kept."""
     root = pathlib.Path(tempfile.mkdtemp(prefix="guild-dask-chaos-", dir=options.homes))
     round_ = rounds.Round(kind, seed, options.runs, root, options.package)
     outcome = round_.run(options.seconds)
@@ -83,7 +83,7 @@ def run_round(kind: rounds.Kind, seed: str, options: argparse.Namespace) -> roun
 
 
 def report_for_outcomes(outcomes: list[rounds.Outcome]) -> dict[str, Any]:
-    """Returns the figures of all rounds together."""
+    """Returns the totals of all rounds."""
     seen = [outcome.seen for outcome in outcomes]
     statuses = collections.Counter(each.statuses.get(plan.run_id, "none") for each in seen for plan in each.plans)
     limited = [each for each in seen if each.capacity]

@@ -1,15 +1,15 @@
-"""The systematic half of the chaos test: for each step of a story, a process that dies there.
+"""The systematic chaos test: kills a process at every single step of a story.
 
     python -m tests.long.every_step
 
-tells each story of chaos_support/steps.py once without disturbance and notes the steps of our processes on the way:
-what they write, move and remove in the Guild home, and what they start. Then it tells the story once more for each of
-them, with the process that comes to it killed there. Schedulers that nobody disturbs work off what is left, and the
-invariants must hold (see chaos_support/invariants.py).
+runs each story of chaos_support/steps.py once undisturbed and records all steps of guild-dask's processes: what they
+write, move and remove in the Guild home, and what they start. Then it repeats the story for each step, and kills the
+process that reaches it. Undisturbed schedulers run the remaining runs, and the invariants must hold (see
+chaos_support/invariants.py).
 
 With --fault ENOSPC (or EIO, EACCES, ...) the process is not killed: the step fails, once, with that error.
 
-With --part 3/40, only every fortieth of these is told, beginning with the third.
+With --part 3/40, only every fortieth step is tried, beginning with the third.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _speaking = threading.Lock()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Tells the stories and returns 1 if anything was wrong, with a report in any case."""
+    """Runs the stories, prints a report, and returns 1 if anything was wrong."""
     options = _options(arguments)
     begun = time.monotonic()
     undisturbed = {name: _told(name, NOWHERE, options) for name in options.story or STORIES}
@@ -71,7 +71,7 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def _told(name: str, point: Point, options: argparse.Namespace) -> tuple[Told, list[Violation]]:
-    """Tells a story. The home of one that went wrong is kept."""
+    """Runs a story. The home of a failed one is kept."""
     root = pathlib.Path(tempfile.mkdtemp(prefix="guild-dask-step-", dir=options.homes))
     told = STORIES[name](point, options.fault, root, options.package)
     seen, violations = told.tell()

@@ -2,12 +2,12 @@
 
     python -m tests.long.on_nfs
 
-Each host has a mount of its own, and so its own memory of what is there, which NFS trusts for up to a minute. Runs
-complete, fail and are tried again, and are stopped from the other host. Guild's word on each, its attempts, its output
-in the scheduler's log, and what is left beside the claims must be as on a disk.
+Each host has a mount of its own, and so its own cache, which can be up to a minute old. Runs complete, fail and are
+retried, and are stopped from the other host. Guild's status of each run, its attempts, its output in the scheduler's
+log and the files left beside the claims must be the same as on a local disk.
 
-Needs root and a kernel with NFS. Where the kernel has none, as in many containers and small virtual machines, all of it
-runs in a virtual machine (some ten minutes), for which these are needed:
+Needs root and a kernel with NFS. If the kernel has none, as in many containers and small virtual machines, the test
+runs in a virtual machine (some ten minutes), which needs:
 
     apt install qemu-system-x86 linux-image-amd64 nfs-kernel-server nfs-common busybox-static cpio kmod
 """
@@ -38,8 +38,8 @@ bad: {exec: sh -c "echo bad-output; exit 3"}
 slow: {exec: sleep 600}
 """
 
-# A host: its name, its own mount, and a command in the project. Two that take the server by one address would be one
-# client to it.
+# A host: its name, its own mount, and a command in the project. Each mounts the server by another address, because the
+# server takes two mounts of one address for the same client.
 _ADDRESSES = {"one": "127.0.0.1", "two": "127.0.0.2"}
 _HOST = f"""
 hostname $0 && mount -t nfs4 -o vers=4.2,nosharecache $1:/ {_SHARED} && cd {_SHARED}/project && shift && exec "$@"
@@ -47,7 +47,7 @@ hostname $0 && mount -t nfs4 -o vers=4.2,nosharecache $1:/ {_SHARED} && cd {_SHA
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Tells the story, here or in a virtual machine; returns 1 if something was wrong."""
+    """Runs the test, here or in a virtual machine; returns 1 if something was wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.long.on_nfs", description="A Guild home on NFS.")
     parser.add_argument("--here", action="store_true", help="in this machine, whatever its kernel seems to have")
     options = parser.parse_args(arguments)
@@ -96,7 +96,7 @@ def _tell_here() -> int:
 
 
 def _tell(file: pathlib.Path) -> list[str]:
-    """Tells the story, and returns what was wrong."""
+    """Runs the test, and returns what was wrong."""
     for words in ("quick --run-id aaa", "bad --run-id bbb --tag dask-retries:1", "slow --run-id ccc"):
         _do("one", "guild", "run", *words.split(), "--stage", "-y")
     log = _DISK / "log"
@@ -131,7 +131,7 @@ def _status(runs: str, run_id: str) -> str:
 
 
 def _serve() -> None:
-    """Serves a file system in memory by NFS, to this machine alone."""
+    """Serves a file system in memory by NFS, to this machine only."""
     for folder in (_SHARED, _DISK):
         folder.mkdir(parents=True, exist_ok=True)
     exports = pathlib.Path("/etc/exports.d/guild-dask-nfs.exports")

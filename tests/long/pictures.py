@@ -1,6 +1,6 @@
-"""Makes the pictures of the documentation, of a real scheduler at work: `python -m tests.long.pictures docs/images`.
+"""Makes the pictures of the documentation with a real scheduler: `python -m tests.long.pictures docs/images`.
 
-It takes about two minutes, and needs the browser that the tests need.
+Takes about two minutes, and needs the browser of the tests.
 """
 
 import fcntl
@@ -59,7 +59,7 @@ font: 14px/1.4 "DejaVu Sans Mono", monospace; display: inline-block; border-radi
 
 
 class Screen:
-    """A command in a terminal, and what is to be seen there."""
+    """A command in a terminal, and what the terminal shows."""
 
     def __init__(self, command: str, columns: int) -> None:
         self.pid, self._fd = pty.fork()
@@ -81,7 +81,7 @@ class Screen:
         self.is_over = True
 
     def lines(self) -> list[str]:
-        """Returns the lines that a person sees, colours included."""
+        """Returns the visible lines, with colours."""
         lines = [""]
         for part in re.findall(r"\r\x1b\[K|\r?\n|\r|\x1b\[[0-9;]*m|[^\x1b\r\n]+", self.written):
             if part == "\r\x1b[K":
@@ -120,7 +120,7 @@ def shot(opened: Any, lines: list[str], path: pathlib.Path) -> None:
 
 
 def told(command: str) -> list[str]:
-    """Returns what a command shows in a terminal of 80 columns, with the command."""
+    """Returns a command and its output in a terminal of 80 columns."""
     screen = Screen(command, 80)
     wait_until(lambda: screen.is_over)
     lines = [f"$ {command}", *screen.lines()]
@@ -154,7 +154,7 @@ def make(folder: pathlib.Path) -> None:
 
 
 def _renamed(line: str, names: dict[str, str]) -> str:
-    """Returns a line with the paths that users have in place of those that this has made."""
+    """Returns a line with paths of a user in place of temporary ones."""
     for path, name in names.items():
         line = line.replace(path, name)
     return line

@@ -1,4 +1,4 @@
-"""The short form of tests/long/chaos.py and tests/long/every_step.py, for every run of the tests."""
+"""A short form of tests/long/chaos.py and tests/long/every_step.py, part of the usual tests."""
 
 import os
 import pathlib
@@ -17,14 +17,14 @@ DEADLINE = 300.0
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 def test_no_run_is_lost_or_started_twice_when_processes_die(tmp_path: pathlib.Path) -> None:
     command = [sys.executable, "-m", "tests.long.chaos", *ROUNDS, f"--deadline={DEADLINE}", f"--homes={tmp_path}"]
-    # It ends its processes itself at its deadline, so it gets a little longer than that.
+    # At its deadline it ends its processes itself, for which it gets a little more time.
     finished = run_command(command, os.environ, PROJECT, DEADLINE + 60)
     assert finished.exit_code == 0, finished
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 def test_no_run_is_lost_or_started_twice_when_a_process_dies_at_a_certain_step(tmp_path: pathlib.Path) -> None:
-    # A few of the steps; `python -m tests.long.every_step` goes through all of them.
+    # A few of the steps; `python -m tests.long.every_step` tries all of them.
     command = [sys.executable, "-m", "tests.long.every_step", *STEPS, f"--homes={tmp_path}"]
     finished = run_command(command, os.environ, PROJECT, DEADLINE)
     assert finished.exit_code == 0, finished

@@ -1,4 +1,4 @@
-"""When runs start and all is done, and how that is put."""
+"""Estimates of starts and of the time left, and their explanations."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 
 from guild_dask.monitor import formatting
 from guild_dask.monitor.estimate import seconds_left, seconds_until_starts
-from guild_dask.monitor.explanation import in_vain, with_scheduler, without_scheduler
+from guild_dask.monitor.explanation import after_impossible, with_scheduler, without_scheduler
 from guild_dask.monitor.state import RunningRun, State, WaitingKind, WaitingRun, WorkerState
 from guild_dask.plan.reasons import (
     AfterCycle,
@@ -22,7 +22,7 @@ from guild_dask.plan.reasons import (
     TooLarge,
     TooLong,
 )
-from guild_dask.plan.resources import amount_for_text
+from guild_dask.plan.units import amount_for_text
 
 NEVER = TooLarge("gpu", 4.0, 2.0)
 SLOTS = NoFreeSlot(2)
@@ -65,7 +65,7 @@ def test_what_is_scarce_decides() -> None:
     assert seconds_left(now, 0.0) == 200.0
 
 
-def test_run_that_never_starts_takes_no_time() -> None:
+def test_impossible_run_takes_no_time() -> None:
     now = state([running("a", 0.0)], [waiting("b", NEVER, gpu=4), waiting("c")])
     assert seconds_until_starts(now, 0.0) == [None, 50.0]
     assert seconds_left(now, 0.0) == 100.0
@@ -78,10 +78,10 @@ def test_run_that_takes_longer_than_usual_is_not_done_yet() -> None:
 
 def test_operation_that_is_new_takes_no_less_than_its_runs_have_taken_so_far() -> None:
     now = state([running("a", 0.0)], [waiting("b")], durations={"quick": 3.0})
-    assert seconds_left(now, 50.0) == 100.0, "the running one is half done, and the waiting one has a place of its own"
+    assert seconds_left(now, 50.0) == 100.0, "the running one is half done, and the waiting one has a free slot"
 
 
-def test_nothing_is_said_without_experience() -> None:
+def test_there_is_no_estimate_before_the_first_run_has_completed() -> None:
     now = state([running("a", 0.0)], [waiting("b")], durations={})
     assert seconds_until_starts(now, 5.0) == [None]
     assert seconds_left(now, 5.0) is None
@@ -98,12 +98,12 @@ def test_what_does_not_start_takes_no_time() -> None:
 def test_explanation_has_numbers_and_names() -> None:
     now = state([running("aaaaaaaaaa", 0.0, gpu=1)], [waiting("b", NEVER, gpu=4), waiting("c", IN_USE, gpu=1)])
     assert now.places == [None, 1]
-    told = with_scheduler("c", {"gpu": 1.0}, now, 1, 40.0)
-    assert str(told) == (
-        "It waits for gpu=1, 0 free. It is next. What it asks for is used by aaaaaaaa (for 40 s); it starts when "
-        "enough of that is free. By how long runs took so far, that is in ~60 s."
+    found = with_scheduler("c", {"gpu": 1.0}, now, 1, 40.0)
+    assert str(found) == (
+        "It waits for gpu=1, 0 free. It is next. In use by aaaaaaaa (for 40 s); the run starts when enough is free. "
+        "Estimated start: in ~60 s."
     )
-    assert told.can_start
+    assert found.can_start
 
 
 @pytest.mark.parametrize(
@@ -123,69 +123,69 @@ def test_only_runs_that_use_what_is_short_are_named(used: dict[str, float], why:
     now = replace(state(runs, []), workers=(local, without))
     asks = {"gpu": 1.0, "cpu": 1.0, "mem": 1.0, "undefined": 0.0}
     now = replace(now, first=(waiting("w", why, **asks),))
-    told = with_scheduler("w", asks, now, 1, 40.0)
+    found = with_scheduler("w", asks, now, 1, 40.0)
     names = ", ".join(f"{run} (for 40 s)" for run in named)
-    assert f"What it asks for is used by {names}; it starts" in told.remedy
+    assert f"In use by {names}; the run starts" in found.remedy
 
 
-def test_run_behind_those_that_are_named_is_explained_by_its_kind() -> None:
+def test_run_beyond_the_first_ones_is_explained_by_its_kind() -> None:
     now = state([running("a", 0.0, gpu=1)], [waiting("b", IN_USE, gpu=1)])
-    told = with_scheduler("zzz", {"gpu": 1.0}, now, 5000, 0.0)
-    assert told.why == "It waits for gpu=1, 0 free. 4999 run(s) are ahead of it."
+    found = with_scheduler("zzz", {"gpu": 1.0}, now, 5000, 0.0)
+    assert found.why == "It waits for gpu=1, 0 free. 4999 run(s) are ahead of it."
 
 
-def test_run_that_can_never_start_says_so_and_what_to_do() -> None:
-    told = with_scheduler("b", {"gpu": 4.0}, state([], [waiting("b", NEVER, gpu=4)]), 1, 0.0)
-    assert str(told) == (
-        "It can never start with the scheduler ssssssss: it asks gpu=4, largest worker has gpu=2. Change its tags "
-        "('guild tag --help'), or start a scheduler that has what it asks for: guild run dask:scheduler resources=gpu=4"
+def test_impossible_run_is_explained_with_a_remedy() -> None:
+    found = with_scheduler("b", {"gpu": 4.0}, state([], [waiting("b", NEVER, gpu=4)]), 1, 0.0)
+    assert str(found) == (
+        f"It can never start with scheduler ssssssss: {NEVER}. Change its tags ('guild tag --help'), "
+        "or start a scheduler with these resources: guild run dask:scheduler resources=gpu=4"
     )
-    assert not told.can_start
+    assert not found.can_start
 
 
 @pytest.mark.parametrize(
     ("asked", "hint"), [("GPU", "Did you mean gpu=1?"), ("gpus", "Did you mean gpu=1?"), ("foo", "")]
 )
-def test_name_that_nobody_defines_may_be_meant_for_another(asked: str, hint: str) -> None:
+def test_undefined_name_that_resembles_a_defined_one_gets_a_suggestion(asked: str, hint: str) -> None:
     why = NotDefined((asked,))
-    told = with_scheduler("b", {asked: 1.0}, state([], [waiting("b", why, **{asked: 1.0})]), 1, 0.0)
-    assert told.why.endswith(f"cluster: {asked}. {hint}".strip())
+    found = with_scheduler("b", {asked: 1.0}, state([], [waiting("b", why, **{asked: 1.0})]), 1, 0.0)
+    assert found.why.endswith(f"{why}. {hint}".strip())
 
 
 @pytest.mark.parametrize(
     ("why", "text"),
     [
-        (AfterRuns(("aaa",)), "It waits in line when they have completed."),
+        (AfterRuns(("aaa",)), "It joins the queue when they have completed."),
         (AfterFailed("aaa", "failed"), "guild run --restart"),
-        (AfterCycle(("a", "b")), "Take the tag away from one of them"),
-        (StartsFailed(3), "looked at again when something about the run changes"),
+        (AfterCycle(("a", "b")), "Remove the tag from one of them"),
+        (StartsFailed(3), "checks the run again when it changes"),
     ],
 )
-def test_run_that_is_held_says_what_would_let_it_go(why: AnyReason, text: str) -> None:
-    told = with_scheduler("c", {}, replace(state([], []), aside={"c": why}), None, 0.0)
-    assert str(why) in told.why
-    assert text in told.remedy
-    assert told.can_start is isinstance(why, AfterRuns)
+def test_held_run_has_a_remedy(why: AnyReason, text: str) -> None:
+    found = with_scheduler("c", {}, replace(state([], []), aside={"c": why}), None, 0.0)
+    assert str(why) in found.why
+    assert text in found.remedy
+    assert found.can_start is isinstance(why, AfterRuns)
 
 
 @pytest.mark.parametrize(
     ("aside", "text"),
     [
-        ({}, "But run aaa can never start with the scheduler ssssssss: it asks gpu=4, largest worker has gpu=2."),
+        ({}, f"But run aaa can never start with scheduler ssssssss: {NEVER}."),
         (
             {"bbb": AfterUnknown("zzz")},
-            "But the scheduler ssssssss holds run bbb back: there is no run zzz, which it comes after.",
+            f"But scheduler ssssssss holds run bbb: {AfterUnknown('zzz')}.",
         ),
     ],
 )
-def test_run_that_comes_after_one_that_never_starts_says_so(aside: dict[str, AnyReason], text: str) -> None:
+def test_run_that_depends_on_an_impossible_one_is_explained(aside: dict[str, AnyReason], text: str) -> None:
     after = {run: AfterRuns((other,)) for run, other in ("cb", "ba")}
     now = replace(state([], [waiting("aaa", NEVER, gpu=4)]), aside={"c": after["c"], "bbb": after["b"], **aside})
-    told = in_vain("c", {"bbb": {}, "aaa": {"gpu": 4.0}}, now)
-    assert told
-    assert told.why == f"It comes after others: waiting for runs to finish: b. {text}"
-    assert not told.can_start
-    assert in_vain("c", {"b": {}}, replace(now, first=(), kinds=(), aside=after)) is None
+    found = after_impossible("c", {"bbb": {}, "aaa": {"gpu": 4.0}}, now)
+    assert found
+    assert found.why == f"It is held: {after['c']}. {text}"
+    assert not found.can_start
+    assert after_impossible("c", {"b": {}}, replace(now, first=(), kinds=(), aside=after)) is None
 
 
 @pytest.mark.parametrize(
@@ -198,12 +198,12 @@ def test_run_that_comes_after_one_that_never_starts_says_so(aside: dict[str, Any
         (NotWhole("gpu", 1.5), "Change its tag"),
     ],
 )
-def test_run_that_can_never_start_says_what_would_have_to_change(why: AnyReason, text: str) -> None:
+def test_impossible_run_has_the_remedy_for_its_reason(why: AnyReason, text: str) -> None:
     now = state([], [waiting("c", why, gpu=1.0)])
     assert text in str(with_scheduler("c", {"gpu": 1.0}, now, None, 0.0))
 
 
-def test_wide_letters_take_two_columns() -> None:
+def test_wide_characters_take_two_columns() -> None:
     assert formatting.width("学習 a") == 6
     assert formatting.cut("学習する", 5) == "学習…"
     assert formatting.padded("学", 4) == "学  "
@@ -230,5 +230,5 @@ def test_use_is_shown_in_the_unit_of_the_whole() -> None:
     assert formatting.amount_shares(used, total) == "disk 0.5/2TiB  gpu 1/2  mem 16/64GB"
 
 
-def test_text_of_a_run_does_not_command_the_terminal() -> None:
+def test_control_characters_of_a_run_are_removed() -> None:
     assert formatting.one_line("a\x1b[31mb\nc") == "a [31mb c"

@@ -1,4 +1,4 @@
-"""The user's command is told of failed runs and of an empty queue, and never gets a word of a run as a command."""
+"""The user's command is run for failed runs and for an empty queue; no text of a run becomes part of a command."""
 
 import dataclasses
 import pathlib
@@ -30,41 +30,41 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return path
 
 
-def test_command_is_told_of_a_failed_run_and_of_an_empty_queue(
+def test_command_is_run_for_a_failed_run_and_for_an_empty_queue(
     user: Sandbox, guild: Guild, script: pathlib.Path
 ) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "good", "aaa")
     stage(guild, "bad", "bbb")
     stage(guild, "good", "ccc", options="--tag dask:gpu=1")
-    told = user.root / "told"
+    facts = user.root / "told"
     finished = guild(
-        f"run dask:scheduler \"notify='{script}' {told}\" workers=1 run-once=yes {NO_DASHBOARD} --run-id sss -y"
+        f"run dask:scheduler \"notify='{script}' {facts}\" workers=1 run-once=yes {NO_DASHBOARD} --run-id sss -y"
     )
-    assert "WARNING: [guild]" in finished.output, "the failed run, as ever"
-    failed, empty = told.read_text().splitlines()
+    assert "WARNING: [guild]" in finished.output, "the failed run is logged, too"
+    failed, empty = facts.read_text().splitlines()
     for fact in ("EVENT=run-failed", "RUN=bbb", "OPERATION=bad", "EXIT_CODE=3", "RESULT=failed", "SCHEDULER=sss"):
         assert f"GUILD_DASK_{fact} " in failed, failed
     for fact in ("EVENT=queue-empty", "COMPLETED=1", "FAILED=1", "LEFT_STAGED=1"):
         assert f"GUILD_DASK_{fact} " in empty, empty
 
 
-def test_command_is_told_of_a_run_that_a_limit_ended_and_not_of_an_empty_queue_before_all_attempts(
+def test_command_is_run_for_a_run_that_a_limit_ended_and_for_an_empty_queue_only_after_all_attempts(
     user: Sandbox, guild: Guild, script: pathlib.Path
 ) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap", "aaa", options="--tag dask-time:1s")
     stage(guild, "bad", "bbb", options="--tag dask-retries:1")
-    told = user.root / "told"
-    guild(f"run dask:scheduler \"notify='{script}' {told}\" workers=2 run-once=yes {NO_DASHBOARD} -y")
-    limit, failed, empty = told.read_text().splitlines()
+    facts = user.root / "told"
+    guild(f"run dask:scheduler \"notify='{script}' {facts}\" workers=2 run-once=yes {NO_DASHBOARD} -y")
+    limit, failed, empty = facts.read_text().splitlines()
     assert "GUILD_DASK_RESULT=terminated " in limit
     assert "GUILD_DASK_REASON=it ran for 1s, its time limit " in limit
     assert "GUILD_DASK_ATTEMPT=2 " in failed
     assert "GUILD_DASK_EVENT=queue-empty " in empty
 
 
-def test_command_that_cannot_be_run_is_named_once_and_runs_go_on(user: Sandbox, guild: Guild) -> None:
+def test_command_that_cannot_be_run_is_logged_once_and_runs_continue(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "bad", "aaa", "bbb")
     output = guild(f"run dask:scheduler notify=/no/such workers=1 run-once=yes {NO_DASHBOARD} -y").output
@@ -74,7 +74,7 @@ def test_command_that_cannot_be_run_is_named_once_and_runs_go_on(user: Sandbox, 
     assert statuses(user) == {"aaa": "error", "bbb": "error"}
 
 
-def test_slow_command_holds_up_nothing(user: Sandbox, guild: Guild) -> None:
+def test_slow_command_delays_nothing(user: Sandbox, guild: Guild) -> None:
     go = user.root / "go"
     slow = user.root / "slow"
     slow.write_text(f"until [ -e {go} ]; do sleep 0.1; done\n")
@@ -95,7 +95,7 @@ def test_facts_are_never_a_command(tmp_path: pathlib.Path, script: pathlib.Path)
     assert "\0" not in "".join(facts_of_run(EndedRun("a\0b", "x", "failed", None, "", "", 0, 0, 0, 1)).values())
 
 
-def test_stopped_run_is_no_failure() -> None:
+def test_stopped_run_is_not_a_failure() -> None:
     assert not dataclasses.replace(FAILED, end="terminated").is_failure
     assert not dataclasses.replace(FAILED, end="terminated", cause="stopped").is_failure
     assert dataclasses.replace(FAILED, end="terminated", cause="of another version").is_failure
@@ -103,11 +103,11 @@ def test_stopped_run_is_no_failure() -> None:
     assert not dataclasses.replace(FAILED, end="tried again", cause="worker-died").is_failure
 
 
-def test_queue_is_empty_when_nothing_can_start_any_more() -> None:
-    never = WaitingKind(2, {}, TooLarge("gpu", 7.0, 1.0))
+def test_queue_is_empty_when_no_run_can_start() -> None:
+    impossible = WaitingKind(2, {}, TooLarge("gpu", 7.0, 1.0))
     running = RunningRun("a", "o", "w", "h", 0.0, 0.0, 1)
     assert is_empty(State("s", "h", 1, 0.0))
-    assert is_empty(State("s", "h", 1, 0.0, waiting=2, kinds=(never,)))
-    assert not is_empty(State("s", "h", 1, 0.0, waiting=3, kinds=(never, WaitingKind(1))))
+    assert is_empty(State("s", "h", 1, 0.0, waiting=2, kinds=(impossible,)))
+    assert not is_empty(State("s", "h", 1, 0.0, waiting=3, kinds=(impossible, WaitingKind(1))))
     assert not is_empty(State("s", "h", 1, 0.0, running=(running,)))
     assert not is_empty(State("s", "h", 1, 0.0, phase="stopping"))

@@ -1,4 +1,4 @@
-"""What runs print, forwarded while they run; and the notices of the operating system that it rests on."""
+"""The output of runs, forwarded while they run; and the inotify watcher that this uses."""
 
 import os
 import pathlib
@@ -19,19 +19,19 @@ from guild_dask.host.inotify import CREATED, MODIFIED, MOVED_TO, Watcher
 from guild_dask.monitor.output import OutputFollower
 from tests.support.sandbox import DEADLINE, wait_until
 
-NOTIFIED = pytest.mark.skipif(sys.platform != "linux", reason="nobody tells of changes here")
+NOTIFIED = pytest.mark.skipif(sys.platform != "linux", reason="needs inotify")
 
 
 class Terminal:
-    """Where output is forwarded to: what came, and a wait for more."""
+    """A receiver of forwarded output, which can wait for a text."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
-        self._came: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def write(self, data: bytes) -> None:
         self.pieces.append(data)
-        self._came.put(data)
+        self._queue.put(data)
 
     @property
     def shown(self) -> bytes:
@@ -41,9 +41,9 @@ class Terminal:
         deadline = time.monotonic() + DEADLINE
         while text not in self.shown:
             try:
-                self._came.get(timeout=deadline - time.monotonic())
+                self._queue.get(timeout=deadline - time.monotonic())
             except (queue.Empty, ValueError):
-                raise AssertionError(f"{text!r} did not come; there is {self.shown!r}") from None
+                raise AssertionError(f"{text!r} was not forwarded; got {self.shown!r}") from None
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_line_is_forwarded_while_the_run_goes_on(follower: OutputFollower, termi
 
 
 def test_half_a_line_waits_for_the_other_half(follower: OutputFollower, terminal: Terminal) -> None:
-    # Lines of two runs would else be mixed in one.
+    # Otherwise lines of two runs would be mixed.
     first, second = follower.follow("aaa"), follower.follow("bbb")
     append(first, b"one\nha")
     terminal.wait_for(b"one\n")
@@ -99,14 +99,14 @@ def test_progress_bar_is_forwarded_as_it_goes(follower: OutputFollower, terminal
     assert terminal.shown == b"10%\r20%\r30\n"
 
 
-def test_each_line_says_whose_it_is_where_somebody_looks(follower: OutputFollower, terminal: Terminal) -> None:
+def test_each_line_begins_with_its_run_if_runs_are_named(follower: OutputFollower, terminal: Terminal) -> None:
     follower.names_runs = True
     first, second = follower.follow("aaaaaaaabbbb"), follower.follow("ccc")
     append(first, b"one\n\ntwo\n")
     terminal.wait_for(b"two\n")
     append(second, b"10%\r20%\r")
     terminal.wait_for(b"20%\r")
-    append(second, b"\nend\r\nof it")  # the other half of an end of line
+    append(second, b"\nend\r\nof it")  # the second half of \r\n
     assert (follower.finish("aaaaaaaabbbb"), follower.finish("ccc")) == ("two", "of it")
     named = b"aaaaaaaa | one\naaaaaaaa | \naaaaaaaa | two\n"
     assert terminal.shown == named + b"ccc | 10%\rccc | 20%\r\nccc | end\r\nccc | of it\n"
@@ -119,7 +119,7 @@ def test_run_whose_name_is_no_text_is_followed(follower: OutputFollower, termina
     assert terminal.shown == b"a\\udcffb | one\n"
 
 
-def test_last_line_is_ended_where_the_run_did_not(follower: OutputFollower, terminal: Terminal) -> None:
+def test_incomplete_last_line_gets_a_line_end(follower: OutputFollower, terminal: Terminal) -> None:
     append(follower.follow("aaa"), b"one\ntwo")
     assert follower.finish("aaa") == "two"
     assert terminal.shown == b"one\ntwo\n"
@@ -136,7 +136,7 @@ def test_last_line_is_ended_where_the_run_did_not(follower: OutputFollower, term
         (b"\xff\n", "\ufffd"),
     ],
 )
-def test_last_line_is_told_at_the_end(follower: OutputFollower, data: bytes, last: str) -> None:
+def test_finish_returns_the_last_line(follower: OutputFollower, data: bytes, last: str) -> None:
     append(follower.follow("aaa"), data)
     assert follower.finish("aaa") == last
 
@@ -152,7 +152,7 @@ def test_file_of_a_run_that_ended_is_removed(follower: OutputFollower) -> None:
 def test_second_attempt_starts_with_an_empty_file(
     folder: pathlib.Path, follower: OutputFollower, terminal: Terminal
 ) -> None:
-    # The first may have been left by a scheduler that was killed.
+    # A killed scheduler may have left the first file.
     folder.mkdir()
     append(str(folder / "aaa"), b"first\n")
     for line in (b"second\n", b"third\n"):
@@ -171,7 +171,7 @@ def test_file_that_a_user_deletes_is_followed_all_the_same(follower: OutputFollo
 
 
 def test_line_without_an_end_is_forwarded_in_parts(follower: OutputFollower, terminal: Terminal) -> None:
-    # It would fill the memory, and joining it anew for each piece would take minutes.
+    # It would fill the memory, and joining it again for each piece would take minutes.
     path = follower.follow("aaa")
     append(path, b"x" * (5 << 20))
     follower.finish("aaa")
@@ -188,7 +188,7 @@ def test_closing_forwards_what_was_written_and_leaves_no_folder(folder: pathlib.
     assert not folder.exists()
 
 
-def test_closing_leaves_what_is_not_its_own(folder: pathlib.Path, terminal: Terminal) -> None:
+def test_closing_keeps_files_of_others(folder: pathlib.Path, terminal: Terminal) -> None:
     follower = OutputFollower(str(folder), terminal.write)
     follower.follow("aaa")
     (folder / "notes").write_text("mine")
@@ -204,8 +204,8 @@ def test_closing_needs_no_run(folder: pathlib.Path, terminal: Terminal) -> None:
 
 
 @NOTIFIED
-def test_closing_gives_everything_back(folder: pathlib.Path, terminal: Terminal) -> None:
-    # A user has 128 such watches by default, for all programs together.
+def test_closing_releases_all_file_descriptors(folder: pathlib.Path, terminal: Terminal) -> None:
+    # A user has 128 inotify instances by default, for all programs together.
     before = os.listdir("/proc/self/fd")
     follower = OutputFollower(str(folder), terminal.write)
     follower.follow("aaa")
@@ -214,10 +214,10 @@ def test_closing_gives_everything_back(folder: pathlib.Path, terminal: Terminal)
 
 
 def test_run_goes_on_when_the_scheduler_is_killed(tmp_path: pathlib.Path) -> None:
-    # A pipe to the scheduler would end it at its next line.
+    # With a pipe to the scheduler, the run would die at its next line.
     code = """
 import subprocess, sys
-from guild_dask.output import OutputFollower
+from guild_dask.monitor.output import OutputFollower
 
 path = OutputFollower(sys.argv[1], print).follow("aaa")
 with open(path, "ab") as output:
@@ -255,23 +255,23 @@ def test_all_that_runs_print_arrives_once_in_order_and_in_whole_lines(writes: li
     written = {run_id: b"".join(data for name, data in writes if name == run_id) for run_id in "ab"}
     for data in written.values():
         ended = data if not data or data[-1:] in (b"\n", b"\r") else data + b"\n"
-        assert _takes_out(ended, terminal.pieces) is not None
+        assert _without(ended, terminal.pieces) is not None
     assert len(terminal.shown) - sum(map(len, written.values())) in (0, 1, 2)
 
 
-def _takes_out(data: bytes, pieces: list[bytes]) -> list[bytes] | None:
-    """Returns the pieces that are left without those that make up the data, in order, if they are there."""
+def _without(data: bytes, pieces: list[bytes]) -> list[bytes] | None:
+    """Returns the pieces without those that make up the data, in order; None if the data is not among them."""
     if not data:
         return pieces
     for number, piece in enumerate(pieces):
         if data.startswith(piece):
-            left = _takes_out(data[len(piece) :], pieces[number + 1 :])
+            left = _without(data[len(piece) :], pieces[number + 1 :])
             if left is not None:
                 return pieces[:number] + left
     return None
 
 
-# The notices
+# The watcher
 
 
 @pytest.fixture
@@ -298,14 +298,14 @@ def test_wake_before_a_wait_ends_that_one(watcher: Watcher) -> None:
     assert watcher.wait(None) == []
 
 
-def test_any_number_of_wakes_blocks_nobody(watcher: Watcher) -> None:
+def test_many_wakes_do_not_block(watcher: Watcher) -> None:
     for _ in range(100_000):
         watcher.wake()
     assert watcher.wait(None) == []
 
 
 @NOTIFIED
-def test_changes_are_told_with_their_folder_and_name(watcher: Watcher, tmp_path: pathlib.Path) -> None:
+def test_changes_are_reported_with_their_folder_and_name(watcher: Watcher, tmp_path: pathlib.Path) -> None:
     folders = [tmp_path / name for name in ("one", "two")]
     for folder in folders:
         folder.mkdir()
@@ -316,7 +316,7 @@ def test_changes_are_told_with_their_folder_and_name(watcher: Watcher, tmp_path:
 
 
 @NOTIFIED
-def test_change_of_a_file_is_told_without_a_name(watcher: Watcher, tmp_path: pathlib.Path) -> None:
+def test_change_of_a_watched_file_is_reported_without_a_name(watcher: Watcher, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "file"
     file.touch()
     number = watcher.add(str(file), MODIFIED)
@@ -325,16 +325,16 @@ def test_change_of_a_file_is_told_without_a_name(watcher: Watcher, tmp_path: pat
 
 
 @NOTIFIED
-def test_what_is_watched_no_more_is_not_told(watcher: Watcher, tmp_path: pathlib.Path) -> None:
+def test_removed_watch_reports_nothing(watcher: Watcher, tmp_path: pathlib.Path) -> None:
     number = watcher.add(str(tmp_path), CREATED)
     watcher.remove(number)
     (tmp_path / "a").touch()
-    # The end of a watch is told, too, with the same number.
+    # inotify reports the end of the watch itself, with the same number.
     assert watcher.wait(DEADLINE) == [(number, "")]
     assert watcher.wait(0.001) == []
 
 
-def test_what_is_not_there_cannot_be_watched_and_breaks_nothing(watcher: Watcher, tmp_path: pathlib.Path) -> None:
+def test_missing_folder_cannot_be_watched(watcher: Watcher, tmp_path: pathlib.Path) -> None:
     number = watcher.add(str(tmp_path / "nothing"), CREATED)
     assert number is None
     watcher.remove(number)

@@ -1,4 +1,4 @@
-"""The page of runs: what it is given, what answers a browser, and what a person sees in a real one."""
+"""The page of runs: its data, its HTTP responses, and what a real browser shows."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from guild_dask.monitor.page.book import MOST_ENDED, Book, InLine
+from guild_dask.monitor.page.book import MOST_ENDED, Rows, WaitingRow
 from guild_dask.monitor.page.handlers import Route
 from guild_dask.monitor.page.showing import show
 from guild_dask.monitor.publisher import state_path
@@ -42,8 +42,8 @@ def state(*running: str, waiting: int = 0) -> State:
     )
 
 
-def in_line(*runs: str) -> list[InLine]:
-    return [InLine(run, 1.0, int(run[4:] or ord(run[0])), 0, {}) for run in runs]
+def in_line(*runs: str) -> list[WaitingRow]:
+    return [WaitingRow(run, 1.0, int(run[4:] or ord(run[0])), 0, {}) for run in runs]
 
 
 def ended(run: str, at: float = 9.0) -> EndedRun:
@@ -64,8 +64,8 @@ def a_run(runs_dir: pathlib.Path, run: str, output: str = "", tags: str = "[]", 
 
 
 @contextlib.contextmanager
-def served(book: Book) -> Iterator[str]:
-    link, close = show(book, lambda _routes, _first: None, lambda: ("127.0.0.1", 0))
+def served(rows: Rows) -> Iterator[str]:
+    link, close = show(rows, lambda _routes, _first: None, lambda: ("127.0.0.1", 0))
     try:
         yield link
     finally:
@@ -92,78 +92,78 @@ def test_page_is_on_the_dashboard_where_pages_can_be_added(tmp_path: pathlib.Pat
     def no_address() -> tuple[str, int]:
         raise AssertionError("the page needs no port of its own")
 
-    link, close = show(Book(str(tmp_path), lambda: None), add_pages, no_address)
+    link, close = show(Rows(str(tmp_path), lambda: None), add_pages, no_address)
     close()
     assert link == "http://127.0.0.1:8787/guild"
     assert added
 
 
-# What the page is given
+# The data
 
 
-def test_first_question_wakes_the_loop_and_later_ones_do_not(tmp_path: pathlib.Path) -> None:
+def test_first_request_wakes_the_loop_and_later_ones_do_not(tmp_path: pathlib.Path) -> None:
     woken: list[int] = []
-    book = Book(str(tmp_path), lambda: woken.append(1))
-    assert not book.is_watched
-    book.data(0)
-    book.data(0)
-    assert book.is_watched
+    rows = Rows(str(tmp_path), lambda: woken.append(1))
+    assert not rows.is_watched
+    rows.data(0)
+    rows.data(0)
+    assert rows.is_watched
     assert len(woken) == 1
 
 
-def test_only_what_has_changed_is_told_again(tmp_path: pathlib.Path) -> None:
-    book = Book(str(tmp_path), lambda: None)
-    book.write(state("aaa", waiting=2), in_line("bbb", "ccc"))
-    whole = book.data(0)
+def test_only_changed_rows_are_sent_again(tmp_path: pathlib.Path) -> None:
+    rows = Rows(str(tmp_path), lambda: None)
+    rows.write(state("aaa", waiting=2), in_line("bbb", "ccc"))
+    whole = rows.data(0)
     assert states(whole) == {"aaa": "running", "bbb": "waiting", "ccc": "waiting"}
-    after_reading = book.data(whole["version"])["version"]
-    book.ended(ended("aaa"))
-    book.write(state("bbb", waiting=1), in_line("ccc"))
-    news = book.data(after_reading)
+    after_reading = rows.data(whole["version"])["version"]
+    rows.ended(ended("aaa"))
+    rows.write(state("bbb", waiting=1), in_line("ccc"))
+    news = rows.data(after_reading)
     assert states(news) == {"aaa": "completed", "bbb": "running"}
     assert not news["whole"]
-    book.write(state("bbb"), [])
-    assert book.data(news["version"])["gone"] == ["ccc"]
+    rows.write(state("bbb"), [])
+    assert rows.data(news["version"])["gone"] == ["ccc"]
 
 
-def test_page_of_an_earlier_scheduler_is_told_everything(tmp_path: pathlib.Path) -> None:
-    book = Book(str(tmp_path), lambda: None)
-    book.ended(ended("aaa"))
-    assert book.data(123_456)["whole"]
+def test_page_of_an_earlier_scheduler_gets_all_rows(tmp_path: pathlib.Path) -> None:
+    rows = Rows(str(tmp_path), lambda: None)
+    rows.ended(ended("aaa"))
+    assert rows.data(123_456)["whole"]
 
 
 def test_tags_that_change_while_a_run_waits_are_read_again(tmp_path: pathlib.Path) -> None:
     a_run(tmp_path, "bbb", tags="[dask:gpu=1]")
-    book = Book(str(tmp_path), lambda: None)
+    rows = Rows(str(tmp_path), lambda: None)
     before = in_line("bbb")
-    book.write(state(waiting=1), before)
-    assert [row["tags"] for row in book.data(0)["rows"]] == ["dask:gpu=1"]
+    rows.write(state(waiting=1), before)
+    assert [row["tags"] for row in rows.data(0)["rows"]] == ["dask:gpu=1"]
     (tmp_path / "bbb" / ".guild" / "attrs" / "tags").write_text("[dask:gpu=1, dask-priority:5]")
-    book.write(state(waiting=1), [replace(run, key=run.key - 5) for run in before])
-    book.data(0)
-    assert [row["tags"] for row in book.data(0)["rows"]] == ["dask:gpu=1 dask-priority:5"]
+    rows.write(state(waiting=1), [replace(run, key=run.key - 5) for run in before])
+    rows.data(0)
+    assert [row["tags"] for row in rows.data(0)["rows"]] == ["dask:gpu=1 dask-priority:5"]
 
 
-def test_first_answer_is_not_what_was_true_when_somebody_looked_last(tmp_path: pathlib.Path) -> None:
-    book = Book(str(tmp_path), lambda: threading.Timer(0.1, lambda: book.write(state("aaa"), [])).start())
-    assert states(book.data(0)) == {"aaa": "running"}
+def test_first_response_waits_for_the_loop_to_write(tmp_path: pathlib.Path) -> None:
+    rows = Rows(str(tmp_path), lambda: threading.Timer(0.1, lambda: rows.write(state("aaa"), [])).start())
+    assert states(rows.data(0)) == {"aaa": "running"}
 
 
 def test_run_that_is_tried_again_is_one_row(tmp_path: pathlib.Path) -> None:
-    book = Book(str(tmp_path), lambda: None)
-    book.ended(ended("aaa"))
-    book.write(state("aaa"), [])
-    assert states(book.data(0)) == {"aaa": "running"}
+    rows = Rows(str(tmp_path), lambda: None)
+    rows.ended(ended("aaa"))
+    rows.write(state("aaa"), [])
+    assert states(rows.data(0)) == {"aaa": "running"}
 
 
-def test_attempts_before_the_present_one_are_told(tmp_path: pathlib.Path) -> None:
-    book = Book(str(tmp_path), lambda: None)
-    book.ended(tried_again("aaa", 1, 6.0))
-    book.write(state(), in_line("aaa"))
-    book.ended(tried_again("aaa", 2, 8.0))
-    book.write(state("aaa"), [])
-    book.ended(ended("aaa"))
-    (row,) = book.data(0)["rows"]
+def test_row_has_the_earlier_attempts(tmp_path: pathlib.Path) -> None:
+    rows = Rows(str(tmp_path), lambda: None)
+    rows.ended(tried_again("aaa", 1, 6.0))
+    rows.write(state(), in_line("aaa"))
+    rows.ended(tried_again("aaa", 2, 8.0))
+    rows.write(state("aaa"), [])
+    rows.ended(ended("aaa"))
+    (row,) = rows.data(0)["rows"]
     assert row["state"] == "completed"
     assert [(each["attempt"], each["at"], each["why"]) for each in row["past"]] == [
         (1, 6.0, "its worker died"),
@@ -172,23 +172,23 @@ def test_attempts_before_the_present_one_are_told(tmp_path: pathlib.Path) -> Non
 
 
 def test_ended_runs_do_not_fill_the_memory(tmp_path: pathlib.Path) -> None:
-    book = Book(str(tmp_path), lambda: None)
+    rows = Rows(str(tmp_path), lambda: None)
     for number in range(MOST_ENDED + 10):
-        book.ended(ended(f"run-{number}", float(number)))
-    data = book.data(0)
+        rows.ended(ended(f"run-{number}", float(number)))
+    data = rows.data(0)
     assert len(data["rows"]) == MOST_ENDED
     assert "run-9" not in states(data)
 
 
-# What answers a browser
+# The HTTP responses
 
 
-def test_answers_are_for_this_page_only_and_change_nothing(tmp_path: pathlib.Path) -> None:
+def test_server_serves_only_this_page_and_only_get(tmp_path: pathlib.Path) -> None:
     a_run(tmp_path, "aaa", "hello\n")
     (tmp_path / "secret").write_text("secret")
-    book = Book(str(tmp_path), lambda: None)
-    book.ended(ended("aaa"))
-    with served(book) as url:
+    rows = Rows(str(tmp_path), lambda: None)
+    rows.ended(ended("aaa"))
+    with served(rows) as url:
         page = get(url)
         assert "default-src 'none'; script-src 'self'" in page.headers["Content-Security-Policy"]
         assert page.headers["X-Content-Type-Options"] == "nosniff"
@@ -210,21 +210,21 @@ def test_answers_are_for_this_page_only_and_change_nothing(tmp_path: pathlib.Pat
                 urllib.request.urlopen(urllib.request.Request(f"{url}/data", method=method))
 
 
-def test_output_comes_in_pieces_and_no_letter_is_torn(tmp_path: pathlib.Path) -> None:
+def test_output_comes_in_pieces_of_whole_characters(tmp_path: pathlib.Path) -> None:
     text = "ä" * 150_001 + "end\n"
     a_run(tmp_path, "aaa", text)
-    book = Book(str(tmp_path), lambda: None)
-    book.ended(ended("aaa"))
-    with served(book) as url:
+    rows = Rows(str(tmp_path), lambda: None)
+    rows.ended(ended("aaa"))
+    with served(rows) as url:
         seen, place = "", 0
         while len(seen) < len(text):
             piece = get(f"{url}/output?run=aaa&from={place}")
             seen, place = seen + piece["text"], piece["next"]
         assert seen == text
-        assert get(f"{url}/output?run=aaa&from=-1")["text"].endswith("end\n"), "without a place, the end of it"
+        assert get(f"{url}/output?run=aaa&from=-1")["text"].endswith("end\n"), "without an offset, the end of it"
 
 
-# What a person sees
+# In a browser
 
 
 def texts(opened: Any, selector: str) -> list[str]:
@@ -250,16 +250,17 @@ print("went on")
     with browser() as opened, guild.started(command):
         wait_until(lambda: statuses(user)["aaa"] == "running")
         link = json.loads(state_path(str(user.guild_home), "sss").read_text())["page"]
-        assert link.startswith("http://127.0.0.1:"), "nobody else sees it unless the user wants that"
+        assert link.startswith("http://127.0.0.1:"), "it is local unless the user changes dashboard-address"
         opened.get(link.replace("/guild", "/status"))
         opened.find_element("link text", "Guild").click()
         wait_until(lambda: len(texts(opened, "#rows .row")) == 3, describe=lambda: texts(opened, "#rows .row"))
         wait_until(lambda: EVIL in "".join(texts(opened, "#rows .row")), describe=lambda: texts(opened, "#rows .row"))
         rows = texts(opened, "#rows .row")
         assert rows[0].startswith("runningaaatalk")
-        assert rows[0].count(EVIL) == 2, "as a flag and as a tag, in its letters"
+        assert rows[0].count(EVIL) == 2, "as text, in a flag and in a tag"
         assert "1. waits for gpu=1, 0 free" in rows[1]
-        assert "never: asks gpu=7, largest worker has gpu=1" in rows[2]
+        assert rows[2].startswith("impossible")
+        assert "asks gpu=7, largest worker has gpu=1" in rows[2]
         assert texts(opened, ".worker b") == ["local"]
         opened.find_element("css selector", "#rows .row").click()
         wait_until(lambda: texts(opened, "#text") == [f"{EVIL}\n"], describe=lambda: texts(opened, "#text"))
@@ -269,26 +270,26 @@ print("went on")
             lambda: "completed2" in "".join(texts(opened, "#tabs button")).replace(" ", ""),
             describe=lambda: texts(opened, "#tabs"),
         )
-        assert opened.title == "Guild runs", "no text of a run was taken for markup"
+        assert opened.title == "Guild runs", "no text of a run was interpreted as markup"
         assert not opened.execute_script("return document.querySelectorAll('#rows script, #rows img, #text *').length")
         assert not [each for each in complaints(opened) if "/guild" in each and "favicon" not in each]
         _keep(opened, "page.png")
 
 
 def _keep(opened: Any, name: str) -> None:
-    """Keeps a picture where somebody asked for pictures."""
+    """Saves a screenshot to the folder in the variable PICTURES, if it is set."""
     if os.environ.get("PICTURES"):
         opened.save_screenshot(os.path.join(os.environ["PICTURES"], name))
 
 
-def a_book(runs_dir: pathlib.Path, count: int) -> Book:
-    book = Book(str(runs_dir), lambda: None)
-    book.write(state("running", waiting=count), in_line(*(f"run-{number:05}" for number in range(count))))
-    return book
+def some_rows(runs_dir: pathlib.Path, count: int) -> Rows:
+    rows = Rows(str(runs_dir), lambda: None)
+    rows.write(state("running", waiting=count), in_line(*(f"run-{number:05}" for number in range(count))))
+    return rows
 
 
-def picture_seconds(opened: Any, url: str, count: int) -> float:
-    """Returns how long it takes the page to draw itself anew, at best, once it has so many runs and one that runs."""
+def redraw_seconds(opened: Any, url: str, count: int) -> float:
+    """Returns the shortest time of a redraw with that many waiting runs and one running one."""
     opened.get(url)
     wait_until(
         lambda: str(count + 1) in "".join(texts(opened, "#tabs button")),
@@ -299,26 +300,26 @@ def picture_seconds(opened: Any, url: str, count: int) -> float:
 
 
 def test_browser_stays_quick_with_thousands_of_runs(tmp_path: pathlib.Path) -> None:
-    with browser() as opened, served(a_book(tmp_path, 500)) as few, served(a_book(tmp_path, 5000)) as many:
-        of_few, of_many = (picture_seconds(opened, url, count) for url, count in ((few, 500), (many, 5000)))
-        assert len(texts(opened, "#rows .row")) < 60, "only what can be seen is there"
+    with browser() as opened, served(some_rows(tmp_path, 500)) as few, served(some_rows(tmp_path, 5000)) as many:
+        of_few, of_many = (redraw_seconds(opened, url, count) for url, count in ((few, 500), (many, 5000)))
+        assert len(texts(opened, "#rows .row")) < 60, "only visible rows are in the document"
         opened.execute_script("document.getElementById('table').scrollTop = 1e9")
         wait_until(
             lambda: "run-04999"[:8] in texts(opened, "#rows .row")[-1], describe=lambda: texts(opened, "#rows .row")
         )
-        print(f"a picture of 5,000 runs takes {of_many:.3f} s")  # noqa: T201  # the figure in docs/views.md
-        assert of_many < 40 * of_few, "ten times as many runs take about ten times as long, and not a hundred times"
+        print(f"a redraw of 5,000 runs takes {of_many:.3f} s")  # noqa: T201  # the figure in docs/views.md
+        assert of_many < 40 * of_few, "the time is about linear in the number of runs"
         opened.find_element("id", "search").send_keys("run-04321")
         wait_until(lambda: len(texts(opened, "#rows .row")) == 1, describe=lambda: texts(opened, "#rows .row"))
-        assert "4322. waits for one of 2 worker slot(s)" in texts(opened, "#rows .row")[0]
+        assert f"4322. {NoFreeSlot(2)}" in texts(opened, "#rows .row")[0]
 
 
 def test_browser_shows_output_as_a_terminal_does(tmp_path: pathlib.Path) -> None:
-    # Colours, and a bar that is drawn over itself.
+    # Colours, and a progress bar that redraws itself with \r.
     a_run(tmp_path, "aaa", output="\x1b[1;31mred\x1b[0m <b>\r\n\x1b[2K 10%\r 50%\r100%\nepoch 2:  5%\repoch 2: 10%")
-    book = Book(str(tmp_path), lambda: None)
-    book.ended(ended("aaa"))
-    with served(book) as url, browser() as opened:
+    rows = Rows(str(tmp_path), lambda: None)
+    rows.ended(ended("aaa"))
+    with served(rows) as url, browser() as opened:
         opened.get(f"{url}#aaa")
         expected = ["red <b>\n100%\nepoch 2: 10%"]
         wait_until(lambda: texts(opened, "#text") == expected, describe=lambda: texts(opened, "#text"))
@@ -329,13 +330,13 @@ def test_browser_shows_output_as_a_terminal_does(tmp_path: pathlib.Path) -> None
 
 
 def test_browser_shows_all_attempts_in_the_timeline(tmp_path: pathlib.Path) -> None:
-    book = Book(str(tmp_path), lambda: None)
+    rows = Rows(str(tmp_path), lambda: None)
     now = float(int(time.time()))
     for attempt in (1, 2):
-        book.ended(tried_again("aaa", attempt, now - 9 + 3 * attempt))
-    book.ended(ended("aaa", now))
-    book.ended(tried_again("bbb", 1, now))
-    with served(book) as url, browser() as opened:
+        rows.ended(tried_again("aaa", attempt, now - 9 + 3 * attempt))
+    rows.ended(ended("aaa", now))
+    rows.ended(tried_again("bbb", 1, now))
+    with served(rows) as url, browser() as opened:
         opened.get(url)
         script = "return drawn.map((bar) => [bar.row.run, bar.stop, bar.kind, bar.hint])"
         expected = [
@@ -349,9 +350,9 @@ def test_browser_shows_all_attempts_in_the_timeline(tmp_path: pathlib.Path) -> N
         )
 
 
-def test_browser_says_that_the_scheduler_is_gone(tmp_path: pathlib.Path) -> None:
+def test_browser_shows_that_the_scheduler_is_gone(tmp_path: pathlib.Path) -> None:
     with browser() as opened:
-        with served(Book(str(tmp_path), lambda: None)) as url:
+        with served(Rows(str(tmp_path), lambda: None)) as url:
             opened.get(url)
-            wait_until(lambda: "told nothing yet" in texts(opened, "#summary")[0])
-        wait_until(lambda: "No answer from the scheduler" in texts(opened, "#trouble")[0])
+            wait_until(lambda: "waiting for the scheduler" in texts(opened, "#summary")[0])
+        wait_until(lambda: "No response from the scheduler" in texts(opened, "#trouble")[0])

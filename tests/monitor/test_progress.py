@@ -1,4 +1,4 @@
-"""The live line: in a real terminal there is one below the log, and anywhere else there is none."""
+"""The live line: it is below the log in a real terminal, and nowhere else."""
 
 import fcntl
 import os
@@ -14,9 +14,8 @@ from dataclasses import replace
 
 import pytest
 
-from guild_dask.monitor import progress
 from guild_dask.monitor.log import OutputStream
-from guild_dask.monitor.progress import line_for, text_for
+from guild_dask.monitor.progress import Progress, line_for, text_for
 from guild_dask.monitor.state import RunningRun, State, WaitingKind, WorkerState
 from guild_dask.plan.reasons import TooLarge
 from tests.support.sandbox import DEADLINE, Guild, Sandbox, wait_until
@@ -26,7 +25,7 @@ OPERATIONS = """
 nap: {exec: 'sleep ${seconds}', flags: {seconds: 1}}
 chat: {exec: 'python -u chat.py'}
 """
-CHAT = "import time\nfor i in range(40):\n    print(f'line {i} of what the run says')\n    time.sleep(0.05)\n"
+CHAT = "import time\nfor i in range(40):\n    print(f'line {i} of the output')\n    time.sleep(0.05)\n"
 SCHEDULER = f"run dask:scheduler workers=1 run-once=yes {NO_DASHBOARD} --run-id sss -y"
 
 LOG_LINE = re.compile(r"(INFO|WARNING): \[guild\] \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [A-Z].*")
@@ -34,7 +33,7 @@ PROGRESS = re.compile(r"\[[#.]{20}\] \d+ of \d+ done, \d+ running, \d+ waiting, 
 
 
 class Terminal:
-    """A terminal with `guild` in its foreground, and a screen of which all lines are kept."""
+    """A terminal with `guild` in its foreground, which keeps all lines."""
 
     def __init__(self, command: str, shell: bool = False, columns: int = 100) -> None:
         words = ["sh", "-c", command] if shell else ["guild", *shlex.split(command)]
@@ -45,7 +44,7 @@ class Terminal:
         self.written = b""
 
     def read(self, seconds: float = 0.1) -> bool:
-        """Reads what has come; False when nobody has the terminal open any more."""
+        """Reads new output; returns False when no process has the terminal open."""
         while select.select([self._fd], [], [], seconds)[0]:
             try:
                 data = os.read(self._fd, 10_000)
@@ -70,7 +69,7 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
     def screen(self) -> list[str]:
-        """Returns the lines as a person sees them in the end: what was written over or erased is gone."""
+        """Returns the lines as they are on the screen, without overwritten and erased text."""
         lines, column = [""], 0
         for part in re.findall(r"\x1b\[K|\r|\n|[^\x1b\r\n]+|\x1b", self.written.decode(errors="replace")):
             if part == "\n":
@@ -95,16 +94,16 @@ def test_terminal_shows_a_live_line_and_the_log_stays_whole(user: Sandbox, guild
     assert terminal.finish() == 0
     seen = terminal.written.decode()
     assert re.search(r"0 of 3 done, 1 running, 2 waiting, 0 failed", seen)
-    assert re.search(r"2 of 3 done, 1 running, 0 waiting, 0 failed, ~\d+ s left", seen), "with an estimate by then"
+    assert re.search(r"2 of 3 done, 1 running, 0 waiting, 0 failed, ~\d+ s left", seen), "with an estimate"
     lines = [line for line in terminal.screen() if line]
-    said = [line for line in lines if line.startswith("line ")]
-    assert said == [f"line {number} of what the run says" for number in range(40)]
+    output_lines = [line for line in lines if line.startswith("line ")]
+    assert output_lines == [f"line {number} of the output" for number in range(40)]
     assert all(LOG_LINE.fullmatch(line) for line in lines if not line.startswith("line ")), lines
     output = (user.guild_home / "runs" / "sss" / ".guild" / "output").read_text()
-    assert output.splitlines() == lines, "the record has the log, and not one picture of the line"
+    assert output.splitlines() == lines, "the record has the log without the live line"
 
 
-def test_terminal_shows_which_run_says_what_where_several_may_run(user: Sandbox, guild: Guild) -> None:
+def test_terminal_prefixes_output_with_the_run_if_several_may_run(user: Sandbox, guild: Guild) -> None:
     a_project(user, "say: {exec: 'echo ${text}', flags: {text: x}}")
     stage(guild, "say text=hello", "aaa")
     stage(guild, "say text=bye", "bbb")
@@ -124,7 +123,7 @@ def test_line_is_as_wide_as_the_terminal_at_most(user: Sandbox, guild: Guild) ->
 
 
 @pytest.mark.parametrize("command", ["guild {} > file", "guild {} | cat", "guild {} progress=no"])
-def test_nothing_but_the_log_is_shown_to_nobody(user: Sandbox, guild: Guild, command: str) -> None:
+def test_there_is_no_line_without_a_terminal(user: Sandbox, guild: Guild, command: str) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap seconds=2", "aaa")
     terminal = Terminal(command.format(SCHEDULER), shell=True)
@@ -151,7 +150,7 @@ def test_runs_do_not_see_the_terminal(user: Sandbox, guild: Guild) -> None:
     assert "GUILD_DASK_TERMINAL" not in guild("cat --output aaa").output
 
 
-def test_interrupt_ends_it_and_takes_the_line_away(user: Sandbox, guild: Guild) -> None:
+def test_interrupt_ends_it_and_erases_the_line(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap seconds=60", "aaa")
     terminal = Terminal(SCHEDULER)
@@ -164,13 +163,13 @@ def test_interrupt_ends_it_and_takes_the_line_away(user: Sandbox, guild: Guild) 
 
 def test_all_runs_are_counted() -> None:
     state = State("s", "h", 1, 0.0, waiting=1, held=2, resting={"a": 9.0}, ends={"completed": 4})
-    assert text_for(state, 1.0) == "4 of 8 done, 0 running, 1 waiting, 2 held, 1 to be tried again, 0 failed"
+    assert text_for(state, 1.0) == "4 of 8 done, 0 running, 1 waiting, 2 held, 1 retrying, 0 failed"
     never = WaitingKind(1, {"gpu": 7.0}, TooLarge("gpu", 7.0, 1.0))
     state = replace(state, waiting=3, kinds=(never,))
-    assert text_for(state, 1.0).startswith("4 of 10 done, 0 running, 2 waiting, 1 never to start, 2 held")
+    assert text_for(state, 1.0).startswith("4 of 10 done, 0 running, 2 waiting, 1 impossible, 2 held")
 
 
-def test_words_say_what_is_done_and_what_is_left() -> None:
+def test_text_has_what_is_done_and_what_is_left() -> None:
     state = State(
         "s",
         "h",
@@ -189,13 +188,10 @@ def test_words_say_what_is_done_and_what_is_left() -> None:
     assert line_for(state, 130.0, 10) == "5 of 8 d…"
 
 
-def test_log_is_told_now_and_then_where_there_is_no_terminal(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(progress, "_LOG_PERIOD", 0.05)
+def test_progress_is_logged_periodically_without_a_terminal(caplog: pytest.LogCaptureFixture) -> None:
     state = State("s", "h", 1, 0.0, waiting=2, ends={"completed": 3})
     with caplog.at_level("INFO", logger="guild"), open(os.devnull, "wb") as nowhere:
-        told = progress.Progress(lambda: state, OutputStream(nowhere.fileno()), None)
+        shown = Progress(lambda: state, OutputStream(nowhere.fileno()), None, log_period=0.05)
         wait_until(lambda: caplog.text.count("Progress: 3 of 5 done, 0 running, 2 waiting, 0 failed") == 1)
-        told.close()
-    assert caplog.text.count("Progress:") == 1, "once, as long as nothing changes"
+        shown.close()
+    assert caplog.text.count("Progress:") == 1, "once while nothing changes"

@@ -6,23 +6,19 @@ from typing import Any
 
 import pytest
 
-from guild_dask.home.listing import Listing
 from guild_dask.home.outcome import Excess
-from guild_dask.home.run_directory import Staged
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor import journal
-from guild_dask.monitor.publisher import Publisher, View, scheduler_state, state_path
+from guild_dask.monitor.publisher import Publisher, QueuedRun, View, scheduler_state, state_path
 from guild_dask.monitor.state import MOST_WAITING, EndedRun, RunningRun, State, WorkerState, as_data, state_for_data
-from guild_dask.plan.placement import Worker
-from guild_dask.plan.reasons import Broken, InUse, NoFreeSlot, NotDefined
-from guild_dask.plan.resources import Amount
-from guild_dask.scheduler.ledger import Ledger
-from guild_dask.scheduler.waiting import WaitingRuns
+from guild_dask.plan.placement import kind_of
+from guild_dask.plan.reasons import Broken, InUse
+from guild_dask.plan.units import Amount
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage
 
 SCHEDULER = scheduler_state("sss", ProcessIdentity(1, 1.0, "boot", "here"))
-WORKER = Worker("local", 2, {"gpu": 1.0}, 1, {"gpu": 0.0})
+WORKER = WorkerState("local", "here", 2, 1, {"gpu": 1.0}, {"gpu": 1.0})
 
 OPERATIONS = """
 nap: {exec: 'sleep ${seconds}', flags: {seconds: 1}}
@@ -30,15 +26,21 @@ bad: {exec: 'false'}
 """
 
 
-def waiting(count: int) -> WaitingRuns:
-    runs = WaitingRuns(Ledger(), lambda _references: {})
-    staged = [Staged(f"run-{number:05}", "/nowhere", number, (_asking(number),)) for number in range(count)]
-    runs.update(Listing(tuple(staged), {"bbb": "it is broken"}))
-    return runs
-
-
-def _asking(number: int) -> str:
-    return "dask:gpu=1" if number % 2 else "dask:mem=8GB"
+def a_view(count: int) -> View:
+    """Returns a view with so many runs in the queue, of two kinds, and one that cannot be read."""
+    kinds = [kind_of({"mem": 8e9}), kind_of({"gpu": 1.0})]
+    why = InUse("gpu", 1.0, 0.0)
+    queue = [
+        QueuedRun(f"run-{number:05}", "/nowhere", number, number, kinds[number % 2], why) for number in range(count)
+    ]
+    return View(
+        workers=(WORKER,),
+        kinds={kind: (sum(run.kind == kind for run in queue), why) for kind in kinds},
+        first=tuple(queue[:MOST_WAITING]),
+        held={"bbb": Broken("it is broken")},
+        held_count=1,
+        whole_queue=lambda: queue,
+    )
 
 
 def published(home: pathlib.Path, scheduler: str = "sss") -> State:
@@ -91,8 +93,7 @@ def test_other_data_is_no_state(data: Any) -> None:
 def test_state_does_not_grow_with_the_queue(tmp_path: pathlib.Path) -> None:
     # It is written every second or so while runs start.
     publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)
-    held = {"run-00000": InUse("gpu", 1.0, 0.0), "run-00001": InUse("gpu", 1.0, 0.0)}
-    publisher.publish(View([WORKER], waiting(10_000), held))
+    publisher.publish(lambda: a_view(10_000))
     state = published(tmp_path)
     assert state.waiting == 10_000
     assert [run.run for run in state.first] == [f"run-{number:05}" for number in range(MOST_WAITING)]
@@ -103,54 +104,24 @@ def test_state_does_not_grow_with_the_queue(tmp_path: pathlib.Path) -> None:
     assert state_path(str(tmp_path), "sss").stat().st_size < 50_000
 
 
-def test_kinds_that_differ_by_their_time_alone_are_told_apart(tmp_path: pathlib.Path) -> None:
-    runs = WaitingRuns(Ledger(), lambda _references: {}, lambda demands: demands.time_limit)
-    short = [Staged(f"run-{number}", "/nowhere", number, ("dask-time:30m",)) for number in range(3)]
-    runs.update(Listing((*short, Staged("long", "/nowhere", 9, ("dask-time:5h",))), {}))
-    worker = Worker("job", 1, {}, 0, {}, lasts=3600.0)
-    runs.tell_places([worker])
-    publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)
-    publisher.publish(View([worker], runs, {"run-0": NoFreeSlot(1)}))
-    state = published(tmp_path)
-    assert (state.waiting, state.hopeless) == (4, 1)
-    assert {run.run: run.why.kind for run in state.first if run.why} == {
-        **dict.fromkeys(("run-0", "run-1", "run-2"), "NoFreeSlot"),
-        "long": "TooLong",
-    }
-    assert [dict(kind.asks) for kind in state.kinds] == [{}, {}]
-
-
-def test_reason_of_an_old_plan_is_no_reason_for_ever(tmp_path: pathlib.Path) -> None:
-    # There is no new plan while nothing may start, and workers come and go all the same.
-    runs = WaitingRuns(Ledger(), lambda _references: {})
-    runs.update(Listing((Staged("aaa", "/nowhere", 1, ("dask:gpu=1",)),), {}))
-    held = {"aaa": NotDefined(("gpu",))}
-    publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)
-    for worker, hopeless in ((Worker("small", 1, {}, 1, {}), 1), (WORKER, 0)):
-        runs.tell_places([worker], may_start=False)
-        publisher.publish(View([worker], runs, held), at_once=True)
-        assert published(tmp_path).hopeless == hopeless
-
-
 def test_state_is_written_when_it_has_changed_and_once_a_second_at_most(tmp_path: pathlib.Path) -> None:
     publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)
-    view = View([WORKER], waiting(2), {})
-    publisher.publish(view)
+    publisher.publish(lambda: a_view(2))
     assert publisher.due is None
     path = state_path(str(tmp_path), "sss")
     path.unlink()
-    publisher.publish(view)
+    publisher.publish(lambda: a_view(2))
     assert publisher.due is not None, "it asks to be called again, since something may have changed"
-    publisher.publish(view, at_once=True)
+    publisher.publish(lambda: a_view(2), at_once=True)
     assert not path.exists(), "nothing has changed"
-    publisher.publish(View([WORKER], waiting(1), {}), at_once=True)
+    publisher.publish(lambda: a_view(1), at_once=True)
     assert published(tmp_path).waiting == 1
 
 
 def test_home_that_cannot_be_written_is_no_reason_to_stop(tmp_path: pathlib.Path) -> None:
     (tmp_path / "dask").write_text("not a folder")
     publisher = Publisher(str(tmp_path), str(tmp_path / "no" / "such"), SCHEDULER)
-    publisher.publish(View([WORKER], waiting(1), {}))
+    publisher.publish(lambda: a_view(1))
     publisher.close()
 
 
@@ -164,7 +135,7 @@ def test_listener_that_fails_is_told_no_more(tmp_path: pathlib.Path, caplog: pyt
 
     publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)
     publisher.listeners.append(Failing())
-    publisher.publish(View([WORKER], waiting(1), {}))
+    publisher.publish(lambda: a_view(1))
     assert published(tmp_path).waiting == 1
     assert not publisher.listeners
     assert "Failing is switched off after an error: RuntimeError('sss')" in caplog.text

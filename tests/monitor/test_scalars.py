@@ -1,4 +1,4 @@
-"""What a scheduler did is in its own run, as scalars that Guild shows."""
+"""The scalars of a scheduler's own run, which Guild shows."""
 
 import csv
 import io
@@ -19,21 +19,21 @@ def state(used: float, completed: int) -> State:
 
 def test_use_is_the_mean_over_time() -> None:
     tally = Tally(100.0)
-    tally.look(state(2.0, 0), 100.0)
-    tally.look(state(0.0, 1), 110.0)
+    tally.update(state(2.0, 0), 100.0)
+    tally.update(state(0.0, 1), 110.0)
     tally.ended(EndedRun("a", "o", "completed", 0, "w", "h", 110.0, 10.0, 6.0, 1, {"gpu": 2.0}))
-    tally.look(state(0.0, 1), 130.0)
+    tally.update(state(0.0, 1), 130.0)
     values = tally.values(state(0.0, 1))
     assert values["use_gpu"] == pytest.approx(1 / 3)
     assert values["use_runs"] == pytest.approx(10 / 120)
     assert (values["runs_completed"], values["runs_failed"], values["seconds_waited"]) == (1, 1, 6)
 
 
-def test_run_that_nobody_saw_between_two_looks_counts() -> None:
+def test_run_between_two_updates_counts() -> None:
     tally = Tally(100.0)
-    tally.look(state(0.0, 0), 100.0)
+    tally.update(state(0.0, 0), 100.0)
     tally.ended(EndedRun("a", "o", "completed", 0, "w", "h", 101.0, 0.5, 0.0, 1, {"gpu": 2.0}))
-    tally.look(state(0.0, 1), 101.0)
+    tally.update(state(0.0, 1), 101.0)
     assert tally.values(state(0.0, 1))["use_gpu"] == pytest.approx(0.5)
 
 
@@ -47,9 +47,9 @@ def test_guild_shows_the_scalars_of_a_scheduler(user: Sandbox, guild: Guild) -> 
     assert (float(row["runs_completed"]), float(row["runs_failed"])) == (2, 1)
     assert float(row["seconds_waited"]) > 0
     assert 0 < float(row["use_gpu"]) <= 1
-    assert "sss" not in guild("compare --csv -").output, "it does not stand between the user's runs"
+    assert "sss" not in guild("compare --csv -").output, "it is not listed among the user's runs"
 
 
-def test_scheduler_that_ran_nothing_has_none(user: Sandbox, guild: Guild) -> None:
+def test_scheduler_without_runs_has_none(user: Sandbox, guild: Guild) -> None:
     guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} --run-id sss -y")
     assert not pathlib.Path(user.guild_home, "runs", "sss", FOLDER).exists()

@@ -3,7 +3,7 @@
 import os
 import pathlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import psutil
 import pytest
@@ -15,7 +15,7 @@ from guild_dask.host import processes
 from guild_dask.plan.dependencies import Fate, Found, Links, decide
 from guild_dask.plan.reasons import AfterAmbiguous, AfterCycle, AfterFailed, AfterRuns, AfterUnknown, Hold
 from guild_dask.plan.tags import After
-from guild_dask.scheduler.dependency_lookup import Awaited
+from guild_dask.scheduler.dependency_lookup import DependencyLookup
 from tests.home.test_run_directory import make_run
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, stage, statuses
@@ -212,24 +212,32 @@ def test_only_what_is_not_known_is_looked_up() -> None:
         full = {reference: f"{reference[0]}{reference[0]}" for reference in asked[-1]}
         return {reference: Found(fate[run_id], (run_id,)) for reference, run_id in full.items()}
 
-    in_flight: set[str] = set()
-    awaited = Awaited(find, in_flight)
+    lookup = DependencyLookup()
+    active: set[str] = set()
+
+    def found(references: set[str], staged: Container[str]) -> dict[str, Found]:
+        known = lookup.known(references, active, staged)
+        unknown = references - known.keys()
+        known |= find(unknown) if unknown else {}
+        lookup.remember(known)
+        return known
+
     references = {"a", "bb", "c", "dd"}
-    first = awaited.found(references, staged={"bb"})
+    first = found(references, {"bb"})
     assert asked == [{"a", "c", "dd"}]
     assert first["bb"] == Found(Fate.STAGED, ("bb",))
-    # What was written down short is known from now on, and what completed has completed.
-    assert awaited.found(references, staged={"aa", "bb"}) == first
+    # A short reference is known from now on, and a run that completed has completed.
+    assert found(references, {"aa", "bb"}) == first
     assert asked[1:] == [{"dd"}]
-    in_flight.add("aa")
-    assert awaited.found({"a", "c"}, staged=())["a"] == Found(Fate.GOES_ON, ("aa",))
+    active.add("aa")
+    assert found({"a", "c"}, ())["a"] == Found(Fate.GOES_ON, ("aa",))
     assert asked[2:] == []
-    assert awaited.is_meant("aa")
-    assert not awaited.is_meant("dd")
+    assert lookup.means("aa")
+    assert not lookup.means("dd")
     # It ended.
-    in_flight.clear()
+    active.clear()
     fate["aa"] = Fate.COMPLETED
-    assert awaited.found({"a"}, staged=())["a"].fate is Fate.COMPLETED
+    assert found({"a"}, ())["a"].fate is Fate.COMPLETED
 
 
 # At work

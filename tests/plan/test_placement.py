@@ -1,15 +1,15 @@
 """The plan: which staged runs start now, on which worker, and why the others wait."""
 
+import functools
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from guild_dask.home.run_directory import Staged
 from guild_dask.plan.capacity import TIME
 from guild_dask.plan.placement import DAY, PATIENCE, StagedRun, Worker, is_impossible, place_for, plan
 from guild_dask.plan.reasons import (
@@ -24,7 +24,7 @@ from guild_dask.plan.reasons import (
     TooLarge,
     TooLong,
 )
-from guild_dask.scheduler.ledger import Flight, Ledger
+from guild_dask.plan.resources import remaining
 
 checked = settings(deadline=None, max_examples=150)
 
@@ -189,9 +189,9 @@ def test_one_worker_is_kept_for_one_run() -> None:
     ("reason", "text"),
     [
         (TooLarge("gpu", 3, 2), "asks gpu=3, largest worker has gpu=2"),
-        (NoSingleWorker(("a", "b")), "no single worker has all it asks for: a, b"),
+        (NoSingleWorker(("a", "b")), "no single worker has all that it requests: a, b"),
         (NoWorker(), "waits for a worker"),
-        (NoFreeSlot(2), "waits for one of 2 worker slot(s)"),
+        (NoFreeSlot(2), "waits for one of 2 slot(s)"),
         (InUse("a", 2, -1), "waits for a=2, 0 free"),
         (Reserved("aaa"), "waits because run aaa has been passed over too often and is next"),
     ],
@@ -429,20 +429,26 @@ class Cluster:
         self.patience = patience
         self.waiting: list[StagedRun] = []
         self._workers = workers
-        self._ledger = Ledger()
+        self._running: dict[str, tuple[StagedRun, str]] = {}
+        self._passed: Mapping[str, int] = {}
         self._ends: dict[str, int] = {}
 
     def round(self, now: int, durations: Iterator[int]) -> None:
         for run_id in [run_id for run_id, end in self._ends.items() if end <= now]:
             del self._ends[run_id]
-            del self._ledger.in_flight[run_id]
-        workers = [self._ledger.free(w.name, "", w.slots, w.total) for w in self._workers]
-        decided = plan(self.waiting, workers, self._ledger.passed, self.patience)
-        self._ledger.passed = decided.passed
+            del self._running[run_id]
+        workers = [self._with_what_is_free(worker) for worker in self._workers]
+        decided = plan(self.waiting, workers, self._passed, self.patience)
+        self._passed = decided.passed
         for start, worker in decided.starts:
-            self._ledger.in_flight[start.id] = Flight(Staged(start.id, "", now, ()), worker, start.asks)
+            self._running[start.id] = start, worker
             self._ends[start.id] = now + next(durations)
         self.waiting = [staged for staged in self.waiting if staged.id in decided.held]
+
+    def _with_what_is_free(self, worker: Worker) -> Worker:
+        here = [run.asks for run, name in self._running.values() if name == worker.name]
+        free = functools.reduce(remaining, here, dict(worker.total))
+        return replace(worker, free_slots=worker.slots - len(here), free=free)
 
 
 def durations_for(seed: int) -> Iterator[int]:

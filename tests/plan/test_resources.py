@@ -1,34 +1,23 @@
-"""Resources: text to amounts and back, and what fits."""
-
-import copy
-import pickle
+"""Resources: specs to amounts and back, and what fits."""
 
 import pytest
-from dask.utils import byte_sizes, parse_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guild_dask.plan.resources import (
-    ACCEPTED_AMOUNTS,
-    Amount,
     Unreadable,
-    amount_for_text,
     fits,
-    format_amount,
     format_amounts,
     remaining,
     request_for_spec,
     request_for_specs,
 )
+from guild_dask.plan.units import ACCEPTED_AMOUNTS
+from tests.plan.test_units import AMOUNTS, TYPED
 
 checked = settings(deadline=None, max_examples=200)
 
-# What a user types: mostly the characters that mean something here, so that all branches are reached.
-TYPED = st.text() | st.text("ab=0123456789.eE+-kKmMiIbB \"'\\\t\n")
 NAMES = TYPED.filter(lambda name: "=" not in name and name.strip())
-NUMBERS = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
-SIZES = st.from_regex(r"\+?[0-9]{0,4}\.?[0-9]{0,3}(e[+-]?[0-9]{1,2})? ?([kmgtp]?i?b?)", fullmatch=True)
-AMOUNTS = NUMBERS | SIZES.map(amount_for_text).filter(lambda amount: amount is not None)
 
 
 @pytest.mark.parametrize("spec", ["foo", "bar"])
@@ -82,24 +71,6 @@ def test_unreadable_tag_does_not_undo_an_earlier_one() -> None:
     assert [part.spec for part in request.unreadable] == ["foo=x"]
 
 
-def test_every_unit_of_dask_is_read() -> None:
-    for unit, factor in byte_sizes.items():
-        assert amount_for_text(f"3{unit}") == amount_for_text(f"3 {unit.upper()}") == 3 * factor
-
-
-@checked
-@given(TYPED | SIZES)
-def test_sizes_agree_with_dask(text: str) -> None:
-    # Dask rounds sizes down to whole bytes; here a fraction of a resource is an amount, too.
-    ours = amount_for_text(text)
-    try:
-        theirs = parse_bytes(text)
-    except (ValueError, OverflowError):
-        theirs = None
-    if ours is not None:
-        assert int(ours) == theirs
-
-
 @checked
 @given(TYPED)
 def test_any_text_is_read_without_an_error(spec: str) -> None:
@@ -137,21 +108,6 @@ def test_amounts_are_shown_in_the_order_of_names_and_as_typed() -> None:
 def test_amounts_are_shown_as_the_user_would_have_to_type_them() -> None:
     request = request_for_spec("'mem=8 GB' plain=1")
     assert format_amounts(request.amounts) == "'mem=8 GB' plain=1"
-
-
-@pytest.mark.parametrize(("amount", "text"), [(3, "3"), (3.0, "3"), (2.5, "2.5"), (1e300, "1e+300"), (0, "0")])
-def test_computed_amount_is_shown_in_its_shortest_exact_form(amount: float, text: str) -> None:
-    # A whole number may come as an int, too: a caller that writes {"gpu": 3} is right.
-    assert format_amount(amount) == text
-
-
-@checked
-@given(AMOUNTS, st.text())
-def test_amount_keeps_its_text_when_it_travels(value: float, text: str) -> None:
-    # Amounts go through Dask to workers, which pickles them.
-    amount = Amount(value, text)
-    for travelled in (pickle.loads(pickle.dumps(amount)), copy.deepcopy(amount)):
-        assert (type(travelled), travelled, travelled.text) == (Amount, value, text)
 
 
 def test_unreadable_parts_are_values() -> None:

@@ -1,16 +1,81 @@
-"""Times as text: durations as users write them, walltimes as each job queue reads them."""
+"""Text for amounts and sizes, durations as users write them, and walltimes as each job queue reads them."""
+
+import copy
+import pickle
 
 import pytest
+from dask.utils import byte_sizes, parse_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guild_dask.plan.units import duration_for_text, format_duration, seconds_for_walltime
+from guild_dask.plan.units import (
+    Amount,
+    amount_for_text,
+    duration_for_text,
+    format_amount,
+    format_duration,
+    format_size,
+    seconds_for_walltime,
+    unit_of,
+)
 from guild_dask.settings.cluster_spec import JOB_QUEUES
 
 checked = settings(deadline=None, max_examples=200)
 
 HOUR = 3600.0
 DAY = 24 * HOUR
+
+# What a user types: mostly the characters that mean something here, so that all branches are reached.
+TYPED = st.text() | st.text("ab=0123456789.eE+-kKmMiIbB \"'\\\t\n")
+NUMBERS = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
+SIZES = st.from_regex(r"\+?[0-9]{0,4}\.?[0-9]{0,3}(e[+-]?[0-9]{1,2})? ?([kmgtp]?i?b?)", fullmatch=True)
+AMOUNTS = NUMBERS | SIZES.map(amount_for_text).filter(lambda amount: amount is not None)
+
+
+def test_every_unit_of_dask_is_read() -> None:
+    for unit, factor in byte_sizes.items():
+        assert amount_for_text(f"3{unit}") == amount_for_text(f"3 {unit.upper()}") == 3 * factor
+
+
+@checked
+@given(TYPED | SIZES)
+def test_sizes_agree_with_dask(text: str) -> None:
+    # Dask rounds sizes down to whole bytes; here a fraction of a resource is an amount, too.
+    ours = amount_for_text(text)
+    try:
+        theirs = parse_bytes(text)
+    except (ValueError, OverflowError):
+        theirs = None
+    if ours is not None:
+        assert int(ours) == theirs
+
+
+@pytest.mark.parametrize(("amount", "text"), [(3, "3"), (3.0, "3"), (2.5, "2.5"), (1e300, "1e+300"), (0, "0")])
+def test_computed_amount_is_shown_in_its_shortest_exact_form(amount: float, text: str) -> None:
+    # A whole number may come as an int, too: a caller that writes {"gpu": 3} is right.
+    assert format_amount(amount) == text
+
+
+def test_units_come_from_what_was_typed() -> None:
+    assert unit_of(Amount(64e9, "64GB")) == (10**9, "GB")
+    assert unit_of(3.0) == (1, "")
+
+
+@checked
+@given(AMOUNTS, st.text())
+def test_amount_keeps_its_text_when_it_travels(value: float, text: str) -> None:
+    # Amounts go through Dask to workers, which pickles them.
+    amount = Amount(value, text)
+    for travelled in (pickle.loads(pickle.dumps(amount)), copy.deepcopy(amount)):
+        assert (type(travelled), travelled, travelled.text) == (Amount, value, text)
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(0, "0B"), (999, "999B"), (1000, "1kB"), (8e9, "8GB"), (1.234e9, "1.23GB"), (2**31, "2.15GB"), (3e15, "3PB")],
+)
+def test_sizes_are_shown_for_people(amount: float, text: str) -> None:
+    assert format_size(amount) == text
 
 
 @pytest.mark.parametrize(

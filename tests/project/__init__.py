@@ -1,1 +1,1 @@
-"""What holds for the project as a whole."""
+"""Tests of the project as a whole."""

@@ -1,6 +1,6 @@
-"""Who may import whom: the rooms of docs/architecture.md, one row a room, enforced on the source.
+"""Which room may import which: the map of docs/architecture.md, one row a room, enforced on the source.
 
-A rule takes the modules of the package and returns complaints. A test breaks each rule once, with a line too many.
+A rule takes the modules of the package and returns violations. A test breaks each rule once, with an additional line.
 """
 
 import ast
@@ -24,11 +24,11 @@ DASK = frozenset(("bokeh", "dask", "dask_jobqueue", "distributed", "tornado"))
 
 @dataclass(frozen=True)
 class Room:
-    """What a room may import: other rooms, and of Guild and Dask what its modules need."""
+    """What a room may import: other rooms, and, for some of its modules, Guild and Dask."""
 
     rooms: tuple[str, ...] = ()
-    guild: tuple[str, ...] = ()  # modules that import Guild; `in functions` only, if their name ends with ()
-    dask: tuple[str, ...] = ()  # modules that import Dask or what it brings; * for all
+    guild: tuple[str, ...] = ()  # modules that import Guild; in functions only, if the name ends with ()
+    dask: tuple[str, ...] = ()  # modules that import Dask or its dependencies; * for all
     extra: Mapping[str, tuple[str, ...]] | None = None  # parts of the room that may import more rooms
 
 
@@ -48,7 +48,7 @@ ROOMS: Mapping[str, Room] = {
     "cli": Room(("plan", "host", "settings", "home", "monitor"), extra={"doctor": ("cluster",)}),
 }
 
-# Modules beside the rooms: what Guild discovers.
+# Modules outside the rooms, which Guild discovers.
 OUTSIDE: Mapping[str, tuple[str, ...]] = {
     "__init__": (),
     "guild_compatibility": (),
@@ -56,7 +56,7 @@ OUTSIDE: Mapping[str, tuple[str, ...]] = {
 }
 OUTSIDE_WITH_GUILD = ("guild_compatibility", "plugin")
 
-# Rooms and modules that decide and do nothing else: no clock, file, log, process, Guild or Dask.
+# Rooms and modules that only decide: no clock, file, log, process, Guild or Dask.
 PURE = ("plan",)
 PURE_MODULES = (
     "home.outcome",
@@ -64,6 +64,14 @@ PURE_MODULES = (
     "monitor.explanation",
     "monitor.formatting",
     "monitor.state",
+    "scheduler.announcer",
+    "scheduler.core",
+    "scheduler.dependency_lookup",
+    "scheduler.ledger",
+    "scheduler.shutdown",
+    "scheduler.view",
+    "scheduler.waiting",
+    "scheduler.workers",
 )
 PURE_LIBRARY = frozenset(
     (
@@ -91,14 +99,14 @@ PURE_LIBRARY = frozenset(
 )
 IMPURE_FUNCTIONS = frozenset(("__import__", "breakpoint", "eval", "exec", "input", "open", "print"))
 
-# Guild imports the plugin at many of its commands, the starter is a process of its own, and a glance at the status must
-# not wait for Dask. What these import at the top, and what that imports, has no Dask in it.
+# Many Guild commands import the plugin, every run has a starter process, and `guild-dask status` must be fast. So these
+# import no Dask at the top, directly or through other modules.
 LIGHT = ("plugin", "guild_compatibility", "settings", "worker", "cli")
 
-# These import modules by name: the first loads Guild beforehand.
+# Modules that import others by name: this one preloads Guild.
 IMPORTS_BY_NAME = ("worker.forkserver",)
 
-# Functions of logging itself, which log through the root logger and set it up on first use.
+# Functions of `logging` that use the root logger and set it up on first use.
 ROOT_LOGGING = frozenset(
     f"logging.{name}"
     for name in ("basicConfig", "critical", "debug", "error", "exception", "fatal", "info", "log", "root", "warning")
@@ -106,7 +114,7 @@ ROOT_LOGGING = frozenset(
 
 
 class Import(NamedTuple):
-    """A module that is imported, and whether that is done when the importing module is."""
+    """An imported module, and whether the import is at the top of the importing module."""
 
     name: str
     is_at_top: bool
@@ -117,7 +125,7 @@ class Import(NamedTuple):
         return self.name.partition(".")[0]
 
 
-# Each rule looks at each module, and each is broken once in all of them.
+# Cached: every rule reads every module, and every test of a rule does so again.
 @functools.cache
 def _parsed(source: str) -> ast.Module:
     return ast.parse(source)
@@ -149,7 +157,7 @@ class Module:
         return iter(_all_imports(self.source))
 
     def uses(self) -> Iterator[tuple[ast.expr, int]]:
-        """Returns each name and attribute that is mentioned, with its line."""
+        """Returns each name and attribute that is used, with its line."""
         for node in ast.walk(self.tree):
             if isinstance(node, (ast.Name, ast.Attribute)):
                 yield node, node.lineno
@@ -165,7 +173,7 @@ def _imports(node: ast.AST, is_at_top: bool) -> Iterator[Import]:
         if isinstance(child, ast.Import):
             yield from (Import(alias.name, is_at_top, child.lineno) for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
-            # A relative import would hide from the rules; it is shown as one of a module that nobody may import.
+            # The rules do not resolve relative imports, so each counts as the import of a module that is never allowed.
             source = "." * child.level + (child.module or "")
             yield Import(source, is_at_top, child.lineno)
             yield from (Import(f"{source}.{alias.name}", is_at_top, child.lineno) for alias in child.names)
@@ -179,7 +187,7 @@ Rule = Callable[[Modules], Iterable[str]]
 
 
 def modules() -> dict[str, Module]:
-    """Returns all modules of the package as they are now."""
+    """Returns all modules of the package."""
     root = PROJECT / PACKAGE
     return {
         name: Module(name, path.read_text(encoding="utf-8"))
@@ -251,7 +259,7 @@ def pure_modules_have_no_effects(given: Modules) -> Iterator[str]:
 
 
 def light_modules_do_not_bring_dask(given: Modules) -> Iterator[str]:
-    """What is imported at the top of a light module, and at the top of that, and so on, has no Dask in it."""
+    """Light modules import no Dask at the top, directly or through other modules."""
     heavy = {
         name for name, module in given.items() if any(i.distribution in DASK and i.is_at_top for i in module.imports())
     }
@@ -298,7 +306,7 @@ def imports_can_be_seen(given: Modules) -> Iterator[str]:
         for found in module.imports():
             if found.name.startswith("."):
                 yield _complaint(module, found.line, "has a relative import, which the other rules do not see")
-            is_data = found.name.startswith("importlib.metadata")  # what is installed, not what it does
+            is_data = found.name.startswith("importlib.metadata")  # reads the installed version only
             if found.distribution in ("importlib", "runpy") and not is_data and module.name not in IMPORTS_BY_NAME:
                 yield _complaint(module, found.line, "may import by name, which the other rules do not see")
 
@@ -370,11 +378,12 @@ BREAKS: tuple[tuple[Rule, str, str], ...] = (
     (only_named_modules_import_dask, "scheduler.loop", "import distributed"),
     (only_named_modules_import_dask, "worker.runner", "def f():\n    from dask.system import CPU_COUNT"),
     (only_named_modules_import_dask, "monitor.report.page", "import distributed"),
-    (only_named_modules_import_dask, "monitor.report.story", "import bokeh"),
+    (only_named_modules_import_dask, "monitor.report.history", "import bokeh"),
     (only_named_modules_import_dask, "plugin", "if TYPE_CHECKING:\n    import distributed"),
     (pure_modules_have_no_effects, "plan.placement", "import logging"),
     (pure_modules_have_no_effects, "plan.placement", "def f():\n    import time"),
     (pure_modules_have_no_effects, "plan.resources", "def f(): return open('x')"),
+    (pure_modules_have_no_effects, "scheduler.core", "import time"),
     (light_modules_do_not_bring_dask, "plugin", "from guild_dask.cluster import local"),
     (light_modules_do_not_bring_dask, "cli.report", "from guild_dask.monitor.report import page"),
     (nothing_imports_its_importer, "plan.resources", "def f():\n    from guild_dask.plan import placement"),
@@ -409,7 +418,7 @@ def test_every_rule_is_tested() -> None:
 
 
 def test_names_in_the_rules_exist() -> None:
-    # A module that is renamed would otherwise leave its rules behind.
+    # Otherwise the rules of a renamed module would silently no longer apply.
     known = modules()
     named = [f"{room}.{name.removesuffix('()')}" for room, row in ROOMS.items() for name in (*row.guild, *row.dask)]
     assert [
@@ -435,7 +444,7 @@ def test_room_says_what_it_is_what_it_may_import_and_where_to_start(room: str) -
     "name", ["plugin", "settings.flags", "cli.main", "cli.status", "cli.explain", "worker.starter"]
 )
 def test_light_module_loads_no_dask(name: str) -> None:
-    # What it brings through other packages counts, too: this is what every `guild` command pays for.
+    # Imports through other packages count, too: every `guild` command pays for them.
     code = f"import sys, {PACKAGE}.{name}; print(*sorted({{n.partition('.')[0] for n in sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert PACKAGE in loaded
@@ -448,3 +457,9 @@ def test_job_brings_nothing_that_starts_a_run() -> None:
     now = modules()
     starting = {f"worker.{name}" for name in ("fork_client", "forkserver", "operation", "runner", "starter")}
     assert not starting & set(_brought(now["worker.job"], now))
+
+
+def test_scheduler_handles_signals_before_it_loads_guild_or_dask() -> None:
+    code = f"import sys, {PACKAGE}.scheduler.__main__; print(*sorted({{n.partition('.')[0] for n in sys.modules}}))"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert not (DASK | GUILD) & set(loaded)

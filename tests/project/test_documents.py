@@ -1,4 +1,4 @@
-"""The documents' own machinery: what it takes for right and for wrong, and how it says so."""
+"""How documents are checked: what matches, what does not, and what a failure says."""
 
 import pathlib
 import sys

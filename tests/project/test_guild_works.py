@@ -1,6 +1,6 @@
 """Guild itself works where guild-dask is installed, on the Python that runs this test, and prints no warning.
 
-guildai 0.9.0 alone does not: see what setup.py requires beside it, and guild_dask/guild_compatibility.py.
+guildai 0.9.0 alone does not: see its other requirements in setup.py, and guild_dask/guild_compatibility.py.
 """
 
 import csv
@@ -52,7 +52,7 @@ if __name__ == "__main__":
 
 
 def clean(finished: Finished) -> str:
-    """Returns what a command printed, which has no warning in it."""
+    """Returns what a command printed, and fails if that contains a warning."""
     assert not _COMPLAINT.search(finished.output), finished
     return finished.output
 
@@ -63,7 +63,7 @@ def listed(guild: Guild) -> list[tuple[str, str, str]]:
 
 
 def statuses(guild: Guild) -> dict[str, str]:
-    """Returns the status of each operation, the last run of it."""
+    """Returns the status of the last run of each operation."""
     return {operation: status for _, operation, status in listed(guild)}
 
 
@@ -80,12 +80,12 @@ def test_help_of_the_operation_is_ours_and_has_every_flag(guild: Guild) -> None:
 
 
 def test_operations_and_scripts_run(guild: Guild, project: pathlib.Path) -> None:
-    # Guild looks at each file of a project to see whether it is text; a current chardet makes it fail at this one.
+    # Guild checks whether each file of a project is text; with a current chardet it fails at this one.
     (project / "weights.unknown").write_bytes(b"\x89\x12\xe3\xff\xd0\x00" * 10)
     (project / "click_script.py").write_text(CLICK_SCRIPT)
     assert "Waiting 0 second(s)" in clean(guild("run op sleep=0 -y"))
     assert "stopping" in clean(guild("run sleep2.py seconds=0 -y"))
-    # An option without a default: a current click makes Guild pass the text of click's own marker.
+    # An option without a default: with a current click, Guild passes the text of click's internal marker.
     assert "name is None" in clean(guild("run click_script.py x=3 -y"))
     assert [run[1:] for run in listed(guild)] == [
         ("op", "completed"),
@@ -110,7 +110,7 @@ def test_steps_run_by_hand_and_through_our_scheduler(guild: Guild, project: path
     scheduled = clean(guild(ONCE))
     for output in (by_hand, scheduled):
         assert output.index("Waiting 0 second(s)") < output.index("Waiting 0.1 second(s)")
-    # The scheduler that guildai has of its own says `Initializing Dask cluster`.
+    # guildai's built-in scheduler logs `Initializing Dask cluster`.
     assert "Initializing cluster" in scheduled
     assert "1 run(s) completed, 0 failed" in scheduled
     assert statuses(guild) == {"op": "completed", "steps": "completed", "dask:scheduler": "completed"}
@@ -140,7 +140,7 @@ def compared(guild: Guild, options: str) -> list[dict[str, str]]:
 
 
 def fetched(address: str) -> str:
-    """Returns the page at that address, or nothing as long as nobody answers there."""
+    """Returns the page at an address, or an empty text while there is no answer."""
     try:
         with urllib.request.urlopen(address, timeout=30) as answer:
             text: str = answer.read().decode()
@@ -153,7 +153,7 @@ def test_stop_ends_a_run_and_then_the_scheduler(guild: Guild, project: pathlib.P
     clean(guild(f"run dask:scheduler {NO_DASHBOARD} --background -y"))
     clean(guild("run op sleep=3600 --stage -y"))
     wait_for_status(guild, "op", "running")
-    # A run is running before its script has printed anything, and before there is a file for that.
+    # A run is running before its script has printed anything, and before its output file exists.
     wait_until(lambda: "Waiting 3600 second(s)" in clean(guild("cat --output -Fo op", exit_code=None)))
     clean(guild("stop -Fo op -y"))
     wait_for_status(guild, "op", "terminated")
@@ -167,7 +167,7 @@ def test_stop_ends_a_run_and_then_the_scheduler(guild: Guild, project: pathlib.P
 
 
 def wait_for_status(guild: Guild, operation: str, status: str) -> None:
-    """Waits for it, because Guild notes how a run ended a moment after its process has."""
+    """Waits for a status, because Guild records a run's end a moment after its process has ended."""
     wait_until(lambda: statuses(guild).get(operation) == status, describe=lambda: guild("runs"))
 
 
@@ -187,8 +187,8 @@ def test_scalars_of_runs_are_not_the_schedulers(guild: Guild, project: pathlib.P
 
 
 def test_start_of_a_staged_run_does_not_ask_pip_what_is_installed(guild: Guild, project: pathlib.Path) -> None:
-    # `guild run` asks pip, which takes longer than all else that it does; the start of a staged run does not, by hand
-    # or by us. If that changes with Guild, the list should be kept for as long as the environment is the same.
+    # `guild run` calls pip, which takes longer than everything else that it does; the start of a staged run does not,
+    # by hand or by a scheduler. If Guild changes that, guild-dask should cache the list of packages.
     guild("run op sleep=0 --run-id aaa -y")
     for run_id in ("bbb", "ccc"):
         guild(f"run op sleep=0 --run-id {run_id} --stage -y")

@@ -1,4 +1,4 @@
-"""Records of other versions of guild-dask: what they say is shown as far as it is known, and nothing raises."""
+"""Records of other versions of guild-dask are shown as far as they are known, and never raise."""
 
 import json
 import pathlib
@@ -14,12 +14,12 @@ from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.explanation import with_scheduler
 from guild_dask.monitor.publisher import scheduler_state
 from guild_dask.monitor.report import summary
-from guild_dask.monitor.report.story import story_for
+from guild_dask.monitor.report.history import history_for
 from guild_dask.monitor.state import WaitingRun, as_data, ended_for_data, state_for_data
 from guild_dask.plan import records
 from guild_dask.plan.reasons import AfterFailed, TooLarge, Unknown, reason_for_data
-from guild_dask.plan.resources import Amount
 from guild_dask.plan.troubles import Paused, UnknownTrouble, WorkerWithoutRuns, text_for
+from guild_dask.plan.units import Amount
 
 SCHEDULER = scheduler_state("sss", ProcessIdentity(1, 1.0, "boot", "here"))
 
@@ -143,10 +143,10 @@ def test_journal_of_an_older_version_is_told() -> None:
     facts = {"exit_code": -15, "waited": 1.0, "ran": 3.0, "at": 3.0, "why": "it ran for 3s, its time limit"}
     ended = {"event": "ended", "end": "terminated", **run, **facts}
     assert ended_for_data(ended).is_failure
-    story = story_for([ended, {"event": "stopped", "at": 4.0, "left": {"bbb": "waits for a worker", "ccc": ""}}], 5.0)
+    story = history_for([ended, {"event": "stopped", "at": 4.0, "left": {"bbb": "waits for a worker", "ccc": ""}}], 5.0)
     assert story
     assert summary.how(story.spans[0].run) == "terminated: it ran for 3s, its time limit"
-    assert summary.left(story, 9) == [("bbb", "waits for a worker"), ("ccc", "its turn had not come")]
+    assert summary.left(story, 9) == [("bbb", "waits for a worker"), ("ccc", "was waiting")]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The documents that the project was created from hold word for word. They take real time: see `--seeds`."""
+"""The documents that the project was created from pass unchanged. They take long, and run only with `--seeds`."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ NAMES = ("dask-scheduler.md", "dask-scheduler-resources.md")
 
 @pytest.fixture
 def seeds(request: pytest.FixtureRequest) -> pathlib.Path:
-    """The folder of the seed documents. Where there is none the tests are not run, but CI must have it."""
+    """The folder of the seed documents. Without one, tests are skipped, or fail in CI."""
     given = request.config.getoption("--seeds")
     if given is None:
         pytest.skip("run with --seeds=DIR")

@@ -1,4 +1,4 @@
-"""Messages may be put in other words: nothing but people reads them."""
+"""The wording of messages can change without any other effect: no code reads them."""
 
 import itertools
 import json
@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from guild_dask.home import attempts
-from guild_dask.monitor.report.files import story_of
+from guild_dask.monitor.report.files import history_of
 from guild_dask.plan.reasons import NotDefined
 from tests.support import rewording, wording_stories
 from tests.support.rewording import MARK
@@ -76,7 +76,7 @@ def test_what_a_scheduler_records_in_other_words_is_explained_as_ever(
     assert (facts["aaa"]["ended"], facts["aaa"]["ended_limit"]) == ("time-limit", 1.0)
     assert facts["ccc"]["killed_by_signal"] == 11
     assert [(past.cause, past.exit_status) for past in attempts.past(str(runs / "bbb"))] == [(None, 3)]
-    story = story_of(str(runs / "sss"))
+    story = history_of(str(runs / "sss"))
     assert story
     assert story.left == {"ddd": NotDefined(("foo",))}
     assert {span.run.run: (span.run.cause, span.run.is_failure) for span in story.spans} == {

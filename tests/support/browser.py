@@ -1,4 +1,4 @@
-"""A real browser for tests: Debian's chromium with its driver. Without one a test is skipped, and fails in CI."""
+"""A real browser for tests: Debian's chromium with its driver. If it is missing, a test is skipped, or fails in CI."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ import pytest
 
 @contextlib.contextmanager
 def browser(width: int = 1360, height: int = 900) -> Iterator[Any]:
-    """Gives a browser without a window."""
+    """Yields a headless browser."""
     program, driver = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
     if not program or not driver:
         text = "needs a browser: apt install chromium chromium-driver"
@@ -39,5 +39,5 @@ def browser(width: int = 1360, height: int = 900) -> Iterator[Any]:
 
 
 def complaints(opened: Any) -> list[str]:
-    """Returns what the browser has to complain about: errors of the script, and what the page's policy forbids."""
+    """Returns the errors in the browser's log: of the script, and violations of the page's policy."""
     return [entry["message"] for entry in opened.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]

@@ -1,18 +1,18 @@
-"""Documents as tests: commands and what they must print, in Markdown, checked by doctest.
+"""Documents as tests: Markdown files with commands and their expected output, checked by doctest.
 
-In a document `...` stands for any text, lines included, and white space is folded. On a line of its own it stands for
-any number of lines, none included. The examples run in order, in one namespace, with these functions:
+In a document, `...` stands for any text, which can have several lines, and white space is folded. On a line of its own,
+it stands for any number of lines, or none. The examples run in order, in one namespace, with these functions:
 
 - run(cmd): runs a shell command, and prints its standard output and error together and then `<exit N>`
 - quiet(cmd): runs a shell command, and prints nothing unless it fails
-- wait_for(cmd, contains=..., lacks=..., times=...): runs a shell command until its output is as said, and prints
-  nothing; after a deadline it prints the last output. Instead of a command it takes a function, which must become true
-- cd(dir): goes to a folder
-- project(guild_file): makes a project with that Guild file, and goes to its folder
+- wait_for(cmd, contains=..., lacks=..., times=...): runs a shell command until its output matches, and prints nothing;
+  after a deadline it prints the last output. Instead of a command it takes a function, which must become true
+- cd(dir): changes the current folder
+- project(guild_file): makes a project with that Guild file, and changes to its folder
 - example(name): the path of `examples/NAME` of this project
-- sleep(s): waits, whatever happens; wait_for is the better one
+- sleep(s): waits for a fixed time; use wait_for instead
 
-Each document is a user of its own: see support.Sandbox. A document ends at its first mismatch.
+Each document has a user of its own: see sandbox.Sandbox. A document ends at its first mismatch.
 """
 
 import doctest
@@ -38,7 +38,7 @@ _LOOK = 0.2
 
 
 class _LenientChecker(doctest.OutputChecker):
-    """For doctest, dots on a line of their own are a line or more, because of the white space on both sides."""
+    """Lets dots on a line of their own match no line, too. For doctest, they match one line or more."""
 
     def check_output(self, want: str, got: str, optionflags: int) -> bool:
         return super().check_output(_DOTS_ALONE.sub("...", want), got, optionflags)
@@ -49,7 +49,7 @@ AS_DOCTEST = doctest.OutputChecker()
 
 
 class DocumentFailure(Exception):
-    """A document does not hold; the text says where, what it expects and what there was."""
+    """The output of a command differs; the text has its location, the expected and the actual output."""
 
 
 class Document(pytest.File):
@@ -62,14 +62,14 @@ class Document(pytest.File):
 
 
 class DocumentItem(pytest.Item):
-    """The one test that a document is."""
+    """The test of one document."""
 
     def runtest(self) -> None:
         check_in_new_home(self.path)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, (DocumentFailure, AssertionError)):
-            return str(excinfo.value)  # it says all; a traceback would only show how this module works
+            return str(excinfo.value)  # a traceback would only show this module
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[pathlib.Path, int, str]:
@@ -77,7 +77,7 @@ class DocumentItem(pytest.Item):
 
 
 def check_in_new_home(path: pathlib.Path, checker: doctest.OutputChecker = LENIENT, **variables: str) -> None:
-    """Checks a document as a user who has nothing yet but these environment variables."""
+    """Checks a document in a new sandbox with these environment variables."""
     with (
         tempfile.TemporaryDirectory(prefix="guild-dask-", ignore_cleanup_errors=True) as folder,
         sandbox(pathlib.Path(folder).resolve(), variables) as box,
@@ -86,7 +86,7 @@ def check_in_new_home(path: pathlib.Path, checker: doctest.OutputChecker = LENIE
 
 
 def check(path: pathlib.Path, box: Sandbox, checker: doctest.OutputChecker = LENIENT) -> None:
-    """Runs a document's examples, and raises DocumentFailure at the first that does not hold."""
+    """Runs a document's examples, and raises DocumentFailure at the first mismatch."""
     text = _without_front_matter(path.read_text(encoding="utf-8"))
     test = doctest.DocTestParser().get_doctest(text, _namespace(box), path.name, str(path), 0)
     if not test.examples:
@@ -101,7 +101,7 @@ def check(path: pathlib.Path, box: Sandbox, checker: doctest.OutputChecker = LEN
 
 
 def _without_front_matter(text: str) -> str:
-    """Returns the text with empty lines in place of its front matter, so that line numbers stay."""
+    """Returns the text with empty lines in place of its front matter, so that line numbers do not change."""
     return _FRONT_MATTER.sub(lambda found: "\n" * found.group().count("\n"), text)
 
 
@@ -122,7 +122,7 @@ def _with_prompts(source: str) -> str:
 
 
 def _first_mismatch(want: str, got: str, checker: doctest.OutputChecker) -> str:
-    """Returns the first line of `want` with which its beginning is no longer a beginning of `got`."""
+    """Returns the first line of `want` up to which `want` no longer matches the beginning of `got`."""
     lines = want.splitlines()
     for count, line in enumerate(lines, start=1):
         beginning = "\n".join([*lines[:count], "...\n"])
@@ -143,7 +143,7 @@ def example(name: str) -> str:
 
 
 class _Shell:
-    """The functions of a document that run commands. None returns a value: doctest would show it."""
+    """The functions of a document that run commands. They return nothing: doctest would print a value."""
 
     def __init__(self, box: Sandbox) -> None:
         self._environ = box.environ

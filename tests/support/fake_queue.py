@@ -1,4 +1,4 @@
-"""The commands of a Slurm as a test wants them to behave. Its jobs are real Dask workers on this machine."""
+"""Slurm's commands, with failures that a test chooses. Jobs are real Dask workers on this machine."""
 
 import contextlib
 import os
@@ -47,7 +47,7 @@ echo "$1" >> cancelled
 
 
 class Clock:
-    """The time as a pool sees it, which a test may put forward."""
+    """The clock of a pool, which a test can advance."""
 
     def __init__(self) -> None:
         self._ahead = 0.0
@@ -61,7 +61,7 @@ class Clock:
 
 @dataclass
 class FakeQueue:
-    """Commands of a Slurm, and what was asked of them; a file in the folder makes one behave badly."""
+    """Slurm's commands, and a record of their calls; a file in the folder makes a command fail."""
 
     folder: pathlib.Path
     events: list[ClusterEvent] = field(default_factory=list)
@@ -75,13 +75,13 @@ class FakeQueue:
         return path.read_text().splitlines() if path.exists() else []
 
     def wait_for(self, name: str, count: int = 1) -> list[str]:
-        """Waits until a file has as many lines, and returns them."""
+        """Waits until a file has that many lines, and returns them."""
         wait_until(lambda: len(self.lines(name)) >= count, describe=lambda: f"{name}: {self.lines(name)} {self.events}")
         return self.lines(name)
 
     @contextlib.contextmanager
     def pool(self, most: int, token: str = "token", name: str = "guild") -> Iterator[WorkerPool]:
-        """Gives a pool of at most so many jobs. A token that is no file makes it refuse its workers."""
+        """Yields a pool with a maximum number of jobs. With a token that is not a file, it refuses its workers."""
         queue = JobQueue("slurm", {}, str(self.folder), {}, workers=name)
         with self.closed(open_job_queue(queue, WorkerCount(0, most), None, self.common(token), self.clock)) as pool:
             yield pool
@@ -92,7 +92,7 @@ class FakeQueue:
 
     @contextlib.contextmanager
     def closed(self, pool: WorkerPool) -> Iterator[WorkerPool]:
-        """Gives the pool, and sees to it that it closes in time."""
+        """Yields the pool, and checks that it closes in time."""
         try:
             yield pool
         finally:
@@ -111,7 +111,7 @@ class FakeQueue:
 
 @contextlib.contextmanager
 def fake_queue(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, **settings: object) -> Iterator[FakeQueue]:
-    """Gives the commands of a Slurm first in the search path, and a configuration of dask-jobqueue for it."""
+    """Yields Slurm's commands, first in the search path, with a configuration of dask-jobqueue."""
     folder.mkdir()
     for name, text in (("sbatch", _SBATCH), ("squeue", _SQUEUE), ("scancel", _SCANCEL)):
         path = folder / name
@@ -119,7 +119,7 @@ def fake_queue(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, **settings
         path.chmod(0o755)
     (folder / "listed").touch()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    JobQueue("slurm", {}, str(folder), {}).cluster_class()  # with it come the defaults of the configuration
+    JobQueue("slurm", {}, str(folder), {}).cluster_class()  # its import sets the defaults of the configuration
     own = {"cores": 1, "memory": "1GB", "interface": "lo", "scheduler-options": {"host": "127.0.0.1"}, **settings}
     with dask.config.set({f"jobqueue.slurm.{name}": value for name, value in own.items()}):
         queue = FakeQueue(folder)

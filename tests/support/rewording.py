@@ -1,11 +1,11 @@
-"""Changes the wording of every message of guild_dask as it is imported, to see that nothing depends on it.
+"""Changes the wording of every message of guild_dask on import, to check that no code depends on it.
 
-`rewording.install()` does it in this process, before the first import. For processes that a test does not start itself,
-`environment(folder)` gives variables with which each Python process does it first.
+`rewording.install()` does so in this process; call it before the first import. `environment(folder)` returns variables
+with which every Python process calls it first.
 
-A message is a text with a space between two words, or an f-string that is one when it is filled in. These are not, and
-stay: docstrings, values of enums, which are names on record, texts that other programs read, and what a text is
-compared or matched with, so that code that looks for words of ours does not find them any more.
+A message is a text, or a filled-in f-string, with a space between two words. Not changed are docstrings, values of
+enums (names in records), texts that other programs read, and texts that another text is compared or matched with: code
+that searches for words of a message then no longer finds them.
 """
 
 import ast
@@ -21,31 +21,31 @@ from importlib.machinery import ModuleSpec
 
 PACKAGE = "guild_dask"
 
-# Methods, and functions of `re`, whose arguments a text is matched with.
+# Methods, and functions of `re`, that match a text with their arguments.
 _MATCHING = frozenset(
     ("compile", "endswith", "findall", "fullmatch", "match", "partition", "removeprefix", "removesuffix", "rpartition")
 ) | frozenset(("search", "split", "startswith", "sub"))
 
 _LITERALS = (ast.Constant, ast.List, ast.Set, ast.Tuple)
 
-# What every message has in it when it is reworded.
+# Every reworded message contains this.
 MARK = "~"
 
 _MESSAGE = re.compile(r"\w[^\w\s]* [^\w\s]*\w")
 _PLACEHOLDER = "x"
 _WORD = re.compile("[a-z]{2}", re.IGNORECASE)
 
-# Command lines for a user to type, formats of times, and what Guild writes.
+# Command lines for users, formats of times, and texts that Guild writes.
 _OF_OTHERS = re.compile(r"guild(-dask)? [a-z]|%Y|export CMD_DIR=")
 
-# Modules whose texts job queues, Dask and the kernel read or write.
+# Modules with texts that job queues, Dask and the kernel read or write.
 _MODULES_OF_OTHERS = frozenset(
     f"{PACKAGE}.{name}" for name in ("cluster.queues", "cluster.dask_settings", "host.cgroups")
 )
 
 
 class Rewording(ast.NodeTransformer):
-    """Puts a mark before each word of each message but the first, and takes the colons away."""
+    """Puts a mark before each word of a message but the first, and removes colons."""
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         return node if any(ast.unparse(base) == "enum.Enum" for base in node.bases) else self._without_docstring(node)
@@ -60,7 +60,7 @@ class Rewording(ast.NodeTransformer):
         return self._without_docstring(node)
 
     def _without_docstring(self, node: ast.AST) -> ast.AST:
-        docstring = ast.get_docstring(node, clean=False)  # type: ignore[arg-type]  # of these four it has one
+        docstring = ast.get_docstring(node, clean=False)  # type: ignore[arg-type]  # one of these four
         first = node.body[0] if docstring is not None else None  # type: ignore[attr-defined]
         self.generic_visit(node)
         if first is not None:
@@ -88,7 +88,7 @@ class Rewording(ast.NodeTransformer):
         values: list[ast.expr] = []
         for part in node.values:
             if isinstance(part, ast.FormattedValue):
-                part.value = self.visit(part.value)  # what its format is, is no text
+                part.value = self.visit(part.value)  # a format specification is not a message
                 values.append(part)
             else:
                 assert isinstance(part, ast.Constant)
@@ -102,14 +102,14 @@ def is_message(text: str) -> bool:
 
 
 def reworded(text: str) -> str:
-    """Returns a message in other words."""
+    """Returns a message with another wording."""
     return text.replace(": ", ", ").replace(" ", f" {MARK}")
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> types.CodeType | None:
         path = self.get_filename(fullname)
-        tree = Rewording().visit(ast.parse(self.get_data(path)))  # rather than what was compiled before
+        tree = Rewording().visit(ast.parse(self.get_data(path)))  # do not use the cached bytecode
         return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
 
 
@@ -128,13 +128,13 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def install() -> None:
-    """Has each module of the package that is imported from now on speak in other words."""
+    """Rewords the messages of each module of the package that is imported from now on."""
     assert PACKAGE not in sys.modules
     sys.meta_path.insert(0, _Finder())
 
 
 def environment(folder: pathlib.Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns variables with which every Python process speaks in other words; the folder gets what that takes."""
+    """Returns variables with which every Python process rewords its messages; writes a module into the folder."""
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text("import rewording\nrewording.install()\n")
     paths = [str(folder), str(pathlib.Path(__file__).parent), *filter(None, [environ.get("PYTHONPATH")])]

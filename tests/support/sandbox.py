@@ -1,4 +1,4 @@
-"""What tests share: a user with nothing yet, commands in that user's name, and waiting for conditions."""
+"""A new user for each test, commands run as that user, and waiting for conditions."""
 
 import contextlib
 import os
@@ -21,23 +21,23 @@ T = TypeVar("T")
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = PROJECT / "examples"
 
-# Far more than anything here takes on an idle machine: a deadline that is met says nothing, one that passes is a bug.
+# Much longer than anything takes on an idle machine: only a bug, not load, may miss a deadline.
 DEADLINE = 60.0
 LONGEST_COMMAND = 120.0
 
-# How often a condition is looked at.
+# Seconds between checks of a condition.
 _LOOK = 0.1
 
-# What a developer's environment may hand on. Everything else (DASK_*, GUILD_*, PYTHON*, ...) would make a test here
-# mean something else than a test there.
+# Variables that are passed on from the developer's environment. Others (DASK_*, GUILD_*, PYTHON*, ...) would make tests
+# differ between machines.
 _HANDED_ON = ("LD_LIBRARY_PATH", "LOGNAME", "SHELL", "TMPDIR", "TZ", "USER")
 
 
 class Finished(NamedTuple):
-    """A command that ended, with its standard output and error in the order in which they were written."""
+    """An ended command, with its standard output and error in the order in which they were written."""
 
     command: str
-    exit_code: int | None  # None: it did not end in time, and was killed
+    exit_code: int | None  # None: it timed out and was killed
     output: str
 
     def __str__(self) -> str:
@@ -72,17 +72,17 @@ class Sandbox:
         return {**handed_on, **own, **self.variables}
 
     def processes(self) -> list[psutil.Process]:
-        """Returns the processes that live and have this Guild home in their environment."""
+        """Returns the live processes with this Guild home in their environment."""
         return [process for process in psutil.process_iter() if self._is_ours(process)]
 
     def _is_ours(self, process: psutil.Process) -> bool:
         try:
             return process.pid != os.getpid() and bool(process.environ().get("GUILD_HOME") == str(self.guild_home))
         except (psutil.Error, OSError):
-            return False  # it is gone, or another user's
+            return False  # it has ended, or is another user's
 
     def end_processes(self) -> None:
-        """Kills what is left. New processes may come while the old ones go, so it looks until there are none."""
+        """Kills the remaining processes, until there are none: a process may start others before it is killed."""
 
         def none_is_left() -> bool:
             left = self.processes()
@@ -96,9 +96,9 @@ class Sandbox:
 
 @contextlib.contextmanager
 def sandbox(root: pathlib.Path, variables: Mapping[str, str] | None = None, patience: float = 10) -> Iterator[Sandbox]:
-    """Gives a sandbox. Processes that outlive it are killed, and are an error unless something failed before.
+    """Yields a sandbox. Processes that outlive it are killed, and are an error unless the test failed before.
 
-    Those that are about to end have a few seconds for it.
+    They have a few seconds to end by themselves.
     """
     box = Sandbox(root, variables or {})
     for folder in (box.home, box.guild_home, box.folder):
@@ -111,7 +111,7 @@ def sandbox(root: pathlib.Path, variables: Mapping[str, str] | None = None, pati
 
 
 def described(processes: Sequence[psutil.Process]) -> str:
-    """Returns one line for each process, for somebody who wonders where it came from."""
+    """Returns one line for each process, to find out where it came from."""
     lines = []
     for process in processes:
         with contextlib.suppress(psutil.Error):
@@ -125,9 +125,9 @@ def run_command(
     folder: pathlib.Path | str,
     timeout: float = LONGEST_COMMAND,
 ) -> Finished:
-    """Runs a command, a text through the shell, and returns how it ended; processes that it leaves behind may go on."""
+    """Runs a command (a text through the shell), and returns its result. Does not end processes that it leaves."""
     text = command if isinstance(command, str) else shlex.join(command)
-    # Into a file: a background process that inherits a pipe would make us wait for its end.
+    # Into a file: with a pipe, this would wait for background processes that inherit it.
     with tempfile.TemporaryFile() as output:
         process = _start(command, environ, folder, output.fileno())
         try:
@@ -156,7 +156,7 @@ def _start(
 
 
 def free_port() -> int:
-    """Returns a port of this machine that nobody listens on."""
+    """Returns a free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -166,7 +166,7 @@ def free_port() -> int:
 def wait_until(
     predicate: Callable[[], T], timeout: float = DEADLINE, describe: str | Callable[[], object] = "the condition"
 ) -> T:
-    """Returns the first true value of the predicate; after the timeout, fails with the description of what there is."""
+    """Returns the first true value of the predicate; after the timeout, fails with a description of the state."""
     deadline = time.monotonic() + timeout
     while True:
         value = predicate()
@@ -179,7 +179,7 @@ def wait_until(
 
 
 class Started:
-    """A Guild command that goes on while the test does."""
+    """A Guild command that runs beside the test."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class Started:
 
     @property
     def output(self) -> str:
-        """Returns what it has printed so far."""
+        """Returns its output so far."""
         return self._output.read_text(errors="backslashreplace")
 
     @property
@@ -212,7 +212,7 @@ class Started:
         os.killpg(self.pid, number)
 
     def kill(self) -> None:
-        """Ends it if it is still there."""
+        """Kills it if it has not ended."""
         if self.is_running:
             self.signal(signal.SIGKILL)
         self._process.wait()
@@ -227,14 +227,14 @@ class Started:
         return self.so_far()
 
     def so_far(self) -> Finished:
-        """Returns it as if it had ended now."""
+        """Returns its result as if it had ended now."""
         return Finished(f"guild {self.command}", self._process.poll(), self.output)
 
 
 class Guild:
-    """Runs Guild commands with the environment and in the folder of this process, as a fixture has set them up.
+    """Runs Guild commands in the environment and folder of this process, which a fixture has set up.
 
-    With another prefix they are other commands, or run elsewhere.
+    With another prefix, it runs other commands, or runs them on another host.
     """
 
     def __init__(self, outputs: pathlib.Path, prefix: Sequence[str] = ("guild",)) -> None:
@@ -243,7 +243,7 @@ class Guild:
         self._count = 0
 
     def __call__(self, command: str, *, exit_code: int | None = 0, timeout: float = LONGEST_COMMAND) -> Finished:
-        """Runs `guild COMMAND` to its end; fails on another exit code than the given one (None: any)."""
+        """Runs `guild COMMAND` to its end; fails if its exit code differs from the expected one (None: any)."""
         finished = run_command([*self._prefix, *shlex.split(command)], os.environ, os.getcwd(), timeout)
         if finished.exit_code is None:
             raise AssertionError(f"did not end within {timeout:g} seconds: {finished}")
@@ -253,7 +253,7 @@ class Guild:
 
     @contextlib.contextmanager
     def started(self, command: str) -> Iterator[Started]:
-        """Runs `guild COMMAND` while the block runs; at its end it is asked to stop, and must."""
+        """Runs `guild COMMAND` while the block runs; then sends a signal to stop it, and waits for its end."""
         process = Started(command, os.environ, os.getcwd(), self._next_output(), self._prefix)
         try:
             yield process

@@ -1,4 +1,4 @@
-"""What tests of a scheduler at work share."""
+"""Helpers for tests of a running scheduler."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ NO_DASHBOARD = "dashboard-address=no"
 
 
 def a_project(user: Sandbox, guild_file: str, files: Mapping[str, str] | None = None) -> pathlib.Path:
-    """Makes a project with that Guild file and other files, and goes there."""
+    """Makes a project with that Guild file and other files, and changes to its folder."""
     folder = user.folder / "project"
     folder.mkdir(exist_ok=True)
     for name, text in {"guild.yml": guild_file, **(files or {})}.items():
@@ -31,7 +31,7 @@ def stage(guild: Guild, operation: str, *run_ids: str, options: str = "") -> Non
 
 
 def statuses(user: Sandbox) -> dict[str, str]:
-    """Returns the status of each run as Guild tells it, but for schedulers and queues, whose ids Guild makes up."""
+    """Returns Guild's status of each run, without schedulers and queues, whose ids Guild makes up."""
     runs = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # Guild leaves the files of attributes open
@@ -52,7 +52,7 @@ def scheduler_processes(user: Sandbox) -> list[psutil.Process]:
 
 
 def scheduler_process(user: Sandbox) -> psutil.Process:
-    """Returns the one scheduler's process."""
+    """Returns the process of the only scheduler."""
     found = scheduler_processes(user)
     if len(found) != 1:
         raise LookupError(f"{len(found)} scheduler processes")

@@ -1,9 +1,8 @@
-"""What records and decisions say, as data: written by one process and read by another, whose messages differ.
+"""Records and decisions as data: written by one process and read by another one with a different wording.
 
-`python -m tests.support.wording_stories write FOLDER` leaves records in a folder, and `read FOLDER` prints as JSON what
-they lead to.
-With `reworded` behind it, all messages of that process have another wording. The folder is a Guild home with a staged
-run. Of texts, only the number of words counts.
+`python -m tests.support.wording_stories write FOLDER` writes records to a folder, and `read FOLDER` prints what follows
+from them as JSON. With an additional argument `reworded`, all messages of that process have another wording. The folder
+is a Guild home with a staged run. Of texts, only the number of words is compared.
 """
 
 import dataclasses
@@ -16,11 +15,11 @@ from typing import Any
 from tests.support import rewording
 
 REWORDED = "reworded"
-RUN = "worded"  # no other test has a run of that id: a process with it would be taken for this run
+RUN = "worded"  # unique among tests: a process with this id would count as a process of this run
 
 
 def write(home: pathlib.Path) -> None:
-    """Leaves what a scheduler leaves: its state, its events, an attempt that was to be the last but one, and a note."""
+    """Writes what a scheduler leaves: its state, its events, an attempt that is to be retried, and an end note."""
     from guild_dask.home import attempts, claims, end_note, run_info
     from guild_dask.home.outcome import Cause, End, Excess
     from guild_dask.home.result import Result
@@ -112,11 +111,15 @@ def _troubles() -> tuple[Any, ...]:
         t.Closing(),
     )
     of_workers = (t.WorkerWithoutRuns("w", each) for each in refusals)
-    return (*of_workers, t.NoWorkerComes("sbatch: error"), t.NoWorkerComes(worker="w", refusal=refusals[0], others=2))
+    return (
+        *of_workers,
+        t.NoWorkerStarted("sbatch: error"),
+        t.NoWorkerStarted(worker="w", refusal=refusals[0], others=2),
+    )
 
 
 def read(home: pathlib.Path) -> dict[str, Any]:
-    """Returns what the records lead to, in the reader's own words as far as these count."""
+    """Returns what follows from the records, with the reader's own wording where texts count."""
     from guild_dask.monitor.state import state_for_data
 
     state = state_for_data(json.loads((home / "state.json").read_text()))
@@ -124,7 +127,7 @@ def read(home: pathlib.Path) -> dict[str, Any]:
     return {
         "is read back": state.troubles == _troubles() and tuple(state.aside.values()) == _reasons(),
         "explanations": _explanations(state),
-        "counts": [state.hopeless, state.held, [place is None for place in state.places]],
+        "counts": [state.impossible, state.held, [place is None for place in state.places]],
         "remedies": [[_words(each.problem), _words(each.remedy)] for each in state.troubles],
         "ended": [_ended(each) for each in state.ended],
         "notes": _notes(home),
@@ -181,14 +184,14 @@ def _attempts(home: pathlib.Path) -> list[Any]:
 
 
 def _recovered(home: pathlib.Path) -> list[Any]:
-    """Returns what becomes of a run whose scheduler decided to try it again, and died; once for each cause."""
+    """Returns the outcome of a run whose scheduler died after it decided to retry it; once for each cause."""
     from guild_dask.home import attempts, claims
     from guild_dask.home.heartbeat import Presence
     from guild_dask.home.recovery import recover
     from guild_dask.home.run_queue import GuildHome
 
     me = _me()
-    other = dataclasses.replace(me, started=me.started - 1)  # which is dead: this process began later
+    other = dataclasses.replace(me, started=me.started - 1)  # dead: this process started later
     guild_home = GuildHome(str(home), Presence(str(home), "me", me))
     guild_home.presence.beat()
     found = []

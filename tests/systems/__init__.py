@@ -1,1 +1,1 @@
-"""Real systems for tests, on one machine: hosts with a network of their own, and Slurm, Grid Engine and SSH on them."""
+"""Tests on real systems, all on one machine: hosts with their own network, with Slurm, Grid Engine and SSH."""

@@ -1,6 +1,6 @@
-"""Gives tests the systems. Each is started when a test first asks for it, and ends with the tests, also when they fail.
+"""Fixtures for the systems. Each is started when a test first uses it, and ends with the tests, even if they fail.
 
-A test finds a system as it was at the beginning, whatever the test before has done to it.
+Each test finds a system in its initial state, whatever the previous test has done to it.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _NODES = (Node("n1"), Node("n2"), Node("n3", gpus=0))
 
 @contextlib.contextmanager
 def _running(system: Callable[[Network], T]) -> Iterator[T]:
-    # The folder has a short name, because sockets are made in it.
+    # The folder has a short name, because paths of sockets are limited.
     with tempfile.TemporaryDirectory(prefix="systems-", ignore_cleanup_errors=True) as folder:
         try:
             with network(pathlib.Path(folder).resolve()) as hosts:
@@ -70,12 +70,12 @@ def gridengine(running_gridengine: GridEngine) -> Iterator[GridEngine]:
 
 @pytest.fixture
 def openssh(running_openssh: OpenSSH) -> Iterator[OpenSSH]:
-    """Two hosts to log in to."""
+    """Two hosts with an sshd."""
     yield running_openssh
     running_openssh.reset()
 
 
 @pytest.fixture
 def journal(user: Sandbox) -> Journal:
-    """What the runs of the operation `work` say about themselves."""
+    """The journal of the operation `work`."""
     return Journal(user)

@@ -1,4 +1,4 @@
-"""A Dask scheduler and workers in processes of their own, as somebody else might have started them."""
+"""A Dask scheduler and workers in processes of their own, as another user might have started them."""
 
 import contextlib
 import json
@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from tests.support.sandbox import Guild, Sandbox, Started, wait_until
 from tests.systems.hosts import Host
 
-# Without a nanny, so that a worker is one process, which a test can kill.
+# Without a nanny, a worker is one process, which a test can kill.
 _WORKER = "--nthreads 1 --no-nanny --no-dashboard"
 
 
 class DaskProcesses:
-    """A Dask scheduler, and a way to start workers for it."""
+    """A Dask scheduler, and its workers."""
 
     def __init__(self, user: Sandbox, stack: contextlib.ExitStack, address: str) -> None:
         self._user = user
@@ -49,7 +49,7 @@ class DaskProcesses:
 
 @contextlib.contextmanager
 def dask_processes(user: Sandbox, address: str = "127.0.0.1") -> Iterator[DaskProcesses]:
-    """Gives a Dask scheduler that listens there, without workers."""
+    """Yields a Dask scheduler that listens there, without workers."""
     with contextlib.ExitStack() as stack:
         yield DaskProcesses(user, stack, address)
 

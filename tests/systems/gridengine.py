@@ -1,6 +1,6 @@
-"""A Grid Engine on one host, which is master, node and the place to submit from at once.
+"""A Grid Engine on one host, which is master, node and submit host.
 
-It keeps the time limit of a job to the second, where Slurm takes whole minutes.
+It enforces the time limit of a job to the second; Slurm rounds it to minutes.
 """
 
 import os
@@ -61,7 +61,7 @@ accounting_summary FALSE
 qsort_args NONE
 """
 
-# Changes to what Grid Engine has by default.
+# Changes to Grid Engine's defaults.
 _GLOBAL = {
     "min_uid": "0",  # root may submit
     "min_gid": "0",
@@ -106,16 +106,16 @@ class GridEngine:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Returns what a user's environment must have for the commands of Grid Engine."""
+        """Returns the variables that a user needs for the commands of Grid Engine."""
         return {
             "SGE_ROOT": str(self._state / "root"),
             "SGE_CELL": "test",
-            "SGE_QMASTER_PORT": "6444",  # the network is its own, so nobody else has the port
+            "SGE_QMASTER_PORT": "6444",  # the host has its own network, so the port is free
             "SGE_EXECD_PORT": "6445",
         }
 
     def command(self, script: str) -> str:
-        """Returns what a shell script prints on the host; it must succeed."""
+        """Runs a shell script on the host and returns its output; it must succeed."""
         return self.host.run(script, self.variables)
 
     def jobs(self) -> dict[str, str]:
@@ -126,7 +126,7 @@ class GridEngine:
     def reset(self) -> None:
         """Ends all jobs."""
         if self.jobs():
-            self.command("qdel -f -u '*' || true")  # it fails where they have ended meanwhile
+            self.command("qdel -f -u '*' || true")  # it fails if they have ended meanwhile
         wait_until(lambda: not self.jobs(), describe=lambda: f"the end of {self.jobs()}")
 
     def _write_cell(self) -> None:
@@ -168,7 +168,7 @@ class GridEngine:
         return run_command(self.host.command("sh", "-ec", script), {**clean_environ(), **self.variables}, "/")[1] == 0
 
     def _takes_jobs(self) -> bool:
-        """Tells whether the queue is there with no error, alarm or unknown state (all are letters after the load)."""
+        """Tells whether the queue has no error, alarm or unknown state (all are letters after the load)."""
         lines = [line.split() for line in self.command("qstat -f").splitlines() if line.startswith("main@")]
         return bool(lines) and all(len(words) == 5 and words[3] != "-NA-" for words in lines)
 
@@ -177,7 +177,7 @@ class GridEngine:
 
 
 def _changed(text: str, changes: Mapping[str, str]) -> str:
-    """Returns a text of lines `NAME VALUE` with other values for some names."""
+    """Returns a text of lines `NAME VALUE` with some values replaced."""
     lines = []
     for line in text.splitlines():
         name = line.partition(" ")[0].partition("\t")[0]

@@ -1,8 +1,8 @@
 """Hosts on one machine: each has its own name, network, processes and boot, and shares the file system.
 
-A host lives as long as its first process, which this module starts. When that one is killed, the kernel ends all others
-of the host, as a power failure would. It is killed when the process that made the network ends, in whatever way, so
-nothing is left to be stopped by hand. A host can be cut off the network and connected again, while it goes on.
+A host lives as long as its first process, which this module starts. When that process is killed, the kernel ends all
+others of the host, like a power failure. It is killed when the process that made the network ends for any reason, so
+nothing must be stopped by hand. A host can be disconnected from the network and connected again while it runs.
 """
 
 import contextlib
@@ -23,10 +23,10 @@ import psutil
 from tests.support.sandbox import described, wait_until
 from tests.systems.needs import program, root_on_linux
 
-# The networks to choose from, each with room for a machine and its hosts.
+# The networks to choose from, each large enough for this machine and its hosts.
 _NETWORKS = ipaddress.ip_network("10.213.0.0/16").subnets(new_prefix=24)
 
-# A host's first process, given its name and files that are its own: it says when it is there, and reaps.
+# A host's first process, with its name and its own files: it reports that it has started, and reaps zombies.
 _FIRST_PROCESS = """
 import os, signal, socket, subprocess, sys
 name, boot, names, servers = sys.argv[1:]
@@ -57,7 +57,7 @@ class Host:
         self._switch: subprocess.Popen[str] | None = None
 
     def switch_on(self) -> None:
-        """Boots it: no process and no connection of an earlier life is left."""
+        """Boots the host: no process and no connection of an earlier boot is left."""
         boot = self._network.state / f"boot-{self.name}"
         boot.write_text(f"{uuid.uuid4()}\n")
         files = (boot, self._network.names, self._network.servers)
@@ -72,7 +72,7 @@ class Host:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C must not reach it past us
+            start_new_session=True,  # Ctrl-C must not reach it directly
         )
         assert self._switch.stdout is not None
         if self._switch.stdout.readline() != "there\n":
@@ -80,18 +80,18 @@ class Host:
         self._plug_in()
 
     def _plug_in(self) -> None:
-        # Always with the same hardware address, as a card has it: others remember it over a boot.
+        # Always with the same hardware address, which other hosts remember over a reboot.
         card = "02:00:" + ":".join(f"{int(number):02x}" for number in self.address.split("."))
         peer = ("peer", "name", "eth0", "address", card, "netns", str(self.first_process.pid))
         _ip("link", "add", self._link, "type", "veth", *peer)
         _ip("link", "set", self._link, "master", self._network.bridge, "up")
         self.run(f"ip address add {self.address}/24 dev eth0 && ip link set eth0 up")
-        # It leads nowhere, but programs take the address of the default route for the host's own.
+        # A route to nowhere: programs use the address of the default route as the host's own.
         self.run("ip route add default dev eth0")
 
     @property
     def first_process(self) -> psutil.Process:
-        """Returns the process with which the host lives and dies."""
+        """Returns the host's first process."""
         assert self._switch is not None
         children: list[psutil.Process] = psutil.Process(self._switch.pid).children()
         return children[0]
@@ -101,19 +101,19 @@ class Host:
         return self._switch is not None and self._switch.poll() is None
 
     def switch_off(self) -> None:
-        """Ends it, and all that it runs, at once. The others learn nothing of it."""
+        """Ends the host and all its processes at once. The other hosts are not notified."""
         if self._switch is not None:
             left = self._all_processes()
-            self.cut_off()  # or the kernel would close the connections of the processes that it ends
-            self._switch.kill()  # and with it goes the first process
+            self.cut_off()  # otherwise the kernel would close the connections of the ended processes
+            self._switch.kill()  # this ends the first process
             self._switch.communicate()
             wait_until(lambda: not any(map(_lives, left)), describe=lambda: f"the end of\n{described(left)}")
-            with contextlib.suppress(RuntimeError):  # the kernel may have been faster
+            with contextlib.suppress(RuntimeError):  # the kernel may have removed it already
                 _ip("link", "delete", self._link)
             self._switch = None
 
     def cut_off(self) -> None:
-        """Takes it off the network. Its processes go on."""
+        """Disconnects the host from the network. Its processes continue."""
         _ip("link", "set", self._link, "down")
 
     def connect(self) -> None:
@@ -121,7 +121,7 @@ class Host:
         _ip("link", "set", self._link, "up")
 
     def hide(self, folder: pathlib.Path) -> None:
-        """Has the host see an empty folder there, as when a network file system is lost."""
+        """Makes the host see an empty folder at that path, as if a network file system were lost."""
         self.run(f"mount -t tmpfs hidden {folder}")
 
     def show(self, folder: pathlib.Path) -> None:
@@ -129,13 +129,13 @@ class Host:
         self.run(f"umount {folder}")
 
     def command(self, *words: str) -> list[str]:
-        """Returns a command line, to be run on this machine, that runs the given one on the host, in this folder."""
+        """Returns a command line for this machine that runs the given one on the host, in the current folder."""
         entering = (program("nsenter"), "--target", str(self.first_process.pid))
         there = ("sh", "-c", 'cd "$0" && exec "$@"', os.getcwd())
         return [*entering, "--net", "--uts", "--ipc", "--mount", "--pid", *there, *words]
 
     def run(self, script: str, environ: Mapping[str, str] | None = None) -> str:
-        """Runs a shell script on the host to its end, and returns what it printed; it must succeed."""
+        """Runs a shell script on the host and returns its output; it must succeed."""
         done = subprocess.run(
             self.command("sh", "-ec", script),
             env={**clean_environ(), **(environ or {})},
@@ -150,7 +150,7 @@ class Host:
         return done.stdout
 
     def processes(self, word: str = "") -> list[psutil.Process]:
-        """Returns the host's processes but the first, as this machine sees them, with a word in the command line."""
+        """Returns the host's processes without the first, as this machine sees them, with a word in the command."""
         found = []
         for process in self._all_processes()[1:]:
             with contextlib.suppress(psutil.Error):
@@ -159,7 +159,7 @@ class Host:
         return found
 
     def _all_processes(self) -> list[psutil.Process]:
-        """Returns all of the host, with the first process at the beginning."""
+        """Returns all processes of the host, its first process first."""
         first = self.first_process
         ours = _process_space(first.pid)
         found = [process for process in psutil.process_iter() if _process_space(process.pid) == ours]
@@ -167,12 +167,12 @@ class Host:
 
 
 class Network:
-    """Hosts that reach each other and this machine, and nothing else."""
+    """Hosts that reach only each other and this machine."""
 
     def __init__(self, state: pathlib.Path) -> None:
         self.state = state
         self.names = state / "hosts"
-        self.servers = state / "resolv.conf"  # empty: a name that is not known is not known at once
+        self.servers = state / "resolv.conf"  # empty, so that an unknown name fails at once
         self.servers.touch()
         self.hosts: list[Host] = []
         self.bridge = f"gd{os.getpid() % 100000}{next(_COUNT)}"
@@ -210,7 +210,7 @@ _COUNT = itertools.count()
 
 @contextlib.contextmanager
 def network(state: pathlib.Path) -> Iterator[Network]:
-    """Gives a network without hosts, for a block; raises Missing where that is impossible."""
+    """Yields a network without hosts; raises Missing if this machine cannot make one."""
     root_on_linux()
     for name in ("ip", "unshare", "nsenter", "setpriv", "mount"):
         program(name)
@@ -241,7 +241,7 @@ def _process_space(pid: int) -> str | None:
     try:
         return os.readlink(f"/proc/{pid}/ns/pid")
     except OSError:
-        return None  # it is gone
+        return None  # it has ended
 
 
 def _ip(*words: str) -> str:
@@ -252,5 +252,5 @@ def _ip(*words: str) -> str:
 
 
 def clean_environ() -> dict[str, str]:
-    """Returns the environment of a host. That of a test would make its processes the test user's own."""
+    """Returns the environment of a host. With a test's environment, its processes would belong to the sandbox."""
     return {"PATH": os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin")), "LC_ALL": "C"}

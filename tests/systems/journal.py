@@ -1,4 +1,4 @@
-"""What runs said about themselves while they ran on many hosts, and whether it is what was promised."""
+"""The journal that runs on several hosts write, and a check of the promise on it."""
 
 import itertools
 import pathlib
@@ -15,14 +15,14 @@ _WORK = pathlib.Path(__file__).parent / "work.py"
 
 @dataclass
 class Life:
-    """One attempt at a run, as its process told of it."""
+    """One attempt at a run, as its process recorded it."""
 
     run_id: str
     host: str
     pid: int
     attempt: int
     begun: float
-    is_resumed: bool  # it found what an earlier attempt had left in the run's directory
+    is_resumed: bool  # it found files of an earlier attempt in the run's directory
     last: float = field(default=0.0)
     has_ended: bool = False
 
@@ -33,7 +33,7 @@ class Life:
 
 
 class Journal:
-    """A file that runs write into, and a project whose operation `work` does."""
+    """A file that runs write to, and a project with the operation `work`, which does so."""
 
     def __init__(self, user: Sandbox) -> None:
         self._file = user.root / "journal"
@@ -44,7 +44,7 @@ class Journal:
     def lives(self, run_id: str | None = None) -> list[Life]:
         """Returns the attempts at a run, or at all runs, in the order in which they began."""
         found: list[Life] = []
-        latest: dict[tuple[str, str, int], Life] = {}  # a host that was switched on anew may use a pid again
+        latest: dict[tuple[str, str, int], Life] = {}  # a host may use a pid again after a reboot
         for line in self._file.read_text().splitlines() if self._file.exists() else ():
             what, run, host, pid, attempt, at = line.split()
             key = (run, host, int(pid))
@@ -64,7 +64,7 @@ class Journal:
         return wait_until(begun, timeout, lambda: f"attempt {attempt} at {run_id}; there is\n{self}")[0]
 
     def check(self, run_ids: Iterable[str]) -> None:
-        """Fails unless each run ended once, never ran twice at a time, and had its attempts numbered."""
+        """Fails unless each run ended once, never ran twice at a time, and has numbered attempts."""
         wrong = [text for run_id in run_ids for text in self._wrong_with(run_id)]
         assert not wrong, "\n".join([*wrong, str(self)])
 

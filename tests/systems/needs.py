@@ -1,4 +1,4 @@
-"""What a system needs of this machine: without it a test is skipped on a laptop, and fails in CI."""
+"""What a system needs of this machine: if it is missing, a test is skipped, or fails in CI."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-# Debian has the daemons in /usr/sbin, which is not on the PATH of every shell.
+# Debian installs daemons in /usr/sbin, which is not on every PATH.
 _PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", "/usr/lib/gridengine"))
 
 _INSTALLED_BY = ".ci/install-systems installs it on Debian"
@@ -25,13 +25,13 @@ def program(name: str) -> str:
 
 
 def root_on_linux() -> None:
-    """Raises Missing unless this process may make namespaces, and start jobs as other users."""
+    """Raises Missing unless this process can make namespaces, and start jobs as other users."""
     if sys.platform != "linux" or os.geteuid() != 0:
         raise Missing("systems for tests run on Linux, as root")
 
 
 def give_up(reason: Missing) -> None:
-    """Ends the test: skipped, or, where all systems must be there, failed."""
+    """Skips the test, or fails it in CI, which must have all systems."""
     if os.environ.get("CI"):
         pytest.fail(str(reason), pytrace=False)
     pytest.skip(str(reason))

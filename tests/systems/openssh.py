@@ -1,4 +1,4 @@
-"""Hosts that one can log in to, with an sshd each, and a head where somebody with the key is at home."""
+"""Hosts with an sshd each, and a head host with a user who can log in to them."""
 
 import subprocess
 
@@ -17,12 +17,12 @@ StrictModes no
 MaxStartups 100
 """
 
-# The folder for privileges is compiled into Debian's sshd; its own service makes it.
+# The folder is compiled into Debian's sshd, and usually made by its service.
 _PRIVILEGES = "/run/sshd"
 
 
 class OpenSSH:
-    """Hosts with an sshd each, and a key that opens them."""
+    """Hosts with an sshd each, and a key for them."""
 
     def __init__(self, network: Network, names: tuple[str, ...]) -> None:
         for name in ("sshd", "ssh", "ssh-keygen"):
@@ -42,7 +42,7 @@ class OpenSSH:
             self.start_host(host)
 
     def _move_in(self) -> None:
-        """Gives root a home of its own on the head, with a key: ssh asks /etc/passwd for it, not the environment."""
+        """Gives root a home with a key on the head, by /etc/passwd: ssh ignores the variable HOME."""
         home = self.network.state / "home"
         folder = home / ".ssh"
         folder.mkdir(mode=0o700, parents=True)
@@ -55,13 +55,13 @@ class OpenSSH:
         self.head.run(f"mount --bind {users} /etc/passwd")
 
     def start_host(self, host: Host) -> None:
-        """Starts sshd on a host that is switched on, and waits until one can log in."""
+        """Starts sshd on a running host, and waits until a login works."""
         host.run(f"mkdir -p {_PRIVILEGES}; {program('sshd')} -f {self._keys}/sshd_config -o PidFile=none")
         login = f"ssh -o ConnectTimeout=2 {host.name} hostname || true"
         wait_until(lambda: self.head.run(login).strip() == host.name, describe=lambda: self.head.run(login))
 
     def reset(self) -> None:
-        """Has all hosts as they were at the beginning, with nothing running on them but sshd. The head stays."""
+        """Restores the initial state of all hosts, which run sshd only. Does not touch the head."""
         for host in self.hosts.values():
             host.switch_off()
             host.switch_on()

@@ -1,4 +1,4 @@
-"""What a user of a site has: a configuration for dask-jobqueue, as its documentation shows it."""
+"""The configuration of dask-jobqueue for a user of a site, as its documentation shows it."""
 
 import pathlib
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ import yaml
 
 from tests.support.sandbox import Sandbox
 
-# Runs of the tests need next to nothing.
+# Runs of the tests need very little.
 _SMALL: Mapping[str, Any] = {"cores": 1, "memory": "500MB", "processes": 1, "walltime": "00:10:00"}
 
 
 def configure(user: Sandbox, kind: str, **settings: Any) -> pathlib.Path:
-    """Writes ~/.config/dask/jobqueue.yaml for a kind of queue; returns the folder for job logs. None is no setting."""
+    """Writes ~/.config/dask/jobqueue.yaml for a kind of queue, without None; returns the folder for job logs."""
     logs = user.root / "job-logs"
     logs.mkdir(exist_ok=True)
     given = {**_SMALL, "log-directory": str(logs), **{name.replace("_", "-"): each for name, each in settings.items()}}

@@ -1,6 +1,6 @@
-"""A Slurm of several nodes, each a host with a slurmd, and a head with munged and slurmctld.
+"""A Slurm with several nodes, each a host with a slurmd, and a head with munged and slurmctld.
 
-CPUs, memory and GPUs are as asked for, not as the machine has them. GPUs are copies of /dev/null: a job that asks for
+CPUs, memory and GPUs are as configured, not as the machine has them. GPUs are copies of /dev/null: a job that requests
 some finds their numbers in CUDA_VISIBLE_DEVICES.
 """
 
@@ -50,7 +50,7 @@ _NODE = "NodeName={name} NodeAddr={address} CPUs={cpus} RealMemory={megabytes} G
 
 @dataclass(frozen=True)
 class Node:
-    """What one node has to give."""
+    """The resources of one node."""
 
     name: str
     cpus: int = 4
@@ -77,7 +77,7 @@ class Slurm:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Returns what a user's environment must have for the commands of Slurm."""
+        """Returns the variables that a user needs for the commands of Slurm."""
         return {"SLURM_CONF": str(self._state / "slurm.conf")}
 
     def _write_files(self) -> None:
@@ -95,16 +95,16 @@ class Slurm:
         munge = self._state / "munge"
         files = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
         options = " ".join(f"--{option}={munge / file}" for option, file in files.items())
-        # Forced: the folder of the tests may be more open than munged would like.
+        # Forced: the folder of the tests may have more permissions than munged accepts.
         self._head.run(f"{program('munged')} --force {options}")
         self._head.run(f"{program('slurmctld')} -f {self._state}/slurm.conf")
 
     def start_node(self, name: str) -> None:
-        """Starts the node's slurmd, on a host that is switched on."""
+        """Starts the node's slurmd, on a running host."""
         self.hosts[name].run(f"{program('slurmd')} -f {self._state}/slurm.conf -N {name}")
 
     def kill_slurmd(self, name: str) -> None:
-        """Kills the node's slurmd, and not its jobs: for Slurm the node is dead, while the jobs go on."""
+        """Kills the node's slurmd, but not its jobs: Slurm considers the node dead, while the jobs continue."""
         for process in self.slurmd(name):
             process.kill()
         wait_until(lambda: not self.slurmd(name), describe=f"the end of slurmd on {name}")
@@ -114,7 +114,7 @@ class Slurm:
         return [process for process in self.hosts[name].processes() if process.name() == "slurmd"]
 
     def wait_for_nodes(self) -> None:
-        """Waits until each node takes jobs, and runs none."""
+        """Waits until each node is ready and idle."""
         everything = {node.name: "idle" for node in self.nodes}
         wait_until(lambda: self.states() == everything, describe=lambda: f"{self.states()}\n{self._logs()}")
 
@@ -128,14 +128,14 @@ class Slurm:
         return dict(line.split() for line in self.command("squeue", "-h", "-o", "%A %T").splitlines())
 
     def command(self, *words: str) -> str:
-        """Returns what a command of Slurm prints; it must succeed."""
+        """Runs a command of Slurm and returns its output; it must succeed."""
         done = run_command(words, {**clean_environ(), **self.variables}, "/")
         if done.exit_code != 0:
             raise RuntimeError(str(done))
         return done.output
 
     def reset(self) -> None:
-        """Ends all jobs, and has all nodes as they were at the beginning."""
+        """Ends all jobs, and restores the initial state of all nodes."""
         for name, host in self.hosts.items():
             host.connect() if host.is_on else host.switch_on()
             if not self.slurmd(name):
@@ -152,7 +152,7 @@ class Slurm:
 
 
 def _gres(node: Node, devices: pathlib.Path) -> str:
-    """Returns the node's line in gres.conf. Without files for its GPUs, a job is not told which it has."""
+    """Returns the node's line in gres.conf. Slurm tells a job its GPUs only if they have files."""
     if not node.gpus:
         return ""
     for number in range(node.gpus):

@@ -1,4 +1,4 @@
-"""Runs on a Dask cluster that somebody else has started, and what is left of it afterwards."""
+"""Runs on a Dask cluster that another user has started, and the state of the cluster afterwards."""
 
 import contextlib
 import os
@@ -12,8 +12,7 @@ import psutil
 import pytest
 from distributed import Client
 
-from guild_dask.cluster import existing
-from guild_dask.cluster.base import ClusterError, Common
+from guild_dask.cluster.base import ClusterError, Common, Timeouts
 from guild_dask.cluster.existing import open_existing
 from guild_dask.home import layout
 from guild_dask.settings.cluster_spec import cluster_for_text
@@ -33,7 +32,7 @@ def cluster(user: Sandbox) -> Iterator[DaskProcesses]:
 
 
 def worker_of(life: Life, workers: list[Started]) -> Started:
-    """Returns the worker from which a run's process comes."""
+    """Returns the worker that started a run's process."""
     parents = [process.pid for process in psutil.Process(life.pid).parents()]
     return next(worker for worker in workers if worker.pid in parents)
 
@@ -65,7 +64,7 @@ def test_cluster_is_left_as_it_was_found(guild: Guild, journal: Journal, cluster
 
 @contextlib.contextmanager
 def a_long_run(guild: Guild, journal: Journal, cluster: DaskProcesses) -> Iterator[Started]:
-    """Has a scheduler at work, whose only run, aaa, has begun and will not end by itself."""
+    """Yields a scheduler whose only run, aaa, has started and does not end by itself."""
     stage(guild, "work seconds=600", "aaa")
     with guild.started(f"{SCHEDULER} cluster={cluster.address}") as scheduler:
         journal.wait_for("aaa")
@@ -100,7 +99,7 @@ if "guild_dask.scheduler" in sys.orig_argv:
 
 @pytest.fixture
 def blind(user: Sandbox, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """A file that keeps schedulers from seeing which workers there are, as long as it is there."""
+    """A file that hides workers from schedulers for as long as it exists."""
     file = user.root / "blind"
     (user.root / "sitecustomize.py").write_text(_BLIND.format(blind=str(file)))
     monkeypatch.setenv("PYTHONPATH", str(user.root))
@@ -111,8 +110,8 @@ def blind(user: Sandbox, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
 def test_run_that_dask_sends_to_a_worker_again_is_not_taken_for_ended(
     journal: Journal, guild: Guild, cluster: DaskProcesses, blind: pathlib.Path, can_be_tried: bool
 ) -> None:
-    # Dask gives a new worker at an old address what the old one had, unless we are in time to tell it not to. That the
-    # new one cannot do anything with it is no end of the run either.
+    # Dask gives a new worker at an old address the tasks of the old one, unless they are cancelled in time. If the new
+    # one refuses the task, this must not count as the run's end.
     port = f"--worker-port {free_port()}"
     worker = cluster.start_worker("one", port)
     stage(guild, "work seconds=4", "aaa")
@@ -137,7 +136,7 @@ def test_run_that_dask_sends_to_a_worker_again_is_not_taken_for_ended(
 def test_worker_that_is_told_to_end_ends_its_runs_first(
     user: Sandbox, guild: Guild, journal: Journal, cluster: DaskProcesses
 ) -> None:
-    # As Slurm does it at the end of a job: the worker alone gets the signal, and later all of the job is killed.
+    # As Slurm ends a job: only the worker gets the signal, and later the whole job is killed.
     worker = cluster.start_worker("one")
     with a_long_run(guild, journal, cluster) as scheduler:
         os.kill(worker.pid, signal.SIGTERM)
@@ -157,7 +156,7 @@ def test_runs_go_on_when_their_scheduler_is_killed_and_started_again(
         scheduler_process(user).kill()
         scheduler.wait()
     with guild.started(f"{SCHEDULER} cluster={cluster.address}") as scheduler:
-        # The worker's only place is taken, by a run that the second scheduler did not start.
+        # The worker's only slot is used by a run that the second scheduler did not start.
         wait_until(lambda: statuses(user) == {"aaa": "completed", "bbb": "completed"}, describe=lambda: str(journal))
     journal.check(["aaa", "bbb"])
     (first,), (second,) = journal.lives("aaa"), journal.lives("bbb")
@@ -207,11 +206,10 @@ def test_worker_without_guild_dask_is_named_and_gets_no_run(
             wait_until(lambda: statuses(user) == {"aaa": "completed"}, describe=lambda: str(scheduler.so_far()))
 
 
-def test_address_where_nobody_listens_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(existing, "PATIENCE", 0.5)
+def test_address_where_nobody_listens_is_told() -> None:
     choice = cluster_for_text("tcp://127.0.0.1:1")
     with pytest.raises(ClusterError, match=r"cannot reach the Dask scheduler of cluster=tcp://127\.0\.0\.1:1"):
-        open_existing(choice, Common("home", "token", 60, lambda _: None))
+        open_existing(choice, Common("home", "token", 60, lambda _: None, timeouts=Timeouts(connect=0.5)))
 
 
 def test_environment_of_a_run_is_that_of_its_worker(
@@ -233,7 +231,7 @@ def test_environment_of_a_run_is_that_of_its_worker(
 def test_each_worker_gives_out_its_own_gpus(
     user: Sandbox, guild: Guild, cluster: DaskProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Devices have the same names everywhere. Here two workers stand for two jobs, each with its devices.
+    # Devices have the same names on all hosts. Here two workers stand for two jobs with their own devices.
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     show = 'echo "$RUN_ID sees [$CUDA_VISIBLE_DEVICES]"; touch $GUILD_HOME/$RUN_ID.here; '
     show += "until [ $(ls $GUILD_HOME/*.here | wc -l) -ge 4 ]; do sleep 0.1; done"

@@ -1,4 +1,4 @@
-"""Runs in jobs of a real Grid Engine, whose time limits are kept to the second."""
+"""Runs in jobs of a real Grid Engine, which enforces time limits to the second."""
 
 import pytest
 
@@ -13,7 +13,7 @@ SCHEDULER = f"run dask:scheduler cluster=sge {NO_DASHBOARD} poll-interval=0.5 le
 
 @pytest.fixture
 def site(gridengine: GridEngine, user: Sandbox, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> Guild:
-    """Guild on the host from which one submits, for a user with a configuration."""
+    """Guild on the submit host, for a user with a configuration."""
     for name, value in gridengine.variables.items():
         monkeypatch.setenv(name, value)
     configure(user, "sge", interface="lo", queue="main")
@@ -31,7 +31,7 @@ def test_runs_run_in_jobs(site: Guild, gridengine: GridEngine, journal: Journal,
 def test_run_that_its_job_cuts_short_goes_on_in_another(
     site: Guild, gridengine: GridEngine, journal: Journal, user: Sandbox
 ) -> None:
-    # It needs more time than a job has, and finds in its directory what it has done before.
+    # The run needs more time than a job has, and resumes from files in its directory.
     configure(user, "sge", interface="lo", queue="main", walltime="00:00:12")
     stage(site, "work seconds=14", "aaa")
     site(f"{SCHEDULER} workers=1 run-once=yes", timeout=150)

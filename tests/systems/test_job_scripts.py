@@ -1,4 +1,4 @@
-"""What would be submitted to the job queues that no test can start: the user's configuration must be in it."""
+"""Job scripts of queues that the tests cannot start: they must contain the user's configuration."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from tests.support.sandbox import Guild, Sandbox
 from tests.support.scheduling import NO_DASHBOARD
 from tests.systems.site import configure
 
-# For each queue a setting of its own and one that all have, and how they must show in the job.
+# For each queue, a setting of its own and a common one, and their lines in the job script.
 QUEUES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "slurm": ({"queue": "long", "account": "ours"}, ["#SBATCH -p long", "#SBATCH -A ours", "#SBATCH -t 02:00:00"]),
     "pbs": ({"queue": "long", "account": "ours"}, ["#PBS -q long", "#PBS -A ours", "#PBS -l walltime=02:00:00"]),
     "sge": ({"queue": "long", "project": "ours"}, ["#$ -q long", "#$ -P ours", "#$ -l h_rt=02:00:00"]),
-    # Without these two, dask-jobqueue asks LSF itself.
+    # Without these two, dask-jobqueue calls LSF.
     "lsf": (
         {"queue": "long", "project": "ours", "use_stdin": True, "lsf_units": "mb"},
         ["#BSUB -q long", '#BSUB -P "ours"', "#BSUB -W 02:00:00"],

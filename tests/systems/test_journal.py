@@ -1,4 +1,4 @@
-"""The journal itself: what it takes for wrong, on journals written for that."""
+"""The journal's check: which journals pass and which fail."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Runs in jobs of a real Slurm, and what becomes of them when jobs, nodes and schedulers die."""
+"""Runs in jobs of a real Slurm, while jobs, nodes and schedulers die."""
 
 import signal
 
@@ -13,7 +13,7 @@ from tests.systems.slurm import Slurm
 
 SCHEDULER = f"run dask:scheduler cluster=slurm {NO_DASHBOARD} poll-interval=0.5 lease=3 -y"
 
-# Slurm takes up to a minute until it takes a node for dead and starts its job elsewhere.
+# Slurm needs up to a minute to consider a node dead and start its job elsewhere.
 LONG = 150.0
 
 
@@ -85,7 +85,7 @@ def test_run_that_no_node_can_hold_says_so(site: Slurm, guild: Guild, journal: J
 def test_pools_come_each_for_the_runs_that_need_them(
     site: Slurm, guild: Guild, journal: Journal, user: Sandbox
 ) -> None:
-    # As docs/clusters.md has it: the second pool has a section of its own, with what is different there.
+    # As in docs/clusters.md: the second pool has its own section with the settings that differ.
     gpus = {"queue": "gpu", "worker-extra-args": ["--resources", "GPU=2"], "job-extra-directives": ["--gres=gpu:2"]}
     pools = {
         "cpu": {"cluster": "slurm", "workers": "0..2"},
@@ -162,7 +162,7 @@ def test_runs_go_on_elsewhere_when_a_job_is_cancelled_a_node_set_down_and_anothe
 def test_node_that_slurm_takes_for_dead_does_not_run_its_run_twice(
     site: Slurm, guild: Guild, journal: Journal, user: Sandbox
 ) -> None:
-    # Slurm starts the job a second time elsewhere, while the first goes on: a worker of the same name comes twice.
+    # Slurm starts the job again elsewhere while the first one still runs: two workers have the same name.
     stage(guild, "work seconds=60", "aaa")
     with guild.started(f"{SCHEDULER} workers=1 run-once=yes") as scheduler:
         first = journal.wait_for("aaa")

@@ -1,4 +1,4 @@
-"""Runs on hosts that are reached with SSH, and what becomes of them when a host is cut off."""
+"""Runs on hosts that are reached by SSH, and of which one is disconnected."""
 
 import psutil
 import pytest
@@ -40,7 +40,7 @@ def left(openssh: OpenSSH) -> list[psutil.Process]:
 def test_run_of_a_host_that_is_cut_off_runs_once_at_a_time(
     guild: Guild, openssh: OpenSSH, journal: Journal, user: Sandbox
 ) -> None:
-    # The host loses the network and with it the Guild home, as on a site where that is a network file system.
+    # The host loses the network and the Guild home, as on a site with a network file system.
     stage(guild, "work seconds=10", "aaa")
     with guild.started(f"{SCHEDULER} run-once=yes") as scheduler:
         first = journal.wait_for("aaa")

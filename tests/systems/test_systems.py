@@ -1,4 +1,4 @@
-"""The systems themselves: what they are taken for in the other tests, and how they are given up."""
+"""The systems themselves: properties that other tests rely on, and what happens if one is missing."""
 
 import pathlib
 import socket
@@ -34,7 +34,7 @@ def test_killed_slurmd_leaves_its_job_running(slurm: Slurm) -> None:
 
 
 def test_grid_engine_ends_a_job_at_its_time_limit(gridengine: GridEngine) -> None:
-    # The limit is kept to the second, so that tests of the end of a job need no minute.
+    # The limit is enforced to the second, so tests of a job's end take less than a minute.
     job = gridengine.command("qsub -terse -b y -l h_rt=0:0:2 -o /dev/null -j y sleep 600").strip()
     wait_until(lambda: job not in gridengine.jobs(), describe=gridengine.jobs)
     assert not gridengine.host.processes("sleep 600")

@@ -1,4 +1,4 @@
-"""What people see of runs on workers in other processes: the page has a port of its own there."""
+"""The views of runs on workers in other processes, where the page has a port of its own."""
 
 import json
 import os

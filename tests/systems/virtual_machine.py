@@ -1,7 +1,7 @@
-"""A virtual machine with a kernel of Debian's, for what the kernel of this machine lacks.
+"""A virtual machine with a kernel of Debian, for features that the kernel of this machine lacks.
 
-Its disk is that of this machine, read-only, with changes kept in its memory: all programs and this checkout are there.
-It works without hardware help, ten times slower than the machine itself, and needs no rights.
+Its disk is that of this machine, read-only, with changes kept in memory: it has all programs and this checkout. It
+needs no hardware support and no privileges, and is ten times slower than this machine.
 """
 
 import gzip
@@ -40,9 +40,9 @@ sync; echo o > /proc/sysrq-trigger; sleep 60
 
 
 def run(command: str, folder: pathlib.Path, seconds: float) -> tuple[int | None, str]:
-    """Runs a shell command as root in a machine of its own; returns its exit code and what it printed.
+    """Runs a shell command as root in a virtual machine; returns its exit code and output.
 
-    It shares the folder with this machine. The code is None if it did not end in time.
+    The folder is shared with this machine. The exit code is None if the command timed out.
     """
     kernel = _kernel()
     for name, text in (("boot", _BOOT), ("init", _INIT)):
@@ -82,7 +82,7 @@ def _modules(kernel: str) -> pathlib.Path:
 
 
 def _first_disk(folder: pathlib.Path, version: str) -> bytes:
-    """Returns what the machine boots from: a shell, and what its kernel needs to see this machine's disk."""
+    """Returns the initial file system: a shell, and the modules with which the kernel mounts this machine's disk."""
     tree = folder / "first-disk"
     for name in ("bin", "modules", "proc", "sys", "dev", "disk", "changes", "root"):
         (tree / name).mkdir(parents=True)

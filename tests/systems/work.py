@@ -1,7 +1,7 @@
-"""The operation of the tests on systems: works for some seconds, over all its attempts, and tells a journal so.
+"""The operation of the tests on systems: works for some seconds over all its attempts, and writes a journal.
 
-Guild runs it as `python -S work.py JOURNAL SECONDS` in the run's directory. Each line of the journal is written at
-once, so that lines of many processes, also on several hosts, never mix. All hosts have the clock of this machine.
+Guild runs it as `python -S work.py JOURNAL SECONDS` in the run's directory. Each line of the journal is appended in one
+write, so that lines of several processes and hosts never mix. All hosts have the clock of this machine.
 """
 
 import os
@@ -13,7 +13,7 @@ _CHECKPOINT = "checkpoint"
 
 
 def tell(journal: str, what: str) -> None:
-    """Adds a line: what, which run, on which host and as which process, in which attempt, and when."""
+    """Appends a line: the event, the run, the host, the process, the attempt and the time."""
     attempt = os.environ.get("GUILD_DASK_ATTEMPT", "1")
     line = f"{what} {os.environ['RUN_ID']} {os.uname().nodename} {os.getpid()} {attempt} {time.monotonic():.6f}\n"
     file = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -22,7 +22,7 @@ def tell(journal: str, what: str) -> None:
 
 
 def done_before() -> float | None:
-    """Returns the seconds that earlier attempts have worked, or None if there were none."""
+    """Returns the seconds that earlier attempts have worked, or None if this is the first."""
     try:
         with open(_CHECKPOINT) as f:
             return float(f.read() or 0)

@@ -215,7 +215,9 @@ def test_starter_whose_run_is_anothers_by_now_ends_it_and_writes_nothing(user: S
     lock.write_text("elsewhere")
     assert world.wait() == -signal.SIGKILL
     world.runner.close()
-    assert claims._read(started) == other
+    found = claims.present(world.home.claims_folder, "aaa")
+    assert found
+    assert found.claim == other
     assert lock.read_text() == "elsewhere"
     assert end_note.read(world.claimed) is None
     assert not pathlib.Path(world.run_dir, ".guild", "attrs", "exit_status").exists()
@@ -238,7 +240,9 @@ def _seen_from_elsewhere(world: _World) -> GuildHome:
     """Returns the home as a scheduler on another host sees it, after the run's own scheduler has died."""
     started = world.claimed.with_suffix(".started")
     before = started.stat()
-    claim = claims._read(started)
+    found = claims.present(world.home.claims_folder, "aaa")
+    assert found
+    claim = found.claim
     assert claim
     moved = replace(
         claim, owner=replace(claim.owner, host="elsewhere"), scheduler=replace(claim.scheduler, host="elsewhere")

@@ -1,1 +1,1 @@
-"""Looks for what usually goes wrong, and names the remedy."""
+"""`guild-dask doctor`: checks for common problems."""

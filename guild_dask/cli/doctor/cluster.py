@@ -24,11 +24,11 @@ _SHORT = 3600.0
 
 
 def findings() -> Iterator[Finding]:
-    """Yields what was found about Dask."""
+    """Yields the findings about Dask."""
     try:
         from guild_dask.cluster import dask_settings
     except ValueError as e:  # Dask reads its configuration when it is imported
-        yield bad("configuration", str(e), "mend or remove the file that it names; see ~/.config/dask")
+        yield bad("configuration", str(e), "correct or remove that file; see ~/.config/dask")
         return
     configuration = dask_settings.configuration()
     section, unknown = section_of(configuration)
@@ -46,11 +46,9 @@ def findings() -> Iterator[Finding]:
 def _configuration(section: Mapping[str, Any], unknown: list[str]) -> Finding:
     if unknown:
         names = ", ".join(map(repr, unknown))
-        return bad(
-            "configuration", f"section 'guild-dask' has keys that are not known: {names}", "remove or rename them"
-        )
+        return bad("configuration", f"section 'guild-dask' has unknown keys: {names}", "remove or rename them")
     known = ", ".join(f"{name}={value}" for name, value in section.items())
-    return good("configuration", f"defaults: {known}" if known else "no defaults of your own")
+    return good("configuration", f"defaults: {known}" if known else "no defaults configured")
 
 
 def _port(settings: Settings) -> Finding:
@@ -59,14 +57,14 @@ def _port(settings: Settings) -> Finding:
 
     wanted = settings.dashboard_address
     if wanted is None:
-        return note("port", "the dashboard is switched off")
+        return note("port", "the dashboard is disabled")
     try:
         free = dashboard.free_port(wanted)
     except ClusterError as e:
-        return bad("port", str(e), "give another dashboard-address")
+        return bad("port", str(e), "use another dashboard-address")
     if free.port != wanted.port:
         return note(
-            "port", f"{wanted.port} is in use, so a scheduler takes {free.port or 'any free one'} for its dashboard"
+            "port", f"{wanted.port} is in use; a scheduler will use {free.port or 'any free port'} for its dashboard"
         )
     return good("port", f"{wanted.port} on {wanted.host} is free for the dashboard")
 
@@ -74,13 +72,13 @@ def _port(settings: Settings) -> Finding:
 def _queues(jobqueue: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
     there = {name: command for name, command in _QUEUES.items() if shutil.which(command)}
     if not there:
-        yield note("job queue", "this host has no command of a job queue (sbatch, qsub, bsub, ...)")
+        yield note("job queue", "no job queue on this host (no sbatch, qsub, bsub, ...)")
         return
     if version_of("dask-jobqueue") is None:
         names = ", ".join(there)
         yield note(
             "job queue",
-            f"there is {names}, but not dask-jobqueue",
+            f"{names} found, but dask-jobqueue is not installed",
             f"{sys.executable} -m pip install dask-jobqueue cryptography",
         )
         return
@@ -98,7 +96,7 @@ def _gpus(name: str, section: Mapping[str, Any], settings: Settings) -> Iterator
         example = "--gres=gpu:1" if name == "slurm" else "-l gpu=1"
         yield note(
             "gpus",
-            f"{name}: workers are said to have GPUs, and their jobs ask the queue for none",
+            f"{name}: workers declare GPUs, but their jobs request none from the queue",
             f"add a line such as '{example}' to jobqueue: {name}: job-extra-directives",
         )
 
@@ -114,17 +112,17 @@ def _queue(name: str, section: Mapping[str, Any]) -> Finding:
         where = f"jobqueue: {name}: {' and '.join(missing)}"
         return note(
             "job queue",
-            f"{name}: the configuration says no {' and no '.join(missing)}",
+            f"{name}: the configuration lacks {' and '.join(missing)}",
             f"set {where} in ~/.config/dask",
         )
     walltime = seconds_for_walltime(name, str(section.get("walltime") or ""))
     text = f"{name}: jobs of {section['cores']} cores and {section['memory']}"
     if walltime is None:
-        return note("walltime", f"{text}, with no walltime that can be read", f"set jobqueue: {name}: walltime")
+        return note("walltime", f"{text}, without a readable walltime", f"set jobqueue: {name}: walltime")
     if walltime < _SHORT:
         return note(
             "walltime",
-            f"{text} end after {section['walltime']}, and runs that take longer are cut short",
-            f"set jobqueue: {name}: walltime to more than your longest run takes",
+            f"{text} end after {section['walltime']}, which ends longer runs",
+            f"set jobqueue: {name}: walltime to more than the duration of your longest run",
         )
     return good("walltime", f"{text}, for {section['walltime']} each")

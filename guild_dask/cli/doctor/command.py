@@ -1,4 +1,4 @@
-"""`guild-dask doctor`: looks for what usually goes wrong, and names the remedy."""
+"""`guild-dask doctor`: checks for common problems, and names the remedy."""
 
 from collections.abc import Iterator
 
@@ -14,10 +14,11 @@ _COLOURS = {Level.GOOD: "green", Level.NOTE: "yellow", Level.BAD: "red"}
 @click.command("doctor")
 @common.json_option
 def command(as_json: bool) -> None:
-    """Look for what usually goes wrong, and name the remedy.
+    """Check for common problems, and name the remedy.
 
-    It looks at versions, at whether Guild finds the plugin, at the Guild home (can it be written to, is it shared, does
-    its lock work), at Dask's configuration, the dashboard's port and job queues. It ends with 1 if there is a problem.
+    Checks versions, the plugin, the Guild home (permissions, lock, clock, free space, shared file system), Dask's
+    configuration, the dashboard's port, job queues, and workers of schedulers at work. The exit code is 1 if there is
+    a problem.
     """
     found = []
     for finding in _findings(common.home_path(), common.is_home_named()):

@@ -1,11 +1,11 @@
-"""What a check found."""
+"""The result of a check."""
 
 import enum
 from dataclasses import dataclass
 
 
 class Level(enum.Enum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     GOOD = "ok"
     NOTE = "note"
@@ -14,7 +14,7 @@ class Level(enum.Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at, what was found, and what to do about it if it is not as it should be."""
+    """The result of one check, and the remedy if there is a problem."""
 
     what: str
     level: Level
@@ -23,15 +23,15 @@ class Finding:
 
 
 def good(what: str, text: str) -> Finding:
-    """Returns that something is as it should be."""
+    """Returns a finding without a problem."""
     return Finding(what, Level.GOOD, text)
 
 
 def note(what: str, text: str, remedy: str = "") -> Finding:
-    """Returns something that is good to know."""
+    """Returns a finding that the user should know."""
     return Finding(what, Level.NOTE, text, remedy)
 
 
 def bad(what: str, text: str, remedy: str) -> Finding:
-    """Returns something that keeps runs from being started, or will."""
+    """Returns a problem that prevents runs from starting, or will."""
     return Finding(what, Level.BAD, text, remedy)

@@ -1,4 +1,4 @@
-"""Can the Guild home be used, from here and from other hosts?"""
+"""Checks the Guild home: permissions, lock, clock, free space, and whether other hosts share it."""
 
 import os
 import pathlib
@@ -15,7 +15,7 @@ from guild_dask.home.heartbeat import Presence
 from guild_dask.host import processes
 from guild_dask.monitor.formatting import size
 
-# File systems that hosts share.
+# Types of shared file systems.
 _SHARED = (
     "9p",
     "afs",
@@ -36,15 +36,15 @@ _MOST_SKEW = 10.0
 
 
 def findings(home: str, is_named: bool) -> Iterator[Finding]:
-    """Yields what was found about a Guild home, or about where it is to be; the user may have named it."""
+    """Yields the findings about a Guild home, which may not exist yet; `is_named` if the user selected it."""
     if not os.path.lexists(home):
         parent = _nearest(home)
-        yield _to_be_made(home, parent, is_named)
+        yield _missing(home, parent, is_named)
         yield _space(parent)
         yield _shared(parent)
         return
     problem = _writable(home)
-    yield problem or good("home", f"{home} can be written to")
+    yield problem or good("home", f"{home} is writable")
     if problem is None:
         yield _lock(home)
         yield _clock(home)
@@ -53,25 +53,25 @@ def findings(home: str, is_named: bool) -> Iterator[Finding]:
 
 
 def _nearest(path: str) -> str:
-    """Returns the folder that a path that is not there would be in, or the nearest one above that is."""
+    """Returns the nearest existing parent of a path."""
     parent = os.path.dirname(os.path.abspath(path))
     return parent if os.path.lexists(parent) else _nearest(parent)
 
 
-def _to_be_made(home: str, parent: str, is_named: bool) -> Finding:
+def _missing(home: str, parent: str, is_named: bool) -> Finding:
     if not os.path.isdir(parent) or not os.access(parent, os.W_OK | os.X_OK):
-        remedy = f"see to it that {_user()} may write to {parent}, or set GUILD_HOME"
-        return bad("home", f"{home} is not there, and cannot be made in {parent}", remedy)
+        remedy = f"give {_user()} write permission to {parent}, or set GUILD_HOME"
+        return bad("home", f"{home} does not exist and cannot be created in {parent}", remedy)
     if is_named:
-        # Guild makes its default home and no other.
-        remedy = f"mkdir -p {shlex.quote(home)}, or set GUILD_HOME to where your runs are"
-        return bad("home", f"{home} is not there, and Guild does not make a home that is given to it", remedy)
+        # Guild creates its default home only.
+        remedy = f"mkdir -p {shlex.quote(home)}, or set GUILD_HOME to the folder with your runs"
+        return bad("home", f"{home} does not exist, and Guild creates only its default home", remedy)
     remedy = "if your runs are elsewhere, set GUILD_HOME"
-    return note("home", f"{home} is not there yet; the first 'guild run' makes it", remedy)
+    return note("home", f"{home} does not exist yet; the first 'guild run' creates it", remedy)
 
 
 def _writable(home: str) -> Finding | None:
-    remedy = f"see to it that {_user()} may write to {home}, or set GUILD_HOME"
+    remedy = f"give {_user()} write permission to {home}, or set GUILD_HOME"
     for folder in (pathlib.Path(layout.runs_dir(home)), layout.own_folder(home), layout.locks_folder(home)):
         there = folder if folder.exists() else pathlib.Path(home)
         probe = there / f".guild-dask-doctor-{os.getpid()}"
@@ -90,57 +90,57 @@ def _user() -> str:
 
 def _lock(home: str) -> Finding:
     process = processes.identity(os.getpid())
-    assert process is not None  # we are alive
+    assert process is not None  # this process is alive
     try:
         with run_queue.GuildHome(home, Presence(home, "doctor", process)).lock():
             return good("lock", "Guild's lock works")
     except HomeUnavailable as e:
-        remedy = "end the process that holds it; on NFS, mount with a lock daemon (not 'nolock')"
+        remedy = "end the process that holds it; on NFS, mount with locking (not 'nolock')"
         return bad("lock", str(e), remedy)
 
 
 def _clock(home: str) -> Finding:
-    """Returns whether the file system's clock, which all hosts see, is that of this host."""
+    """Returns whether this host's clock agrees with the clock of the file system, which all hosts share."""
     probe = pathlib.Path(home, f".guild-dask-doctor-{os.getpid()}")
     try:
         probe.write_text("")
         skew = probe.stat().st_mtime - time.time()
         probe.unlink()
     except OSError as e:
-        return bad("clock", f"cannot write to {home}: {e.strerror or e}", "free some space, or see to permissions")
+        return bad("clock", f"cannot write to {home}: {e.strerror or e}", "free some space, or check the permissions")
     if abs(skew) > _MOST_SKEW:
         return bad(
-            "clock", f"this host's clock is {-skew:+.0f} s off that of the Guild home", "set up NTP on this host"
+            "clock", f"this host's clock differs from the Guild home's by {-skew:+.0f} s", "set up NTP on this host"
         )
-    return good("clock", "this host and the Guild home agree on the time")
+    return good("clock", "this host's clock agrees with the Guild home's")
 
 
 def _space(home: str) -> Finding:
     try:
         free = shutil.disk_usage(home).free
     except OSError as e:
-        return bad("space", f"cannot see: {e.strerror or e}", "see to permissions")
+        return bad("space", f"cannot read the free space: {e.strerror or e}", "check the permissions")
     if free < _FEW_BYTES:
-        return bad("space", f"only {size(free)} are free", "delete runs ('guild runs rm'), or move the Guild home")
-    return good("space", f"{size(free)} are free")
+        return bad("space", f"only {size(free)} free", "delete runs ('guild runs rm'), or move the Guild home")
+    return good("space", f"{size(free)} free")
 
 
 def _shared(home: str) -> Finding:
     kind, mounted = _mount(os.path.realpath(home))
     host = socket.gethostname()
     if not kind:
-        return note("shared", "cannot see what kind of file system it is on")
+        return note("shared", "the type of its file system is unknown")
     if kind.startswith(_SHARED):
-        return good("shared", f"it is on {kind} ({mounted}), which other hosts can see, too")
+        return good("shared", f"it is on {kind} ({mounted}), a shared file system")
     return note(
         "shared",
-        f"it is on {kind} ({mounted}), which is probably this host's ({host}) own",
-        "for workers on other hosts, move it to a file system that all of them see, and set GUILD_HOME",
+        f"it is on {kind} ({mounted}), which is probably local to this host ({host})",
+        "for workers on other hosts, move it to a shared file system, and set GUILD_HOME",
     )
 
 
 def _mount(path: str) -> tuple[str, str]:
-    """Returns the kind of file system that a path is on, and where that is mounted."""
+    """Returns the type and the mount point of a path's file system."""
     best = ("", "")
     try:
         lines = pathlib.Path("/proc/self/mounts").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Is what is installed what we need, and does Guild find us?"""
+"""Checks installed versions, the command `guild`, and that Guild finds the plugin."""
 
 import importlib.metadata
 import os
@@ -12,14 +12,14 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from guild_dask.cli.doctor.finding import Finding, bad, good
 
-_LONGEST = 60.0
+_TIMEOUT = 60.0
 
-# Prints which module answers for our operation.
-_WHO_ANSWERS = "from guild import model_proxy as m; print(type(m.resolve_model_op('dask:scheduler')[0]).__module__)"
+# Prints the module that provides the operation dask:scheduler.
+_PROVIDER = "from guild import model_proxy as m; print(type(m.resolve_model_op('dask:scheduler')[0]).__module__)"
 
 
 def findings() -> Iterator[Finding]:
-    """Yields what was found about versions, and about Guild."""
+    """Yields the findings about versions and Guild."""
     yield _versions()
     yield _guild()
     yield _plugin()
@@ -35,18 +35,18 @@ def _versions() -> Finding:
             continue
         version = version_of(requirement.name)
         if version is None or not requirement.specifier.contains(version, prereleases=True):
-            wrong.append(f"{requirement.name} is {version or 'missing'}, and should be {requirement.specifier}")
+            wrong.append(f"{requirement.name} is {version or 'missing'}, but {requirement.specifier} is required")
             wanted.append(shlex.quote(f"{requirement.name}{requirement.specifier}"))
         elif requirement.name in ("guildai", "distributed"):
             there.append(f"{requirement.name} {version}")
     python = ".".join(map(str, sys.version_info[:3]))
     if wrong:
         return bad("versions", "; ".join(wrong), f"{sys.executable} -m pip install {' '.join(wanted)}")
-    return good("versions", f"Python {python}, {', '.join(there)}, and all that they need")
+    return good("versions", f"Python {python}, {', '.join(there)}, and all dependencies")
 
 
 def _requirement(text: str) -> Requirement | None:
-    """Returns a requirement that counts here: of this Python, and of no extra."""
+    """Returns a requirement that applies to this Python and belongs to no extra; else None."""
     try:
         requirement = Requirement(text)
     except InvalidRequirement:
@@ -55,7 +55,7 @@ def _requirement(text: str) -> Requirement | None:
 
 
 def version_of(name: str) -> str | None:
-    """Returns which version of a package is installed, or None."""
+    """Returns the installed version of a package, or None."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -70,24 +70,24 @@ def _guild() -> Finding:
     if os.path.exists(own) and not os.path.samefile(found, own):
         return bad(
             "guild",
-            f"'guild' is {found}, which is not of the environment that guild-dask is in",
-            f"activate the environment of {sys.executable}, or install guild-dask into that of {found}",
+            f"'guild' is {found}, in another environment than guild-dask",
+            f"activate the environment of {sys.executable}, or install guild-dask in that of {found}",
         )
     return good("guild", found)
 
 
 def _plugin() -> Finding:
-    remedy = f"install guild-dask anew into the environment of {sys.executable}"
+    remedy = f"reinstall guild-dask in the environment of {sys.executable}"
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _WHO_ANSWERS], capture_output=True, text=True, timeout=_LONGEST, check=False
+            [sys.executable, "-c", _PROVIDER], capture_output=True, text=True, timeout=_TIMEOUT, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as e:
-        return bad("plugin", f"cannot ask Guild: {e}", remedy)
+        return bad("plugin", f"cannot run Guild: {e}", remedy)
     who = done.stdout.strip()
     if who == "guild_dask.plugin":
-        return good("plugin", "guild-dask answers for dask:scheduler")
+        return good("plugin", "guild-dask provides dask:scheduler")
     if who:
-        return bad("plugin", f"dask:scheduler is that of {who}, not of guild-dask", remedy)
+        return bad("plugin", f"{who} provides dask:scheduler, not guild-dask", remedy)
     last = done.stderr.strip().splitlines()[-1:] or ["no answer"]
     return bad("plugin", f"Guild does not work here: {last[0]}", remedy)

@@ -1,1 +1,1 @@
-"""A page that shows runs, workers and outputs as they change. Read-only; what comes from runs is text, never markup."""
+"""The page of runs: a read-only view of runs, workers and outputs. Text of runs is never interpreted as markup."""

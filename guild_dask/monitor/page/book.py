@@ -1,8 +1,8 @@
-"""What the page shows, kept up to date while somebody looks at it.
+"""The rows of the page of runs, updated while a browser has the page open.
 
-The scheduler's loop writes, and the threads that serve the page read. Each row has the number of the last change to it,
-so that a page that asks again gets only what has changed. What changes for many runs at once (why a kind of run waits,
-a run's place in the queue) is not in the rows.
+The scheduler's loop writes, and the threads that serve the page read. Each row has the version of its last change, so
+that the page gets only changed rows. Values that change for many runs at once (why a kind of run waits, positions in
+the queue) are not in the rows.
 """
 
 import os
@@ -20,35 +20,35 @@ from guild_dask.monitor.state import EndedRun, State, as_data
 from guild_dask.plan.resources import format_amounts
 from guild_dask.plan.troubles import text_for
 
-# How many ended runs are kept, and how many directories are read for one answer: the page must not slow down runs.
+# The most ended runs that are kept, and the most run directories that are read for one response.
 MOST_ENDED = 5000
 _MOST_READ = 150
 
-# Seconds after the last question until nobody is looking any more.
+# Seconds after the last request until the page counts as closed.
 _PATIENCE = 15.0
 
-# Seconds that the first answer waits for the loop, which writes once a second.
+# Seconds that the first response waits for the loop, which writes once a second.
 _FIRST = 2.0
 
-# How an attempt ends after which there is another one.
+# The end of an attempt that is followed by another one.
 _TRIED_AGAIN = End.TRIED_AGAIN.value
 
 Row = dict[str, Any]
 
-# What is read from a run's own directory.
+# Fields that are read from the run directory.
 _DETAILS = ("operation", "flags", "tags")
 
-# The attempts at a run before the present one, for the timeline, and how many of them are kept.
+# The field with earlier attempts, for the timeline, and the most of them that are kept.
 _PAST = "past"
 _MOST_PAST = 20
 
-# What is another when these may have changed: a run's priority and its demands are in its tags.
-_TELLING = ("state", "key", "asks")
+# If one of these changes, the tags may have changed, too: they hold a run's priority and requests.
+_DEPEND_ON_TAGS = ("state", "key", "asks")
 
 
 @dataclass(frozen=True)
-class InLine:
-    """A run that waits, with what puts it into its place, and which of the state's kinds it is of."""
+class WaitingRow:
+    """A waiting run, with its sort key and the index of its kind in the state."""
 
     run: str
     since: float
@@ -57,37 +57,38 @@ class InLine:
     asks: Mapping[str, float]
 
 
-class Book:
-    """Rows of runs, and the state that they were last seen in."""
+class Rows:
+    """One row for each run, and the latest state."""
 
     def __init__(self, runs_dir: str, wake: Callable[[], object]) -> None:
         self._runs_dir = runs_dir
-        self._wake = wake  # asks the loop to write soon
+        self._wake = wake  # makes the loop write soon
         self._lock = threading.Lock()
         self._rows: dict[str, Row] = {}
         self._ended: deque[str] = deque()
-        self._unread: dict[str, None] = {}  # runs of which the directory is to be read, in order
-        self._gone: deque[tuple[int, str]] = deque(maxlen=20_000)
+        self._unread: dict[str, None] = {}  # run ids whose directory is to be read; an ordered set
+        self._removed: deque[tuple[int, str]] = deque(maxlen=20_000)
         self._state: State | None = None
         self._version = 0
-        self._asked = float("-inf")
-        self._written = threading.Event()  # since somebody began to look
+        self._last_request = float("-inf")
+        self._written = threading.Event()  # set by the first write after the page was opened
 
-    # The loop's side
+    # Called by the loop
 
     @property
     def is_watched(self) -> bool:
-        """Tells whether somebody looks, so that it is worth while to write down all that waits."""
-        return time.monotonic() - self._asked < _PATIENCE
+        """Tells whether a browser has the page open; only then the loop writes all waiting runs."""
+        return time.monotonic() - self._last_request < _PATIENCE
 
     def ended(self, run: EndedRun) -> None:
-        """Notes the end of a run, or of an attempt at it."""
+        """Records the end of a run, or of an attempt."""
         row = as_data(run) | {"state": run.end, "asks": format_amounts(run.asks), "used": dict(run.used)}
         row["why"] = run.why
         with self._lock:
             if run.end == _TRIED_AGAIN:
                 past = {name: row[name] for name in ("attempt", "worker", "at", "ran")}
                 past["why"] = run.why or f"exit code {run.exit_code}"
+                row["state"] = "retrying"
                 row[_PAST] = [*self._rows.get(run.run, {}).get(_PAST, ()), past][-_MOST_PAST:]
             self._put(run.run, row)
             self._ended.append(run.run)
@@ -97,16 +98,16 @@ class Book:
                     self._drop(oldest)
 
     def look(self, state: State) -> None:
-        """Does nothing: what waits is only gone through while somebody looks."""
+        """Does nothing: `write` gets the state while the page is open."""
 
-    def write(self, state: State, line: Sequence[InLine]) -> None:
-        """Notes all that runs and waits now."""
+    def write(self, state: State, queue: Sequence[WaitingRow]) -> None:
+        """Updates the rows of all running and staged runs."""
         with self._lock:
             self._state = state
             self._written.set()
             there = (
                 {run.run for run in state.running}
-                | {run.run for run in line}
+                | {run.run for run in queue}
                 | state.aside.keys()
                 | state.resting.keys()
             )
@@ -114,7 +115,7 @@ class Book:
                 devices = f" ({','.join(run.devices)})" if run.devices else ""
                 row = as_data(run) | {"state": "running", "asks": format_amounts(run.asks) + devices}
                 self._put(run.run, row)
-            for waiting in line:
+            for waiting in queue:
                 row = {"run": waiting.run, "since": waiting.since, "key": waiting.key}
                 self._put(
                     waiting.run, row | {"state": "waiting", "kind": waiting.kind, "asks": format_amounts(waiting.asks)}
@@ -123,7 +124,7 @@ class Book:
                 self._put(run_id, {"run": run_id, "state": "held", "why": str(why), "asks": ""})
             for run_id, at in state.resting.items():
                 again = time.strftime("%H:%M:%S", time.localtime(at))
-                row = {"run": run_id, "state": "held", "why": f"is tried again at {again}", "asks": "", "again": at}
+                row = {"run": run_id, "state": "retrying", "why": f"next attempt at {again}", "asks": ""}
                 self._put(run_id, row)
             for run_id in [
                 run_id for run_id, row in self._rows.items() if row.get("at") is None and run_id not in there
@@ -137,39 +138,39 @@ class Book:
         if before is None or {**row, **details} != {name: value for name, value in before.items() if name != "v"}:
             self._version += 1
             self._rows[run_id] = {**row, **details, "v": self._version}
-        if before is None or any(before.get(name) != row.get(name) for name in _TELLING):
+        if before is None or any(before.get(name) != row.get(name) for name in _DEPEND_ON_TAGS):
             self._unread[run_id] = None
 
     def _drop(self, run_id: str) -> None:
         self._version += 1
         del self._rows[run_id]
         self._unread.pop(run_id, None)
-        self._gone.append((self._version, run_id))
+        self._removed.append((self._version, run_id))
 
-    # The page's side
+    # Called by the page
 
     def data(self, since: int) -> dict[str, Any]:
-        """Returns all that has changed since a version; 0 for everything. May read directories, and take a moment."""
+        """Returns the rows that have changed since a version, 0 for all, and the state. Reads run directories."""
         was_watched = self.is_watched
-        self._asked = time.monotonic()
+        self._last_request = time.monotonic()
         if not was_watched:
-            # What was written for the last one who looked is old.
+            # The rows are as old as the last time the page was open.
             self._written.clear()
             self._wake()
             self._written.wait(_FIRST)
         self._read_some()
         with self._lock:
-            # A page may know versions of another scheduler's life, or have slept through more than we remember.
-            has_missed = len(self._gone) == self._gone.maxlen and since < self._gone[0][0]
+            # The page may have a version of an earlier scheduler, or have missed more removals than are kept.
+            has_missed = len(self._removed) == self._removed.maxlen and since < self._removed[0][0]
             first = 0 if since > self._version or has_missed else since
-            rows = [row for row in self._rows.values() if row["v"] > first]
-            gone = [run_id for version, run_id in self._gone if version > first]
+            changed = [row for row in self._rows.values() if row["v"] > first]
+            removed = [run_id for version, run_id in self._removed if version > first]
             return {
                 "version": self._version,
                 "whole": first == 0,
                 "now": time.time(),
-                "rows": rows,
-                "gone": [] if first == 0 else [run_id for run_id in gone if run_id not in self._rows],
+                "rows": changed,
+                "gone": [] if first == 0 else [run_id for run_id in removed if run_id not in self._rows],
                 "state": _state_data(self._state),
             }
 
@@ -193,7 +194,7 @@ class Book:
         return (1, row["key"]) if "key" in row else (2, -(row.get("at") or 0.0))
 
     def output_path(self, run_id: str) -> str | None:
-        """Returns where a run's output is, if it is a run that the page shows."""
+        """Returns the path of a run's output; None if the run is not on the page."""
         with self._lock:
             return layout.output(os.path.join(self._runs_dir, run_id)) if run_id in self._rows else None
 
@@ -218,8 +219,14 @@ def _state_data(state: State | None) -> dict[str, Any] | None:
         {"why": str(kind.why), "is_final": kind.why.is_final} if kind.why else {"why": ""} for kind in state.kinds
     ]
     data["troubles"] = [text_for(trouble) for trouble in state.troubles]
-    data["hopeless"] = state.hopeless
+    data["impossible"] = state.impossible
+    data["retrying"] = len(state.resting)
     data["left"] = estimate.seconds_left(state, time.time())
     for name in ("running", "ended", "aside", "resting"):
         del data[name]
     return data
+
+
+# The former names, which the publisher and the observers still import.
+Book = Rows
+InLine = WaitingRow

@@ -1,4 +1,4 @@
-"""What answers a browser: the page, its script and style, the rows, and outputs. Nothing but GET."""
+"""The HTTP handlers of the page of runs: the page, its script and style, the rows, and outputs. GET only."""
 
 import asyncio
 import os
@@ -7,15 +7,15 @@ from typing import Any
 
 from tornado.web import HTTPError, RequestHandler
 
-from guild_dask.monitor.page.book import Book
+from guild_dask.monitor.page.book import Rows
 
 _STATIC = pathlib.Path(__file__).with_name("static")
 _KINDS = {"guild.js": "text/javascript", "guild.css": "text/css"}
 
-# Bytes of output that one answer holds.
+# The most bytes of output in one response.
 _MOST_OUTPUT = 200_000
 
-# The page runs its own script and nothing else, whatever a run may have put into its flags, tags or output.
+# The browser runs only the page's own script, whatever flags, tags and outputs of runs contain.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'self'"
@@ -25,7 +25,7 @@ Route = tuple[str, type[RequestHandler], dict[str, Any]]
 
 
 class _Handler(RequestHandler):
-    """What all answers have in common."""
+    """The headers and errors of all responses."""
 
     def set_default_headers(self) -> None:
         self.set_header("Content-Security-Policy", _POLICY)
@@ -60,21 +60,21 @@ class _File(_Handler):
 
 
 class _Data(_Handler):
-    def initialize(self, book: Book) -> None:
-        self._book = book
+    def initialize(self, rows: Rows) -> None:
+        self._rows = rows
 
     async def get(self) -> None:
-        # Directories may be read for it, which must not hold up Dask.
+        # This reads run directories, and must not block Dask's event loop.
         loop = asyncio.get_running_loop()
-        self.finish(await loop.run_in_executor(None, self._book.data, self.number("since", 0)))
+        self.finish(await loop.run_in_executor(None, self._rows.data, self.number("since", 0)))
 
 
 class _Output(_Handler):
-    def initialize(self, book: Book) -> None:
-        self._book = book
+    def initialize(self, rows: Rows) -> None:
+        self._rows = rows
 
     async def get(self) -> None:
-        path = self._book.output_path(self.get_query_argument("run", ""))
+        path = self._rows.output_path(self.get_query_argument("run", ""))
         if path is None:
             raise HTTPError(404)
         loop = asyncio.get_running_loop()
@@ -82,27 +82,27 @@ class _Output(_Handler):
 
 
 def _piece(path: str, start: int) -> dict[str, Any]:
-    """Returns a piece of a file from a place on; without a place (-1), the end of it."""
+    """Returns a piece of a file from an offset on; from -1, its end."""
     try:
         with open(path, "rb") as f:
             end = os.fstat(f.fileno()).st_size
-            if start < 0 or start > end:  # the run was started again, and its output with it
+            if start < 0 or start > end:  # the run was restarted, and its output is shorter
                 start = max(0, end - _MOST_OUTPUT)
             f.seek(start)
             data = f.read(_MOST_OUTPUT)
     except OSError:
         return {"text": "", "from": 0, "next": 0, "size": 0}
-    # Half a letter at the end is left for the next piece.
+    # An incomplete character at the end is left for the next piece.
     whole = len(data.decode("utf-8", "ignore").encode()) if start + len(data) < end else len(data)
     data = data[: max(whole, 1)] if len(data) - whole < 4 else data
     return {"text": data.decode("utf-8", "replace"), "from": start, "next": start + len(data), "size": end}
 
 
-def routes_for(book: Book) -> list[Route]:
-    """Returns what a server needs to show the page."""
+def routes_for(rows: Rows) -> list[Route]:
+    """Returns the routes of the page."""
     return [
         (r"/guild", _Page, {}),
-        (r"/guild/data", _Data, {"book": book}),
-        (r"/guild/output", _Output, {"book": book}),
+        (r"/guild/data", _Data, {"rows": rows}),
+        (r"/guild/output", _Output, {"rows": rows}),
         (r"/guild/([a-z.]+)", _File, {}),
     ]

@@ -1,4 +1,4 @@
-"""A server for the page alone, where pages cannot be added to a dashboard in our process."""
+"""Serves the page of runs: on Dask's dashboard, or on a port of its own if pages cannot be added to the dashboard."""
 
 import asyncio
 import functools
@@ -14,10 +14,10 @@ from guild_dask.monitor.page.handlers import Route
 
 
 class PageServer:
-    """Serves routes in a thread of its own."""
+    """An HTTP server in a thread of its own."""
 
     def __init__(self, routes: Sequence[Route], host: str, port: int) -> None:
-        """Listens; raises OSError if that cannot be done."""
+        """Starts to listen; raises OSError if that fails."""
         self.port = 0
         self._host = host
         self._loop: IOLoop | None = None
@@ -49,7 +49,7 @@ class PageServer:
         loop.close()
 
     def link(self, page: str) -> str:
-        """Returns the URL of a page; a server on all addresses is shown with the name of this host."""
+        """Returns the URL of a page; it has this host's name if the server listens on all addresses."""
         host = socket.gethostname() if self._host in ("0.0.0.0", "::") else self._host
         return f"http://{host}:{self.port}/{page}"
 

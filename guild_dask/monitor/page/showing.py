@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from guild_dask.monitor.page.book import Book
+from guild_dask.monitor.page.book import Rows
 from guild_dask.monitor.page.handlers import Route, routes_for
 from guild_dask.monitor.page.server import PageServer
 
@@ -10,14 +10,14 @@ PAGE = "guild"
 
 
 def show(
-    book: Book, add_pages: Callable[[Sequence[Route], str], str | None], free_address: Callable[[], tuple[str, int]]
+    rows: Rows, add_pages: Callable[[Sequence[Route], str], str | None], free_address: Callable[[], tuple[str, int]]
 ) -> tuple[str, Callable[[], None]]:
-    """Returns the link to the page, and what closes it; raises OSError if no port can be listened on.
+    """Opens the page; returns its link and a function that closes it. Raises OSError if no port is available.
 
     `add_pages` adds routes to the dashboard and returns the link to the first page, or None if it cannot;
-    `free_address` returns the host and port for a server of the page's own.
+    `free_address` returns the host and port for a server of its own.
     """
-    routes = routes_for(book)
+    routes = routes_for(rows)
     link = add_pages(routes, PAGE)
     if link:
         return link, lambda: None

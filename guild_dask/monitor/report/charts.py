@@ -10,11 +10,13 @@ from bokeh.plotting import figure
 from guild_dask.home.outcome import End
 from guild_dask.home.run_info import CPU, MEMORY
 from guild_dask.monitor import formatting
-from guild_dask.monitor.report.story import RUNNING, Span, Story, Use
+from guild_dask.monitor.report.history import RUNNING, History, Span, Use
+from guild_dask.monitor.report.summary import end_text
 from guild_dask.plan import resources
 from guild_dask.plan.resources import format_amounts
+from guild_dask.plan.units import unit_of
 
-# Each end has a colour that tells it apart for the colour-blind, too.
+# A colour for each end; the palette suits the colour-blind.
 COLOURS = {
     End.COMPLETED.value: "#4477aa",
     RUNNING: "#66ccee",
@@ -28,7 +30,7 @@ _OTHER = "#ccbb44"
 
 _WIDTH = 1000
 
-# More lanes than this are too thin to be told apart by their names.
+# With more lanes than this, their names do not fit.
 _MOST_NAMED = 40
 
 
@@ -36,8 +38,8 @@ def colour(end: str) -> str:
     return COLOURS.get(end, _OTHER)
 
 
-def _source(story: Story, names: Mapping[str, str]) -> ColumnDataSource:
-    spans = story.spans
+def _source(history: History, names: Mapping[str, str]) -> ColumnDataSource:
+    spans = history.spans
     return ColumnDataSource(
         {
             "lane": [f"{span.run.worker} {span.lane + 1}" for span in spans],
@@ -46,7 +48,7 @@ def _source(story: Story, names: Mapping[str, str]) -> ColumnDataSource:
             "colour": [colour(span.run.end) for span in spans],
             "run": [formatting.short(span.run.run) for span in spans],
             "name": [names.get(span.run.run) or span.run.operation for span in spans],
-            "end": [span.run.end for span in spans],
+            "end": [end_text(span.run.end) for span in spans],
             "took": [formatting.duration(span.run.ran) for span in spans],
             "waited": [formatting.duration(span.run.waited) for span in spans],
             "wait": [span.run.waited for span in spans],
@@ -56,8 +58,15 @@ def _source(story: Story, names: Mapping[str, str]) -> ColumnDataSource:
 
 
 def _hover() -> HoverTool:
-    # Bokeh shows values of columns as text, unless told otherwise.
-    rows = [("run", "@run"), ("", "@name"), ("", "@end"), ("took", "@took"), ("waited", "@waited"), ("asked", "@asks")]
+    # Bokeh escapes the values of columns.
+    rows = [
+        ("run", "@run"),
+        ("", "@name"),
+        ("", "@end"),
+        ("took", "@took"),
+        ("waited", "@waited"),
+        ("requested", "@asks"),
+    ]
     return HoverTool(tooltips=rows)
 
 
@@ -74,12 +83,12 @@ def _figure(height: int, **options: Any) -> Any:
 
 
 def moment(at: float) -> float:
-    """Returns a time as Bokeh wants it, which shows all times as if we were in Greenwich."""
+    """Returns a time in milliseconds for Bokeh, which shows UTC, shifted to local time."""
     return (at + time.localtime(at).tm_gmtoff) * 1000
 
 
-def unit(story: Story, name: str) -> tuple[int, str]:
-    return next((formatting.unit_of(worker.total[name]) for worker in story.workers if name in worker.total), (1, ""))
+def unit(history: History, name: str) -> tuple[int, str]:
+    return next((unit_of(worker.total[name]) for worker in history.workers if name in worker.total), (1, ""))
 
 
 def _times(chart: Any) -> None:
@@ -95,14 +104,14 @@ def _times(chart: Any) -> None:
     )
 
 
-def gantt(story: Story, names: Mapping[str, str], times: Range1d) -> Any:
-    lanes = sorted({(span.run.worker, span.lane) for span in story.spans}, reverse=True)
+def gantt(history: History, names: Mapping[str, str], times: Range1d) -> Any:
+    lanes = sorted({(span.run.worker, span.lane) for span in history.spans}, reverse=True)
     height = min(900, 80 + max(6 if len(lanes) > _MOST_NAMED else 22, 6) * len(lanes))
     lanes_named = [f"{worker} {lane + 1}" for worker, lane in lanes]
     chart = _figure(height, y_range=FactorRange(factors=lanes_named), x_range=times, x_axis_type="datetime")
     chart.hbar(
         y="lane", left="start", right="stop", height=0.8, color="colour", line_color="white", line_width=0.5,
-        source=_source(story, names),
+        source=_source(history, names),
     )  # fmt: skip
     chart.add_tools(_hover())
     if len(lanes) > _MOST_NAMED:
@@ -122,22 +131,22 @@ def use(use: Use, factor: int, times: Range1d) -> Any:
     return chart
 
 
-def waits(story: Story, names: Mapping[str, str], times: Range1d) -> Any:
+def waits(history: History, names: Mapping[str, str], times: Range1d) -> Any:
     chart = _figure(
         220, x_axis_type="datetime", x_range=times, x_axis_label="started at", y_axis_label="seconds waited"
     )
-    chart.scatter("start", "wait", size=6, color="colour", alpha=0.7, source=_source(story, names))
+    chart.scatter("start", "wait", size=6, color="colour", alpha=0.7, source=_source(history, names))
     chart.add_tools(_hover())
     chart.y_range.start = 0
     _times(chart)
     return chart
 
 
-def asked(story: Story, names: Mapping[str, str]) -> dict[str, Any]:
-    """Returns what runs used: against what they asked for where they did; None where nothing is known of it."""
-    known = [span for span in story.spans if MEMORY in span.run.used and span.run.ran > 0]
+def requested(history: History, names: Mapping[str, str]) -> dict[str, Any]:
+    """Returns charts of requested against used CPUs and memory, or of the use alone; None without a record of it."""
+    known = [span for span in history.spans if MEMORY in span.run.used and span.run.ran > 0]
     if not known:
-        return {"Asked against used": None}
+        return {"Requested against used": None}
     charts = {}
     for title, name, column, unit in (
         ("Memory", resources.MEMORY, "memory", "GB"),
@@ -145,7 +154,7 @@ def asked(story: Story, names: Mapping[str, str]) -> dict[str, Any]:
     ):
         spans = [span for span in known if span.run.asks.get(name)]
         if spans:
-            charts[f"{title}: asked against used"] = _against(_uses(spans, names), column, unit)
+            charts[f"{title}: requested against used"] = _against(_uses(spans, names), column, unit)
     return charts or {"CPUs and memory used": _used(_uses(known, names))}
 
 
@@ -155,8 +164,8 @@ def _uses(spans: Sequence[Span], names: Mapping[str, str]) -> ColumnDataSource:
             "cpus": [span.run.used.get(CPU, 0.0) / span.run.ran for span in spans],
             "memory": [span.run.used[MEMORY] / 1e9 for span in spans],
             "size": [formatting.size(span.run.used[MEMORY]) for span in spans],
-            "asked cpus": [float(span.run.asks.get(resources.CPU, 0.0)) for span in spans],
-            "asked memory": [float(span.run.asks.get(resources.MEMORY, 0.0)) / 1e9 for span in spans],
+            "requested cpus": [float(span.run.asks.get(resources.CPU, 0.0)) for span in spans],
+            "requested memory": [float(span.run.asks.get(resources.MEMORY, 0.0)) / 1e9 for span in spans],
             "colour": [colour(span.run.end) for span in spans],
             "run": [formatting.short(span.run.run) for span in spans],
             "name": [names.get(span.run.run) or span.run.operation for span in spans],
@@ -166,16 +175,16 @@ def _uses(spans: Sequence[Span], names: Mapping[str, str]) -> ColumnDataSource:
 
 
 def _hover_over_uses() -> HoverTool:
-    rows = [("run", "@run"), ("", "@name"), ("asked for", "@asks"), ("CPUs used", "@cpus{0.00}"), ("memory", "@size")]
+    rows = [("run", "@run"), ("", "@name"), ("requested", "@asks"), ("CPUs used", "@cpus{0.00}"), ("memory", "@size")]
     return HoverTool(tooltips=rows)
 
 
 def _against(source: ColumnDataSource, what: str, unit: str) -> Any:
-    """Returns a chart with what was asked for to the right and what was used upwards; they agree on the dashed line."""
-    chart = _figure(300, x_axis_label=f"asked for ({unit})", y_axis_label=f"used ({unit})")
-    most = max(source.data[f"asked {what}"])
+    """Returns a chart of requested (x) against used (y) amounts; on the dashed line, both are equal."""
+    chart = _figure(300, x_axis_label=f"requested ({unit})", y_axis_label=f"used ({unit})")
+    most = max(source.data[f"requested {what}"])
     chart.line([0, most], [0, most], color="#222222", line_dash="dashed")
-    chart.scatter(f"asked {what}", what, size=8, color="colour", alpha=0.7, source=source)
+    chart.scatter(f"requested {what}", what, size=8, color="colour", alpha=0.7, source=source)
     chart.add_tools(_hover_over_uses())
     chart.x_range.start = chart.y_range.start = 0
     return chart

@@ -1,4 +1,4 @@
-"""A story as one HTML file that needs nothing else: charts by Bokeh, with its code inside."""
+"""The report as one self-contained HTML file, with charts by Bokeh."""
 
 import bisect
 import html
@@ -15,14 +15,12 @@ from bokeh.resources import Resources
 from guild_dask.host import files
 from guild_dask.monitor.report import charts as drawing
 from guild_dask.monitor.report import summary
-from guild_dask.monitor.report.story import RUNS, Story, Use
+from guild_dask.monitor.report.history import SLOTS, History, Use
 
-NAME = "report.html"
-
-# Of a long life, the last so many runs are drawn: more could not be told apart, and would make the page slow.
+# The most runs in the charts, the latest ones: more would be illegible and make the page slow.
 MOST_DRAWN = 5000
 
-# How many runs a table has at most.
+# The most rows of a table.
 MOST_LISTED = 200
 
 _STYLE = """
@@ -34,27 +32,27 @@ th { font-weight: 600; border-bottom: 1px solid #bbb } .key span { margin-right:
 """
 
 
-def write(story: Story, names: Mapping[str, str], title: str, path: str) -> None:
-    """Writes the report to a file, as a whole or not at all; names are what runs are called beside their ids."""
-    files.write(path, page(story, names, title), f"{os.path.basename(path)}.draft")
+def write(history: History, names: Mapping[str, str], title: str, path: str) -> None:
+    """Writes the report to a file, atomically; `names` has the operation and label of runs."""
+    files.write(path, page(history, names, title), f"{os.path.basename(path)}.draft")
 
 
-def page(story: Story, names: Mapping[str, str], title: str) -> str:
-    """Returns the report as HTML. What comes from runs is text in it, and never markup."""
-    whole, story = story, latest(story)
-    left_out = len(whole.spans) - len(story.spans)
-    # All charts over time show the same time, and move together.
-    times = Range1d(start=drawing.moment(story.start), end=drawing.moment(max(story.stop, story.start + 1)))
-    charts = {"Runs on workers": drawing.gantt(story, names, times)} if story.spans else {}
-    for use in story.uses:
-        factor, unit = drawing.unit(story, use.name)
-        name = "places for runs" if use.name == RUNS else f"{use.name} ({unit})" if unit else use.name
+def page(history: History, names: Mapping[str, str], title: str) -> str:
+    """Returns the report as HTML, with the text of runs escaped."""
+    whole, history = history, latest(history)
+    left_out = len(whole.spans) - len(history.spans)
+    # All charts over time share one range, and move together.
+    times = Range1d(start=drawing.moment(history.start), end=drawing.moment(max(history.stop, history.start + 1)))
+    charts = {"Runs on workers": drawing.gantt(history, names, times)} if history.spans else {}
+    for use in history.uses:
+        factor, unit = drawing.unit(history, use.name)
+        name = "slots" if use.name == SLOTS else f"{use.name} ({unit})" if unit else use.name
         charts[f"Use of {name}"] = drawing.use(use, factor, times)
-    if story.spans:
-        charts["Waiting times"] = drawing.waits(story, names, times)
-        charts |= drawing.asked(story, names)
+    if history.spans:
+        charts["Waiting times"] = drawing.waits(history, names, times)
+        charts |= drawing.requested(history, names)
     script, parts = components([chart for chart in charts.values() if chart is not None])
-    # Only the part of Bokeh that draws: the file is a quarter of what it would be with all of it.
+    # Only Bokeh's drawing component: the file is a quarter of the size with all of it.
     code = Resources(mode="inline", components=["bokeh"]).render()
     return "\n".join(
         [
@@ -69,32 +67,31 @@ def page(story: Story, names: Mapping[str, str], title: str) -> str:
     )
 
 
-def latest(story: Story) -> Story:
-    """Returns a story with no more in it than can be drawn."""
-    if len(story.spans) <= MOST_DRAWN:
-        return story
-    spans = story.spans[-MOST_DRAWN:]
+def latest(history: History) -> History:
+    """Returns a history with the latest runs only, as many as the charts show."""
+    if len(history.spans) <= MOST_DRAWN:
+        return history
+    spans = history.spans[-MOST_DRAWN:]
     start = min(span.start for span in spans)
-    return replace(story, start=start, spans=spans, uses=tuple(_since(use, start) for use in story.uses))
+    return replace(history, start=start, spans=spans, uses=tuple(_since(use, start) for use in history.uses))
 
 
 def _since(use: Use, start: float) -> Use:
-    """Returns the use from a time on."""
+    """Returns the use after a time."""
     first = max(0, bisect.bisect_right(use.times, start) - 1)
     times = (max(start, use.times[first]), *use.times[first + 1 :])
     return Use(use.name, times, use.used[first:], use.total[first:])
 
 
-def _head(story: Story, title: str, left_out: int) -> list[str]:
-    began = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(story.start))
-    lines = [summary.headline(story), summary.waiting(story), "; ".join(summary.uses(story))]
+def _head(history: History, title: str, left_out: int) -> list[str]:
+    began = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(history.start))
+    lines = [summary.headline(history), summary.waiting(history), "; ".join(summary.uses(history))]
     if left_out:
-        lines.append(f"The charts show the last {len(story.spans) - left_out} runs.")
-    key = "".join(
-        f'<span><i style="background:{drawing.colour(end)}"></i>{html.escape(end)}</span>' for end in story.ends
-    )
+        lines.append(f"The charts show the last {len(history.spans) - left_out} runs.")
+    colours = ((drawing.colour(end), html.escape(summary.end_text(end))) for end in history.ends)
+    key = "".join(f'<span><i style="background:{colour}"></i>{name}</span>' for colour, name in colours)
     return [
-        f"<h1>{html.escape(title)}</h1><p>Began {html.escape(began)}.",
+        f"<h1>{html.escape(title)}</h1><p>Started {html.escape(began)}.",
         *(f"<br>{html.escape(line)}" for line in lines if line),
         f'</p><p class="key">{key}</p>',
     ]
@@ -103,13 +100,13 @@ def _head(story: Story, title: str, left_out: int) -> list[str]:
 def _sections(charts: Mapping[str, Any], parts: list[str]) -> list[str]:
     lines = []
     for title, chart in charts.items():
-        body = parts.pop(0) if chart is not None else "<p>Nothing is known of what runs used.</p>"
+        body = parts.pop(0) if chart is not None else "<p>There is no record of what runs used.</p>"
         lines.append(f"<h2>{html.escape(title)}</h2>{body}")
     return lines
 
 
 def _table(title: str, columns: Iterable[str], rows: Sequence[tuple[str, ...]], count: int | None = None) -> list[str]:
-    """Returns a table, and how many rows there are beside those in it; nothing if it has none."""
+    """Returns a table, and the number of rows that it leaves out; nothing without rows."""
     if not rows:
         return []
     head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
@@ -118,11 +115,11 @@ def _table(title: str, columns: Iterable[str], rows: Sequence[tuple[str, ...]], 
     return [f"<h2>{html.escape(title)}</h2>", f"<table><tr>{head}</tr>", *body, f"</table>{more}"]
 
 
-def _tables(story: Story, names: Mapping[str, str]) -> list[str]:
-    unfinished = summary.unfinished(story, names, MOST_LISTED)
-    left = summary.left(story, MOST_LISTED)
+def _tables(history: History, names: Mapping[str, str]) -> list[str]:
+    unfinished = summary.unfinished(history, names, MOST_LISTED)
+    left = summary.left(history, MOST_LISTED)
     return [
-        *_table("Operations", summary.OPERATION_COLUMNS, summary.operations(story)),
-        *_table("Runs that did not complete", summary.UNFINISHED_COLUMNS, unfinished, len(story.unfinished)),
-        *_table("Runs that were left staged", summary.LEFT_COLUMNS, left, len(story.left)),
+        *_table("Operations", summary.OPERATION_COLUMNS, summary.operations(history)),
+        *_table("Runs that did not complete", summary.UNFINISHED_COLUMNS, unfinished, len(history.unfinished)),
+        *_table("Runs left staged", summary.LEFT_COLUMNS, left, len(history.left)),
     ]

@@ -1,41 +1,47 @@
-"""A story in a few lines of text."""
+"""The report as text: sentences and rows of tables."""
 
 from collections.abc import Mapping
 
+from guild_dask.home.outcome import End
 from guild_dask.home.run_info import CPU, MEMORY
 from guild_dask.monitor import formatting
-from guild_dask.monitor.report.story import RUNNING, RUNS, Span, Story, median
+from guild_dask.monitor.report.history import RUNNING, SLOTS, History, Span, median
 from guild_dask.monitor.state import EndedRun
 from guild_dask.plan.resources import format_amounts
 
-OPERATION_COLUMNS = ("operation", "runs", "took", "waited", "CPUs used", "most memory", "asked for")
+OPERATION_COLUMNS = ("operation", "runs", "took", "waited", "CPUs used", "most memory", "requested")
 
 
-def headline(story: Story) -> str:
-    """Returns how long it took and what came of it."""
-    word = "worked" if story.is_over else "has worked"
-    killed = ", and was killed or lost with its host" if story.is_killed else ""
-    ends = ", ".join(f"{count} {end}" for end, count in sorted(story.ends.items())) or "no run"
-    return f"The scheduler {word} for {formatting.duration(story.stop - story.start)}{killed}: {ends}."
+def end_text(end: str) -> str:
+    """Returns the name of an end as it is shown."""
+    return "retried" if end == End.TRIED_AGAIN.value else end
 
 
-def waiting(story: Story) -> str:
+def headline(history: History) -> str:
+    """Returns how long the scheduler worked, and how its runs ended."""
+    word = "worked" if history.is_over else "has worked"
+    killed = ", and was killed or lost with its host" if history.is_killed else ""
+    ends = ", ".join(f"{count} {end_text(end)}" for end, count in sorted(history.ends.items())) or "no run"
+    return f"The scheduler {word} for {formatting.duration(history.stop - history.start)}{killed}: {ends}."
+
+
+def waiting(history: History) -> str:
     """Returns how long runs waited."""
-    if not story.waits:
+    if not history.waits:
         return "No run has started."
-    usual, longest = formatting.duration(median(story.waits)), formatting.duration(max(story.waits))
+    usual, longest = formatting.duration(median(history.waits)), formatting.duration(max(history.waits))
     return f"Runs waited {usual} (median), {longest} at most."
 
 
-def uses(story: Story) -> list[str]:
-    """Returns how much of each resource was used, on average."""
-    names = {RUNS: "places for runs"}
-    return [f"{names.get(use.name, use.name)}: {100 * use.mean_share:.0f} % used" for use in story.uses]
+def uses(history: History) -> list[str]:
+    """Returns the mean use of the slots and of each resource."""
+    names = {SLOTS: "slots"}
+    return [f"{names.get(use.name, use.name)}: {100 * use.mean_share:.0f} % used" for use in history.uses]
 
 
-def operations(story: Story) -> list[tuple[str, ...]]:
-    """Returns a row for each operation: how many runs, and the medians of what they took."""
-    found = sorted(story.operations().items())
+def operations(history: History) -> list[tuple[str, ...]]:
+    """Returns a row for each operation: the number of runs, and the medians of what they took."""
+    found = sorted(history.operations().items())
     return [(name or "-", str(len({span.run.run for span in spans})), *_row(spans)) for name, spans in found]
 
 
@@ -43,7 +49,7 @@ UNFINISHED_COLUMNS = ("run", "operation", "worker", "attempt", "after", "end")
 LEFT_COLUMNS = ("left staged", "why")
 
 
-def unfinished(story: Story, names: Mapping[str, str], most: int) -> list[tuple[str, ...]]:
+def unfinished(history: History, names: Mapping[str, str], most: int) -> list[tuple[str, ...]]:
     """Returns a row for each of the last attempts that did not complete."""
     return [
         (
@@ -54,22 +60,21 @@ def unfinished(story: Story, names: Mapping[str, str], most: int) -> list[tuple[
             formatting.duration(span.run.ran),
             how(span.run),
         )
-        for span in story.unfinished[:most]
+        for span in history.unfinished[:most]
     ]
 
 
-def left(story: Story, most: int) -> list[tuple[str, ...]]:
+def left(history: History, most: int) -> list[tuple[str, ...]]:
     """Returns a row for each of the first runs that were left staged."""
-    return [
-        (formatting.short(run), str(why or "its turn had not come")) for run, why in list(story.left.items())[:most]
-    ]
+    return [(formatting.short(run), str(why or "was waiting")) for run, why in list(history.left.items())[:most]]
 
 
 def how(run: EndedRun) -> str:
-    """Returns how a run ended, and why, if that is known."""
+    """Returns how a run ended, and the cause, if known."""
+    end = end_text(run.end)
     if run.why:
-        return f"{run.end}: {run.why}"
-    return f"{run.end} (exit {run.exit_code})" if run.exit_code and run.exit_code > 0 else run.end
+        return f"{end}: {run.why}"
+    return f"{end} (exit {run.exit_code})" if run.exit_code and run.exit_code > 0 else end
 
 
 def _row(spans: list[Span]) -> tuple[str, ...]:

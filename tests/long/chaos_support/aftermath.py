@@ -1,4 +1,4 @@
-"""What comes after the chaos: schedulers that nobody disturbs work off what is left, and everything is looked at."""
+"""The end of a round: undisturbed schedulers run the remaining runs, and everything left is collected."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ class Aftermath:
         self.stuck: list[Violation] = []
 
     def work_off(self) -> None:
-        """Runs schedulers, undisturbed, until nothing is staged, and then one more for the last look."""
+        """Runs undisturbed schedulers until nothing is staged, and then one more, which recovers the last runs."""
         for _ in range(_MOST_RUN_ONCE):
             if not self._home.markers(self._plans, "STAGED") and not self._home.claims():
                 break
@@ -43,7 +43,7 @@ class Aftermath:
             raise AssertionError(f"{scheduler.name} ended with exit code {scheduler.exit_code}")
 
     def look(self, kills: Iterable[Kill] = ()) -> Seen:
-        """Looks at all that a round leaves; kills at crash points are added to those given."""
+        """Collects everything that a round leaves; adds kills at crash points to the given ones."""
         lives = journal.read(self._home.folder / "journal")
         foo = {plan.run_id: float(plan.foo) for plan in self._plans}
         left = {process.pid: described([process]).strip() for process in self._home.box.processes()}
@@ -75,7 +75,7 @@ class Aftermath:
         return [str(folder) for folder in folders if self._home.exit_status(folder.parent.name) == 0]
 
     def story(self, violation: Violation, seen: Seen) -> str:
-        """Returns what is known about a violation, for whoever looks for its cause."""
+        """Returns what is known about a violation, to find its cause."""
         lines = [f"{violation.rule}: {violation.run_id} {violation.text}"]
         if violation.run_id:
             lines += [f"  journal: {line}" for line in seen.life(violation.run_id).lines if line.what != "beat"]

@@ -1,4 +1,4 @@
-"""The Guild home of a round: runs that are staged in numbers, and their statuses as Guild shows them."""
+"""The Guild home of a round: many staged runs, and their statuses as Guild shows them."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ LONGEST_LOCK = 60.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run of the round asks for and does."""
+    """What a run of the round requests and does."""
 
     run_id: str
     foo: int
@@ -35,7 +35,7 @@ class Plan:
 
 
 def plan_for_dice(dice: random.Random) -> Plan:
-    """Returns a run at random: most are short and well, some fail, some are long, some of those have a runaway."""
+    """Returns a random run: most are short and complete, some fail, some are long, some of these start a runaway."""
     is_long = dice.random() < 0.2
     return Plan(
         run_id=f"{dice.getrandbits(128):032x}",
@@ -47,7 +47,7 @@ def plan_for_dice(dice: random.Random) -> Plan:
 
 
 class ChaosHome:
-    """A sandbox with a project, and staged runs made from the few that Guild itself has staged."""
+    """A sandbox with a project, and staged runs that are copies of a few runs staged by Guild."""
 
     def __init__(self, box: Sandbox) -> None:
         self.box = box
@@ -56,7 +56,7 @@ class ChaosHome:
         self._patterns = box.root / "patterns"
 
     def prepare(self) -> None:
-        """Stages one run for each amount of `foo`, and puts them aside as patterns."""
+        """Stages one run for each amount of `foo`, and keeps these as templates."""
         (self.folder / "plans").mkdir(parents=True)
         self._patterns.mkdir()
         operation = {"exec": f"{sys.executable} -S {OPERATION}", "sourcecode": False, "pip-freeze": False}
@@ -70,7 +70,7 @@ class ChaosHome:
             os.rename(self.runs / f"{foo:032x}", self._patterns / str(foo))
 
     def stage(self, plan: Plan) -> None:
-        """Stages a run; it appears as a whole, as it does when Guild stages one."""
+        """Stages a run; its directory appears complete, as when Guild stages one."""
         (self.folder / "plans" / plan.run_id).write_text(f"{plan.seconds} {plan.exit_code} {int(plan.has_runaway)}")
         pattern = self._patterns / str(plan.foo)
         draft = self._patterns / plan.run_id
@@ -85,7 +85,7 @@ class ChaosHome:
         os.rename(draft, self.runs / plan.run_id)
 
     def markers(self, plans: list[Plan], name: str) -> list[str]:
-        """Returns those of the runs that have one of Guild's markers."""
+        """Returns the runs that have one of Guild's markers."""
         return [plan.run_id for plan in plans if (self.runs / plan.run_id / ".guild" / name).exists()]
 
     def statuses(self) -> dict[str, str]:
@@ -97,37 +97,37 @@ class ChaosHome:
         return {str(run["id"]): str(run["status"]) for run in json.loads(finished.output[start:])}
 
     def status(self, run_id: str) -> str:
-        """Returns the status of one run, whatever the others are like."""
+        """Returns the status of one run, even if others cannot be read."""
         return str(guild_run.for_dir(str(self.runs / run_id)).status)
 
     def has_runaway(self, run_id: str) -> bool:
-        """Tells whether a run is one of those that leave a process behind when they are killed."""
+        """Tells whether a run leaves a process behind when it is killed."""
         return (self.folder / "plans" / run_id).read_text().endswith("1")
 
     def exit_status(self, run_id: str) -> int | None:
-        """Returns what Guild has on record for the end of a run."""
+        """Returns the exit status that Guild has recorded for a run."""
         status = guild_run.for_dir(str(self.runs / run_id)).get("exit_status")
         return status if isinstance(status, int) else None
 
     def left_by_schedulers(self) -> list[str]:
-        """Returns what dead schedulers have left; a first heartbeat that was only begun is kept a while."""
+        """Returns the files that dead schedulers have left, without drafts, which are kept for a while."""
         folder = self.box.guild_home / "dask" / "schedulers"
         return sorted(path.name for path in folder.glob("*") if path.suffix != ".draft")
 
     def claims(self) -> list[str]:
-        """Returns the names of all files that lie among the claims."""
+        """Returns the names of all files in the folder of claims."""
         with contextlib.suppress(FileNotFoundError):
             return sorted(os.listdir(self.box.guild_home / "dask" / "claims"))
         return []
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds Guild's own lock, so that nobody takes a run meanwhile."""
+        """Holds Guild's lock, so that no run is claimed meanwhile."""
         with lock.Lock(lock.RUN_STATUS, timeout=LONGEST_LOCK, guild_home=str(self.box.guild_home)):
             yield
 
     def set_crash_points(self, is_on: bool) -> None:
-        """Switches the crash points on or off, also in processes that live already."""
+        """Switches crash points on or off, also in running processes."""
         switch = self.folder / "on"
         if is_on:
             switch.touch()

@@ -1,4 +1,4 @@
-"""What must hold after a round, checked on what was seen of it."""
+"""The invariants that must hold after a round."""
 
 import itertools
 import json
@@ -14,19 +14,19 @@ from tests.long.chaos_support.monkey import Kill
 
 ENDS = ("completed", "error", "terminated")
 
-# Lines that a scheduler prints only if something in it went wrong: no run here is one that Guild refuses to start.
+# Lines that a scheduler logs only after an error of its own: Guild refuses to start none of these runs.
 _NEVER_SAID = re.compile(r"Traceback \(most recent call last\)|Exception ignored|could not be started|exit code 75")
 
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)|Exception ignored")
 
-# Steps of a starter that come before the run has started; if it dies right before one of them, the run has not.
+# Steps of a starter before the run has started: if it is killed right before one of them, the run has not started.
 _BEFORE_START = re.compile(
     r"forked|.*(STAGED|PENDING|opref|attrs/(op|run_params|started|env)|RUN\.claimed|RUN\.started)"
 )
 
 
 class Violation(NamedTuple):
-    """Something that must not be, and the run that it is about, if it is about one."""
+    """A broken invariant, and its run, if it is about one."""
 
     rule: str
     text: str
@@ -35,7 +35,7 @@ class Violation(NamedTuple):
 
 @dataclass(frozen=True)
 class Capacity:
-    """What may be in use at the same time."""
+    """What may be used at the same time."""
 
     runs: int
     foo: float
@@ -43,7 +43,7 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of a round after its end."""
+    """What was observed after the end of a round."""
 
     plans: list[Plan]
     lives: Mapping[str, Life]
@@ -52,11 +52,11 @@ class Seen:
     kills: list[Kill]
     claims: list[str]
     left_by_schedulers: list[str]
-    processes: Mapping[int, str]  # those that live on, each with its pid and command in words
+    processes: Mapping[int, str]  # live processes, each with its pid and command as text
     logs: list[pathlib.Path]
     outputs_of_orderly: list[str]  # run-output folders of schedulers that had time to remove them
     capacity: Capacity | None
-    peaks: tuple[Peak, Peak]  # of runs, and of foo
+    peaks: tuple[Peak, Peak]  # of slots, and of foo
 
     def killed_pids(self) -> set[int]:
         return {kill.pid for kill in self.kills}
@@ -78,7 +78,7 @@ def crashes(path: pathlib.Path) -> list[Kill]:
 
 
 def violations(seen: Seen, rules: Iterable["Rule"] | None = None) -> list[Violation]:
-    """Returns all that is wrong, by these rules; by default all."""
+    """Returns the violations of these rules; by default of all rules."""
     return [violation for rule in rules or RULES for violation in rule(seen)]
 
 
@@ -100,12 +100,12 @@ def _lost(seen: Seen) -> Iterator[Violation]:
 
 
 def never_started(seen: Seen) -> list[str]:
-    """Returns the runs that ended without having said that they start."""
+    """Returns the runs that ended without a start in the journal."""
     return [plan.run_id for plan in seen.plans if not seen.life(plan.run_id).of("start")]
 
 
 def _never_started(seen: Seen) -> Iterator[Violation]:
-    """A run may end without a start only if its starter or its process was ended after the claim said started."""
+    """A run may end without a start only if its starter or process was killed after the claim was marked started."""
     cut_short = {kill.run_id for kill in seen.kills if kill.run_id and not kill.is_before_start}
     for run_id in never_started(seen):
         was_stopped = seen.exit_statuses.get(run_id) == -15
@@ -124,7 +124,7 @@ def _above_capacity(seen: Seen) -> Iterator[Violation]:
 
 
 def is_excused(seen: Seen, pid: int) -> bool:
-    """Tells whether a process is a runaway of a run whose starter was killed: nobody was there to look for it."""
+    """Tells whether a process is a runaway of a run whose starter was killed, and so could not end it."""
     runaways = [line for life in seen.lives.values() for line in life.of("runaway") if line.pid == pid]
     killed = seen.killed_pids()
     return any(start.parent in killed for line in runaways for start in seen.life(line.run_id).of("start"))
@@ -154,7 +154,7 @@ def _untrue(seen: Seen) -> Iterator[Violation]:
 
 
 def _expected(plan: Plan, life: Life, was_killed: bool) -> str:
-    """Returns the status that Guild should show for a run whose starter lived until its end."""
+    """Returns the status that Guild should show for a run whose starter lived until the run's end."""
     if life.of("end"):
         return "error" if plan.exit_code else "completed"
     if life.of("term") or was_killed:
@@ -182,7 +182,7 @@ def _said(seen: Seen) -> Iterator[Violation]:
 
 
 def _said_after_errors(seen: Seen) -> Iterator[Violation]:
-    """That a run could not be started may be the truth then; a traceback never is what a user should see."""
+    """After an injected error, a run may fail to start; a traceback must never appear."""
     yield from _lines(seen, _TRACEBACK)
 
 
@@ -209,8 +209,8 @@ RULES: tuple[Rule, ...] = (
     _said,
 )
 
-# Where nothing is killed, but something cannot be written or removed: what could not be recorded is not on record, and
-# what a scheduler could not remove at its end stays until another one sweeps.
+# Rules for injected errors instead of kills: a record that could not be written is missing, and a file that a scheduler
+# could not remove at its end stays until another scheduler removes it.
 RULES_FOR_ERRORS: tuple[Rule, ...] = (
     _started_twice,
     _lost,

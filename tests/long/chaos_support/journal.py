@@ -1,4 +1,4 @@
-"""What the runs of a round said about themselves, and what follows from it."""
+"""The journal that the runs of a round write, and what follows from it."""
 
 import pathlib
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Line(NamedTuple):
-    """One thing that a process of a run said."""
+    """One line that a process of a run wrote."""
 
     what: str  # start, runaway, beat, term, end
     run_id: str
@@ -21,7 +21,7 @@ class Line(NamedTuple):
 
 @dataclass
 class Life:
-    """All that one run said."""
+    """All lines of one run."""
 
     run_id: str
     lines: list[Line] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Life:
         return [line for line in self.lines if line.what == what]
 
     def spans(self) -> list[tuple[float, float]]:
-        """Returns for each start when it was, and when that process is last known to have lived."""
+        """Returns the time of each start, and the last time at which that process is known to have lived."""
         return [
             (start.at, max(line.at for line in self.lines if line.pid == start.pid and line.at >= start.at))
             for start in self.of("start")
@@ -38,7 +38,7 @@ class Life:
 
 
 class Peak(NamedTuple):
-    """The most that was ever in use at the same time, and by which runs."""
+    """The most that was used at the same time, and by which runs."""
 
     amount: float
     at: float
@@ -46,7 +46,7 @@ class Peak(NamedTuple):
 
 
 def read(path: pathlib.Path) -> dict[str, Life]:
-    """Returns the lives of the runs that said anything."""
+    """Returns the lines of each run that wrote any."""
     lives: dict[str, Life] = {}
     for text in path.read_text().splitlines() if path.exists() else ():
         what, run_id, pid, parent, at = text.split()
@@ -58,11 +58,11 @@ def read(path: pathlib.Path) -> dict[str, Life]:
 def peak(lives: Iterable[Life], amounts: Mapping[str, float]) -> Peak:
     """Returns the highest sum of the amounts of runs that lived at the same time.
 
-    A run lives from its first line to its last one. It lived a little longer, but only that much is certain.
+    A run lives from its first line to its last one: it lived a little longer, but only this much is certain.
     """
     changes: list[tuple[float, bool, str]] = []
     for life in lives:
-        # Of a run that was killed after its first line, no time is known in which it lived.
+        # A run that was killed after its first line has no known duration.
         for begin, end in (span for span in life.spans() if span[0] < span[1]):
             # False sorts before True: an end and a start at the same time do not overlap.
             changes += [(begin, True, life.run_id), (end, False, life.run_id)]

@@ -1,4 +1,4 @@
-"""The monkey: ends processes of a round at random, and keeps a record of which."""
+"""Kills or stops random processes of a round, and records which."""
 
 import contextlib
 import os
@@ -19,17 +19,17 @@ LONGEST_DEATH = 10.0
 
 
 class Kill(NamedTuple):
-    """One process that was ended from outside, or that ended itself at a crash point."""
+    """A process that was killed from outside, or that killed itself at a crash point."""
 
     kind: str
     pid: int
     run_id: str = ""
-    # Whether the run is known to not have started then; it must start later.
+    # Whether the run is known not to have started; it must start later.
     is_before_start: bool = False
 
 
 class Monkey:
-    """Ends processes of one round."""
+    """Kills or stops processes of one round."""
 
     def __init__(self, home: ChaosHome, crew: Crew, dice: random.Random) -> None:
         self._home = home
@@ -51,7 +51,7 @@ class Monkey:
         }
 
     def act(self, weights: Mapping[str, float]) -> None:
-        """Does one of these things, where there is somebody to do it to."""
+        """Does one random action, if there is a process for it."""
         kind = self._dice.choices(list(weights), list(weights.values()))[0]
         self._ways[kind]()
 
@@ -93,12 +93,12 @@ class Monkey:
                 end()
 
     def _kill_guild(self) -> None:
-        """Kills the process that reads what the scheduler prints. The scheduler goes on."""
+        """Kills the process that reads the scheduler's output. The scheduler continues."""
         if found := self._scheduler():
             self.note("guild KILL", found[1])
             found[0].kill_guild()
 
-    # What schedulers start
+    # Processes that schedulers start
 
     def _end_starter(self, kind: str, number: signal.Signals) -> None:
         schedulers = {each.process.pid for each in self._crew.schedulers if each.process}
@@ -113,7 +113,7 @@ class Monkey:
         _send(process, number)
         if number == signal.SIGKILL:
             wait_until(lambda: not is_living(process), LONGEST_DEATH, f"the death of starter {process.pid}")
-        # The claim of a starter that is dead says for good whether it started the run.
+        # The claim of a dead starter no longer changes, and says whether the run was started.
         is_before_start = number == signal.SIGKILL and claims.path(self._claims, claim.run_id).exists()
         self.note(kind, process, claim.run_id, is_before_start)
 
@@ -126,12 +126,12 @@ class Monkey:
                     _send(forkservers[0], signal.SIGKILL)
 
     def _end_operation(self, kind: str, number: signal.Signals) -> None:
-        """Ends an operation's own process, as `guild stop` does.
+        """Sends a signal to an operation's own process, as `guild stop` does.
 
-        Those of Guild's queue are left alone: it would wait for what they leave behind, which nobody ends there.
+        Operations of Guild's queue are excluded: the queue would wait for the processes that they leave behind.
         """
         claimed = [found.run_id for found in claims.all_claims(self._claims) if found.is_started]
-        # Those with a runaway first: that one must go, too.
+        # Runs with a runaway first: the runaway must end, too.
         shuffled = self._dice.sample(claimed, len(claimed))
         for run_id in sorted(shuffled, key=self._home.has_runaway, reverse=True):
             with contextlib.suppress(OSError, ValueError):
@@ -154,7 +154,7 @@ def _process(pid: int) -> psutil.Process | None:
 
 
 def _is_forkserver(process: psutil.Process) -> bool:
-    """Tells a forkserver from a starter that was forked from one: a starter's output goes to a file."""
+    """Tells whether a process is a forkserver, and not a starter forked from one, whose output goes to a file."""
     try:
         return "forkserver.py" in _command(process) and "run-output" not in os.readlink(f"/proc/{process.pid}/fd/1")
     except OSError:

@@ -1,9 +1,9 @@
-"""The operation of the chaos test: tells a journal that it starts, works for a short time, and tells that it ends.
+"""The operation of the chaos test: works for a short time, and writes its start and end to a journal.
 
-Guild runs it as `python -S operation.py`. What it shall do stands in CHAOS_FOLDER/plans/RUN_ID: the seconds that it
-works, its exit code, and 1 if it starts a process that leaves for a session of its own.
+Guild runs it as `python -S operation.py`. CHAOS_FOLDER/plans/RUN_ID has its parameters: the seconds that it works, its
+exit code, and 1 if it starts a process in a session of its own.
 
-Each line of the journal is written at once, so that lines of many processes never mix.
+Each line of the journal is appended in one write, so that lines of several processes never mix.
 """
 
 import os
@@ -14,7 +14,7 @@ _BEAT = 0.05
 
 
 def tell(what: str) -> None:
-    """Adds a line to the journal: what, which run, which process, its parent, and when."""
+    """Appends a line to the journal: the event, the run, the process, its parent, and the time."""
     line = f"{what} {os.environ['RUN_ID']} {os.getpid()} {os.getppid()} {time.monotonic():.6f}\n"
     journal = os.open(
         os.path.join(os.environ["CHAOS_FOLDER"], "journal"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
@@ -24,7 +24,7 @@ def tell(what: str) -> None:
 
 
 def start_runaway() -> int:
-    """Starts a process that is nobody's child, in a session of its own, and lives until it is killed."""
+    """Starts an orphan process in a session of its own, which lives until it is killed."""
     told, telling = os.pipe()
     middle = os.fork()
     if middle == 0:
@@ -38,11 +38,11 @@ def start_runaway() -> int:
         os._exit(0)
     os.waitpid(middle, 0)
     os.close(telling)
-    return int(os.read(told, 20) or 0)  # nothing: it was ended before it could say so
+    return int(os.read(told, 20) or 0)  # empty: it was killed before it wrote its pid
 
 
 def work(seconds: float) -> bool:
-    """Works for that long; returns False if it was told to stop."""
+    """Works for that long; returns False if it got a stop signal."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         if signal.sigtimedwait({signal.SIGTERM}, min(left, _BEAT)):
@@ -52,7 +52,7 @@ def work(seconds: float) -> bool:
 
 
 def main() -> None:
-    # From here on SIGTERM is asked for, rather than suffered: the journal says how the run ended.
+    # From here on SIGTERM is handled, so that the journal records how the run ended.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     tell("start")
     with open(os.path.join(os.environ["CHAOS_FOLDER"], "plans", os.environ["RUN_ID"])) as f:

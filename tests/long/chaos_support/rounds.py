@@ -1,4 +1,4 @@
-"""One round: runs are staged, schedulers work and die, and then everything is looked at."""
+"""One round: stages runs, starts and kills schedulers, and then checks the invariants."""
 
 import json
 import pathlib
@@ -52,7 +52,7 @@ class Kind:
     capacity: Capacity | None
     kills: Mapping[str, float]
     seconds_between_kills: float
-    rates: Mapping[str, float]  # how likely each step is to be a process's last, by role
+    rates: Mapping[str, float]  # the probability of a kill at each step, by role
 
 
 ONE_AT_A_TIME = Kind(
@@ -78,7 +78,7 @@ KINDS = (ONE_AT_A_TIME, MANY_AT_ONCE)
 
 @dataclass(frozen=True)
 class Outcome:
-    """A round as it was, and what was wrong with it."""
+    """The result of a round, and its violations."""
 
     kind: Kind
     seed: str
@@ -115,7 +115,7 @@ class Round:
         self._stuck: list[Violation] = []
 
     def run(self, seconds: float) -> Outcome:
-        """Goes through the whole round, with chaos for at most that long."""
+        """Runs the whole round, with chaos for at most that long."""
         begun = time.monotonic()
         try:
             self.home.prepare()
@@ -141,7 +141,7 @@ class Round:
     # Chaos
 
     def _chaos(self, deadline: float) -> None:
-        """Stages, replaces what died, and lets the monkey act, until no run waits any more or the time is over."""
+        """Stages runs, replaces dead schedulers and kills processes, until no run waits or the time is over."""
         self.home.set_crash_points(True)
         if self._kind.has_queue:
             self.crew.start_queue()
@@ -178,7 +178,7 @@ class Round:
     # After it
 
     def _stop_all(self) -> None:
-        """Asks what lives to stop; that must not take longer than Guild's patience."""
+        """Stops all live schedulers; this must not take longer than Guild waits."""
         begun = time.monotonic()
         living = self.crew.living()
         for scheduler in living:

@@ -1,4 +1,4 @@
-"""The schedulers and the queue of a round: the command that the user typed, and the process that does the work."""
+"""The schedulers and the queue of a round: Guild's process, and the operation's process below it."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ LONGEST_STOP = 30.0
 
 
 class Working:
-    """A `guild run` of a scheduler or queue, with the operation's process below it once that is there."""
+    """A `guild run` of a scheduler or queue, with the operation's process once that has started."""
 
     def __init__(self, name: str, command: str, marks: str, home: ChaosHome, environ: Mapping[str, str]) -> None:
         self.name = name
@@ -27,7 +27,7 @@ class Working:
 
     @property
     def process(self) -> psutil.Process | None:
-        """Returns the operation's process, or None while there is none yet."""
+        """Returns the operation's process, or None if it has not started."""
         if self._process is None:
             with contextlib.suppress(psutil.Error):
                 below = psutil.Process(self._guild.pid).children()
@@ -36,7 +36,7 @@ class Working:
 
     @property
     def is_over(self) -> bool:
-        """Tells whether its process has ended; Guild's own may still be at its last lines."""
+        """Tells whether the operation's process has ended; Guild's process may still be ending."""
         process = self.process
         return not is_living(process) if process else not self._guild.is_running
 
@@ -47,12 +47,12 @@ class Working:
                 self.process.send_signal(number)
 
     def stop(self) -> None:
-        """Asks the operation to stop, as soon as there is one."""
+        """Stops the operation, as soon as it has started."""
         wait_until(lambda: self.process or self.is_over, describe=f"the process of {self.name}")
         self.send(signal.SIGTERM)
 
     def kill_guild(self) -> None:
-        """Kills the process of the `guild run` command, and no other."""
+        """Kills only the process of the `guild run` command."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._guild.pid, signal.SIGKILL)
 
@@ -66,7 +66,7 @@ class Working:
 
 
 def is_living(process: psutil.Process) -> bool:
-    """Tells whether it is still that process, and not dead with nobody having asked how it ended."""
+    """Tells whether it is still the same process, and not a zombie."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
@@ -74,7 +74,7 @@ def is_living(process: psutil.Process) -> bool:
 
 
 class Crew:
-    """All the schedulers and queues of a round, in the order in which they came."""
+    """All schedulers and queues of a round, in the order of their start."""
 
     def __init__(self, home: ChaosHome, resources: str) -> None:
         self._home = home
@@ -85,11 +85,11 @@ class Crew:
     def start_scheduler(
         self, workers: int, crash_points: Mapping[str, str] | None = None, options: str = ""
     ) -> Working:
-        """Starts one more scheduler on this machine, with crash points if their variables are given."""
+        """Starts another scheduler on this machine, with crash points if their variables are given."""
         return self.start(f"workers={workers} resources={self._resources} {options}", crash_points)
 
     def start(self, flags: str, crash_points: Mapping[str, str] | None = None) -> Working:
-        """Starts one more scheduler with these flags."""
+        """Starts another scheduler with these flags."""
         command = f"run dask:scheduler {flags} poll-interval=0.3"
         environ = {**self._home.box.environ, **(crash_points or {})}
         name = f"scheduler-{len(self.schedulers) + 1}"
@@ -106,7 +106,7 @@ class Crew:
         return [each for each in self.schedulers if not each.is_over]
 
     def stop_queue(self) -> None:
-        """Stops the queue between two runs: it kills the one that it is at, and cannot stage it again as we do."""
+        """Stops the queue between two runs: otherwise it would kill its current run, and cannot stage it again."""
         queue = self.queue
         if queue is None:
             return

@@ -1,4 +1,4 @@
-"""A story that is told again and again, each time with a process that dies at another of its steps."""
+"""Stories that are repeated, each time with a process that is killed at another step."""
 
 import collections
 import contextlib
@@ -27,7 +27,7 @@ _TO_START = "rename dask/claims/RUN.claimed to dask/claims/RUN.started"
 
 @dataclass(frozen=True)
 class Point:
-    """Before the nth time that a process of the role comes to the step."""
+    """The nth time that a process of the role reaches the step."""
 
     role: str
     step: str
@@ -45,7 +45,7 @@ def _plan(number: int, seconds: float, exit_code: int = 0, **more: object) -> Pl
 
 
 class Told:
-    """One telling of a story on a Guild home of its own, with a process that dies at one point."""
+    """One repetition of a story, on a Guild home of its own, with a process that is killed at one point."""
 
     plans: tuple[Plan, ...]
 
@@ -63,7 +63,7 @@ class Told:
         self.kills: list[Kill] = []
 
     def tell(self) -> tuple[Seen, list[Violation]]:
-        """Tells the story to its end, and returns what was seen of it and what was wrong."""
+        """Runs the story to its end, and returns what was observed, and the violations."""
         stuck = []
         try:
             self.home.prepare()
@@ -81,30 +81,30 @@ class Told:
         return seen, [*stuck, *self.aftermath.stuck, *invariants.violations(seen, rules)]
 
     def act(self) -> None:
-        """Does what the story is about."""
+        """Carries out the story."""
         raise NotImplementedError
 
     def steps(self) -> list[tuple[str, str]]:
-        """Returns each step that was come to, with the role of the process."""
+        """Returns each step that was reached, with the role of the process."""
         path = self.home.folder / _STEPS
         lines = path.read_text().splitlines() if path.exists() else []
         return [(role, step) for role, _, step in (line.partition("\t") for line in lines)]
 
     def start(self, workers: int) -> Working:
-        """Starts a scheduler in which the point of this telling is met."""
+        """Starts a scheduler with the point of this repetition."""
         return self.crew.start_scheduler(workers, self.variables_here())
 
     def variables_here(self) -> Mapping[str, str]:
-        """Returns what makes something go wrong at the point of this telling."""
+        """Returns the variables that inject the fault of this repetition."""
         return self.variables(self.point, self._fault, _STEPS)
 
     def variables(self, point: Point, fault: str, steps: str) -> Mapping[str, str]:
-        """Returns what lets a process send itself a signal at a point, or lets it meet an error."""
+        """Returns the variables with which a process sends itself a signal, or a step fails, at a point."""
         said = {"role": point.role, "step": point.step, "nth": point.nth, "fault": fault, "steps": steps}
         return {"CHAOS_POINT": json.dumps(said), "PYTHONPATH": self._path}
 
     def has_started(self, plan: Plan) -> bool:
-        """Tells whether a run has said so itself."""
+        """Tells whether a run has written its start to the journal."""
         lives = journal.read(self.home.folder / "journal")
         return plan.run_id in lives and bool(lives[plan.run_id].of("start"))
 
@@ -112,17 +112,17 @@ class Told:
         return self.home.status(plan.run_id) in ENDS
 
     def stop(self, scheduler: Working) -> None:
-        """Stops a scheduler, unless it has died on the way here."""
+        """Stops a scheduler, unless it is dead already."""
         scheduler.stop()
         wait_until(lambda: scheduler.is_over, LONGEST_STOP, "the scheduler's end")
 
     def wait_for(self, scheduler: Working, condition: Callable[[], object]) -> None:
-        """Waits for something that happens while the scheduler works, or for the scheduler's death."""
+        """Waits for a condition, or for the scheduler's death."""
         wait_until(lambda: scheduler.is_over or condition(), _LONGEST_STORY, lambda: f"the story, {self.point}")
 
 
 class WorkAndStop(Told):
-    """Runs complete, fail and are tried again, reach their time limit; and are ended when the scheduler is stopped."""
+    """Runs complete, fail and are retried, reach their time limit, and are ended when the scheduler is stopped."""
 
     plans = (
         _plan(1, 0.1),
@@ -142,7 +142,7 @@ class WorkAndStop(Told):
 
 
 class TakeOver(Told):
-    """A scheduler has died: one of its runs goes on, one is dead, one was about to start. Another scheduler comes."""
+    """A scheduler takes over from a dead one: one run still runs, one is dead, one was about to start."""
 
     plans = (
         _plan(1, 3.0),
@@ -159,7 +159,7 @@ class TakeOver(Told):
         self.stop(scheduler)
 
     def _die_with_runs(self) -> None:
-        """Kills a scheduler when its third run is about to start, and with it all that is left of the second."""
+        """Kills a scheduler when its third run is about to start, and all processes of the second run."""
         goes_on, dies, waits = self.plans[:3]
         third = self.variables(Point("starter", _TO_START, 3), "SIGSTOP", "steps-before")
         scheduler = self.crew.start_scheduler(3, third)
@@ -185,7 +185,7 @@ class TakeOver(Told):
 
 
 class WorkAway(Told):
-    """The same on workers of their own, of a Dask scheduler that is not ours; one of them may die."""
+    """The same on workers of an existing Dask scheduler, of which one may be killed."""
 
     plans = tuple(replace(plan, retries=3 + plan.retries) for plan in WorkAndStop.plans)  # after a loss, three times
 
@@ -204,12 +204,12 @@ class WorkAway(Told):
         self.wait_for(scheduler, lambda: self.has_started(last) or self.is_over(last))
         self.stop(scheduler)
         for process in reversed(dask):
-            if process.is_running:  # and not the one that died
+            if process.is_running:  # and not the dead one
                 process.signal(signal.SIGTERM)
                 process.wait()
 
     def _start_dask(self, command: str) -> Started:
-        """Starts a process of Dask; what is left of the story ends it, if the story does not."""
+        """Starts a process of Dask, which is ended with the story at the latest."""
         count = len(list(self.box.root.glob("dask-*.log")))
         environ = {**self.box.environ, **self.variables_here()}
         return Started(command, environ, str(self.box.folder), self.box.root / f"dask-{count}.log", ("dask",))
@@ -219,13 +219,13 @@ STORIES: Mapping[str, type[Told]] = {"work-and-stop": WorkAndStop, "take-over": 
 
 
 def is_deadly(fault: str) -> bool:
-    """Tells a signal from an error."""
+    """Tells whether a fault is a signal, and not an error."""
     return fault in signal.Signals.__members__
 
 
 def points_of(told: Told, depth: int, fault: str) -> list[Point]:
-    """Returns the points that an undisturbed story has, up to so many for a step that is come to again and again."""
-    # That a process was forked is told by nothing that could fail.
+    """Returns the points of an undisturbed story, with a maximum number for each repeated step."""
+    # A fork is only reported afterwards, so it cannot be made to fail.
     steps = (step for step in told.steps() if is_deadly(fault) or not step[1].startswith(("forked", "fork (done)")))
     counts = collections.Counter(steps)
     return [Point(*step, nth) for step, count in sorted(counts.items()) for nth in range(1, min(count, depth) + 1)]

@@ -1,15 +1,15 @@
-// The page of runs. It asks for what has changed, and shows it. All that comes from runs is put in as text.
+// The page of runs. It polls for changed rows and draws them. Text of runs is always inserted as text, never as markup.
 "use strict";
 
-const PERIOD = 2000; // milliseconds between questions
-const HEIGHT = 26; // of a row, as the style has it
-const KEPT = 2000000; // letters of output that are kept
+const PERIOD = 2000; // milliseconds between two polls
+const HEIGHT = 26; // of a row in pixels, as in guild.css
+const KEPT = 2000000; // the most characters of output that are kept
 const COLOURS = { completed: "#4477aa", running: "#66ccee", failed: "#ee6677", terminated: "#bbbbbb" };
-const NEVER = "never to start";
-const TABS = ["all", "running", "waiting", NEVER, "held", "completed", "failed", "other"];
+const IMPOSSIBLE = "impossible";
+const TABS = ["all", "running", "waiting", IMPOSSIBLE, "held", "retrying", "completed", "failed", "terminated", "other"];
 
 const rows = new Map();
-let rest = ""; // of the output that is followed: the last line
+let rest = ""; // the last, incomplete line of the followed output
 let state = null, version = 0, skew = 0, tab = "all", shown = [], chosen = null, next = -1, asking = false;
 let reasons = new Map();
 
@@ -32,32 +32,32 @@ function duration(seconds) {
   return `${Math.floor(minutes / 1440)} d ${Math.floor(minutes / 60) % 24} h`;
 }
 
-function isHopeless(row) {
+function isImpossible(row) {
   return row.state === "waiting" && Boolean(state && state.kinds[row.kind] && state.kinds[row.kind].is_final);
 }
 
 function kindOf(row) {
-  if (isHopeless(row)) return NEVER;
+  if (isImpossible(row)) return IMPOSSIBLE;
   return TABS.includes(row.state) ? row.state : row.state === "could not start" || row.state === "gone" ? "failed" : "other";
 }
 
-// What has changed
+// Polling
 
-async function ask() {
+async function poll() {
   try {
     const answer = await fetch(`guild/data?since=${version}`, { signal: AbortSignal.timeout(30000) });
-    if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
-    take(await answer.json());
+    if (!answer.ok) throw new Error(`HTTP status ${answer.status}`);
+    update(await answer.json());
     $("trouble").hidden = !(state && state.troubles.length);
     $("trouble").textContent = state ? state.troubles.join(" · ") : "";
   } catch (problem) {
     $("trouble").hidden = false;
-    $("trouble").textContent = `No answer from the scheduler: it has ended, or cannot be reached (${problem.message}).`;
+    $("trouble").textContent = `No response from the scheduler: it has ended, or cannot be reached (${problem.message}).`;
   }
-  setTimeout(ask, document.hidden ? 5 * PERIOD : PERIOD);
+  setTimeout(poll, document.hidden ? 5 * PERIOD : PERIOD);
 }
 
-function take(data) {
+function update(data) {
   skew = data.now - Date.now() / 1000;
   if (data.whole) rows.clear();
   for (const row of data.rows) rows.set(row.run, row);
@@ -79,21 +79,22 @@ function show() {
 function showSummary() {
   if (state && /^https?:/.test(state.dashboard || "")) $("dask").href = state.dashboard;
   $("dask").hidden = Boolean(state) && !state.dashboard;
-  if (!state) return ($("summary").textContent = "the scheduler has told nothing yet");
+  if (!state) return ($("summary").textContent = "waiting for the scheduler");
   const ends = state.ends;
   const failed = (ends.failed || 0) + (ends["could not start"] || 0) + (ends.gone || 0);
   const running = [...rows.values()].filter((row) => row.state === "running").length;
   const parts = [`scheduler ${state.scheduler.slice(0, 8)} on ${state.host}`, `${running} running`,
-    `${state.waiting - state.hopeless} waiting`, `${ends.completed || 0} completed`, `${failed} failed`];
-  const resting = [...rows.values()].filter((row) => row.state === "held" && row.again).length;
-  const others = { [NEVER]: state.hopeless, held: state.held, "to be tried again": resting, terminated: ends.terminated || 0 };
-  for (const [name, count] of Object.entries(others)) if (count) parts.push(`${count} ${name}`);
+    `${state.waiting - state.impossible} waiting`];
+  const { impossible, held, retrying } = state;
+  for (const [name, count] of Object.entries({ impossible, held, retrying })) if (count) parts.push(`${count} ${name}`);
+  parts.push(`${ends.completed || 0} completed`, `${failed} failed`);
+  if (ends.terminated) parts.push(`${ends.terminated} terminated`);
   if (state.phase !== "working") parts.push(state.phase);
   if (state.left !== null) parts.push(`about ${duration(state.left)} left`);
   $("summary").textContent = parts.join(" · ");
 }
 
-// Amounts are written as they were typed: 64GB.
+// Amounts are texts as the user typed them: 64GB.
 function amount(text) {
   const parts = /^([0-9.eE+-]+?)\s*(?:([kmgtp])(i)?)?b?$/i.exec(text);
   if (!parts) return parseFloat(text) || 0;
@@ -115,7 +116,7 @@ function showWorkers() {
   const made = (state ? state.workers : []).map((worker) => {
     const card = element("div", undefined, "worker");
     card.append(element("b", worker.name), element("small", worker.host));
-    card.append(gauge("runs", worker.used_slots, worker.slots, `${worker.used_slots} of ${worker.slots}`));
+    card.append(gauge("slots", worker.used_slots, worker.slots, `${worker.used_slots} of ${worker.slots}`));
     for (const name of Object.keys(worker.total).sort()) {
       const total = amount(worker.total[name]), used = amount(worker.used[name] || "0");
       const share = total ? Math.round((100 * used) / total) : 0;
@@ -128,7 +129,7 @@ function showWorkers() {
   $("workers").replaceChildren(...made);
 }
 
-// The table: only the rows that can be seen are there
+// The table: only visible rows are in the document
 
 function showTabs() {
   const counts = Object.fromEntries(TABS.map((name) => [name, 0]));
@@ -143,7 +144,7 @@ function showTabs() {
   $("tabs").replaceChildren(...made);
 }
 
-const RANK = { running: 0, waiting: 1, held: 2 };
+const RANK = { running: 0, waiting: 1, held: 2, retrying: 2 };
 
 function order(one, other) {
   const rank = (RANK[one.state] ?? 3) - (RANK[other.state] ?? 3);
@@ -157,7 +158,7 @@ function choose() {
   const words = $("search").value.toLowerCase().split(/\s+/).filter(Boolean);
   shown = [...rows.values()].sort(order);
   let place = 0;
-  for (const row of shown) row.place = row.state === "waiting" && !isHopeless(row) ? (place += 1) : 0;
+  for (const row of shown) row.place = row.state === "waiting" && !isImpossible(row) ? (place += 1) : 0;
   shown = shown.filter((row) => {
     if (tab !== "all" && kindOf(row) !== tab) return false;
     if (!words.length) return true;
@@ -175,13 +176,13 @@ function time(row) {
 }
 
 function why(row) {
-  if (row.state === "held") return row.why;
+  if (row.state === "held" || row.state === "retrying") return row.why;
   if (row.state !== "waiting" || !state) return row.why || (row.exit_code ? `exit code ${row.exit_code}` : "");
   const own = reasons.get(row.run);
   const kind = state.kinds[row.kind];
-  if (kind && kind.is_final) return `never: ${kind.why}`;
+  if (kind && kind.is_final) return kind.why;
   const text = state.blocked_by.length ? "waits for other runs to end" : (own && own.why) || (kind && kind.why) || "";
-  const starts = own && own.starts !== null && own.starts !== undefined ? `, starts in ~${duration(own.starts)}` : "";
+  const starts = own && own.starts !== null && own.starts !== undefined ? `; starts in ~${duration(own.starts)}` : "";
   return `${row.place}. ${text}${starts}`;
 }
 
@@ -194,7 +195,7 @@ function drawRows() {
     line.setAttribute("role", "row");
     line.dataset.run = row.run;
     const cells = [row.run.slice(0, 8), row.operation || "", row.flags || "", row.tags || "", row.worker || "", time(row), why(row)];
-    line.append(element("span", row.state, `state is-${kindOf(row)}`));
+    line.append(element("span", isImpossible(row) ? IMPOSSIBLE : row.state, `state is-${kindOf(row)}`));
     for (const text of cells) {
       const cell = element("span", text);
       cell.title = text;
@@ -207,7 +208,7 @@ function drawRows() {
   $("rows").replaceChildren(...made);
 }
 
-// The timeline: a bar for each attempt at a run, in lanes in which none overlaps
+// The timeline: a bar for each attempt, in lanes without overlaps
 
 function lanes(bars) {
   const ends = new Map();
@@ -239,7 +240,7 @@ function showTimeline() {
       add({ row, worker: one.worker, start: one.at - one.ran, stop: one.at, kind: "past", hint });
     }
     const isRunning = row.state === "running";
-    if ((!isRunning && row.ran === undefined) || row.state === "tried again") continue;
+    if ((!isRunning && row.ran === undefined) || row.state === "retrying") continue;
     const hint = `${row.state} ${time(row)}`, kind = kindOf(row);
     if (isRunning) add({ row, worker: row.worker, start: row.since, stop: end, kind, hint });
     else add({ row, worker: row.worker, start: row.at - row.ran, stop: row.at, kind, hint });
@@ -271,7 +272,7 @@ function barAt(event) {
   return drawn.find((bar) => x >= bar.x - 1 && x <= bar.x + bar.w + 1 && y >= bar.y && y <= bar.y + bar.h);
 }
 
-// The output of one run, followed
+// The output of one run
 
 function open(id) {
   chosen = id;
@@ -288,13 +289,13 @@ function empty() {
   $("text").replaceChildren(document.createTextNode(""), document.createTextNode(""));
 }
 
-// As a terminal shows it: without colours, and with what comes after \r in the place of what was before.
+// Output as a terminal shows it: without colours, and text after \r replaces the line before it.
 function asShown(text) {
   const plain = text.replace(/\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][0-9A-B]|\x1b[=>78]/g, "");
   return plain.split("\n").map((line) => line.replace(/\r+$/, "").replace(/^[^]*\r/, "")).join("\n");
 }
 
-// Whole lines go into one node, and the last one, which may be written anew, into another.
+// Complete lines are in one text node, and the last line, which may be redrawn, in another.
 function add(text) {
   const [done, last] = $("text").childNodes;
   const raw = rest + text, end = raw.lastIndexOf("\n") + 1;
@@ -319,7 +320,7 @@ async function follow() {
       showFacts(piece);
     }
   } catch (problem) {
-    // The next question says so, at the top of the page.
+    // The next poll reports it, at the top of the page.
   }
   asking = false;
 }
@@ -327,7 +328,7 @@ async function follow() {
 function showFacts(piece) {
   const row = rows.get(chosen);
   $("title").textContent = row ? `${row.operation || ""} ${chosen.slice(0, 8)}` : chosen;
-  const parts = row ? [row.state, row.flags, row.tags, row.worker ? `on ${row.worker}` : "", time(row), row.asks ? `asks ${row.asks}` : "", why(row)] : [];
+  const parts = row ? [isImpossible(row) ? IMPOSSIBLE : row.state, row.flags, row.tags, row.worker ? `on ${row.worker}` : "", time(row), row.asks ? `requests ${row.asks}` : "", why(row)] : [];
   if (!piece.size) parts.push("no output yet");
   $("facts").textContent = parts.filter(Boolean).join(" · ");
 }
@@ -349,4 +350,4 @@ $("timeline").addEventListener("click", (event) => { const bar = barAt(event); i
 window.addEventListener("resize", () => { drawRows(); showTimeline(); });
 setInterval(follow, 1000);
 if (location.hash.length > 1) open(decodeURIComponent(location.hash.slice(1)));
-ask();
+poll();

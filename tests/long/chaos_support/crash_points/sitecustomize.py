@@ -1,17 +1,17 @@
-"""Crash points, from outside: kills a process of guild_dask at one of its steps, now and then.
+"""Crash points: kills processes of guild_dask at random or chosen steps, without a change to their code.
 
-Python imports this module at its start, where its folder is on PYTHONPATH. In processes of guild_dask, and in no
-others, it listens to Python's audit events. A step is an event that concerns a claim, a marker of Guild's, a run's
-output, the lock, or the start of a process. Before a step the process may kill itself; or it sets a timer that ends it
-an instant later, as hard, since what comes between two events (a write to a pipe) is told by none.
+Python imports this module at its start if its folder is on PYTHONPATH. Only in processes of guild_dask, it listens to
+Python's audit events. A step is an event about a claim, a marker of Guild, a run's output, the lock, or the start of a
+process. Before a step, the process may kill itself, or set a timer that kills it an instant later: this covers actions
+without an audit event, such as a write to a pipe.
 
-CHAOS_FOLDER/on must exist for anything to happen. There are two ways to choose a step:
+Crash points are active only while CHAOS_FOLDER/on exists. There are two ways to choose a step:
 
 - CHAOS_RATES has a probability for each role, as JSON; CHAOS_SEED makes the dice repeatable.
-- CHAOS_POINT is one point, as JSON: the nth time that a process of that role comes to that step, it gets that signal
-  before it, or the step fails with that error. Each step on the way is told to the file that the point names.
+- CHAOS_POINT is one point, as JSON: the nth time that a process of that role reaches that step, it gets that signal, or
+  the step fails with that error. Every step before it is written to the file that the point names.
 
-Each kill is told to CHAOS_FOLDER/crashes before it happens.
+Every kill is written to CHAOS_FOLDER/crashes before it happens.
 """
 
 import errno
@@ -35,7 +35,7 @@ _LONGEST_INSTANT = 0.003
 
 
 def role_for_command(words: list[str]) -> str | None:
-    """Returns what a process of guild_dask is, or None for any other process."""
+    """Returns the role of a process of guild_dask, or None for any other process."""
     if "guild_dask.scheduler" in words:
         return "scheduler"
     for role in ("forkserver", "starter"):
@@ -46,7 +46,7 @@ def role_for_command(words: list[str]) -> str | None:
 
 
 def step_for_event(event: str, args: tuple[Any, ...], home: str) -> tuple[str, str] | None:
-    """Returns the step's name and the run that it is for, as far as it says; None for an event that is no step."""
+    """Returns the step's name and its run, if it names one; None if the event is not a step."""
     if event in _VERBS:
         return _step_for_paths(_VERBS[event], args[:2] if event in ("os.rename", "os.link") else args[:1], home)
     if event == "open":
@@ -63,7 +63,7 @@ def step_for_event(event: str, args: tuple[Any, ...], home: str) -> tuple[str, s
 
 def _step_for_paths(verb: str, paths: tuple[Any, ...], home: str) -> tuple[str, str] | None:
     inside = [_inside(path, home) for path in paths]
-    # In the path of a run's output, which is in the scheduler's run directory, the run is the last one named.
+    # The path of a run's output is in the scheduler's run directory: the run is the last id in it.
     run_ids = _RUN.findall(inside[-1])
     names = [re.sub(r"\d+", "N", _RUN.sub("RUN", path)) for path in inside]
     is_step = any(_STEPS.fullmatch(name) for name in names)
@@ -71,16 +71,16 @@ def _step_for_paths(verb: str, paths: tuple[Any, ...], home: str) -> tuple[str, 
 
 
 def _inside(path: object, home: str) -> str:
-    """Returns a path as it is inside the Guild home, or an empty text for one that is elsewhere, and for no path."""
+    """Returns a path relative to the Guild home, or an empty text for another path or value."""
     try:
-        text = os.fsdecode(path)  # type: ignore[arg-type]  # what is no path raises TypeError
+        text = os.fsdecode(path)  # type: ignore[arg-type]  # a value that is not a path raises TypeError
     except TypeError:
         return ""
     return text[len(home) + 1 :] if text.startswith(home + os.sep) else ""
 
 
 class CrashPoints:
-    """Decides at each step of this process whether it is the last one."""
+    """Decides at each step of this process whether to kill it."""
 
     def __init__(self, role: str) -> None:
         self._role = role
@@ -96,7 +96,7 @@ class CrashPoints:
         self._random = random.Random(f"{os.environ['CHAOS_SEED']} {os.getpid()}")
 
     def install(self) -> None:
-        """Listens to audit events from now on, for which there is no way back."""
+        """Listens to audit events from now on. An audit hook cannot be removed."""
         sys.addaudithook(self._hook)
         os.register_at_fork(after_in_parent=self._after_fork, after_in_child=self._become_starter)
 
@@ -121,7 +121,7 @@ class CrashPoints:
         self._tell("before" if is_before else "after", step, run_id)
         if is_before:
             os.kill(os.getpid(), signal.SIGKILL)
-        # Nobody handles SIGALRM, so it ends the process in the middle of whatever it does then.
+        # SIGALRM has no handler, so it kills the process in the middle of an action.
         signal.setitimer(signal.ITIMER_REAL, self._random.uniform(1e-5, _LONGEST_INSTANT))
 
     def _tell(self, when: str, step: str, run_id: str) -> None:
@@ -139,7 +139,7 @@ class CrashPoints:
 
 
 class OnePoint(CrashPoints):
-    """Ends, or stops, the process that comes to one certain step, or lets the step fail; the others go on."""
+    """Kills or stops the process that reaches one certain step, or makes the step fail. Others continue."""
 
     def _prepare(self) -> None:
         point = json.loads(os.environ["CHAOS_POINT"])
@@ -149,7 +149,7 @@ class OnePoint(CrashPoints):
         self._steps = os.path.join(self._folder, point["steps"])
 
     def _roll(self) -> None:
-        """There is nothing to roll."""
+        """Does nothing: the point is fixed."""
 
     def _perhaps(self, step: str, run_id: str) -> None:
         if not os.path.exists(os.path.join(self._folder, "on")):
@@ -163,13 +163,13 @@ class OnePoint(CrashPoints):
             os.kill(os.getpid(), signal.Signals[self._fault])
 
     def _times(self) -> int:
-        """Returns how often processes have come to the point by now."""
+        """Returns how often processes have reached the point so far."""
         with open(self._steps, encoding="utf-8") as f:
             return f.read().splitlines().count("\t".join(self._point))
 
 
 def _add_line(path: str, text: str) -> None:
-    """Adds a line at once, so that lines of many processes never mix."""
+    """Appends a line in one write, so that lines of several processes never mix."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(file, f"{text}\n".encode())
     os.close(file)

@@ -1,4 +1,4 @@
-"""The tables of `guild-dask status`: workers, and runs that run, wait or have ended. One without a row has no line."""
+"""The tables of `guild-dask status`: workers, and running, waiting and ended runs. Empty tables have no lines."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from guild_dask.plan.resources import format_amounts
 
 
 def workers(state: State, most: int | None) -> list[str]:
-    """Returns the workers, those with the most runs first where there are more than can be shown."""
+    """Returns the workers; if not all can be shown, those with the most runs."""
     if not state.workers:
         return ["There is no worker yet."]
     several = len({worker.host for worker in state.workers}) > 1
@@ -28,7 +28,7 @@ def workers(state: State, most: int | None) -> list[str]:
         )
         for worker in chosen[:most]
     ]
-    columns = ["WORKER", *(["HOST"] if several else []), "RUNS", "RESOURCES"]
+    columns = ["WORKER", *(["HOST"] if several else []), "SLOTS", "RESOURCES"]
     return common.table(columns, rows, wide=(0, -1)) + _more(len(state.workers), most)
 
 
@@ -37,31 +37,31 @@ def _name(runs_dir: str, run_id: str) -> str:
 
 
 def running(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
-    """Returns the runs that run: where, and since when."""
+    """Returns the running runs: where, and for how long."""
     if not state.running:
         return []
     rows = [
         (
             formatting.short(run.run),
             _name(runs_dir, run.run),
-            asks_of(run),
+            _requests(run),
             run.worker,
             formatting.duration(now - run.since),
         )
         for run in state.running[:most]
     ]
-    lines = common.table(["RUNNING", "OPERATION", "ASKS", "WORKER", "FOR"], rows, wide=(1, 3, 2), last="green")
+    lines = common.table(["RUNNING", "OPERATION", "REQUESTS", "WORKER", "FOR"], rows, wide=(1, 3, 2), last="green")
     return lines + _more(len(state.running), most)
 
 
-def asks_of(run: RunningRun) -> str:
-    """Returns what a run has asked for, and which devices it has got."""
+def _requests(run: RunningRun) -> str:
+    """Returns what a run requested, and the devices that it got."""
     devices = f" ({','.join(run.devices)})" if run.devices else ""
     return f"{format_amounts(run.asks)}{devices}".strip() or "-"
 
 
 def waiting(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
-    """Returns the first runs that wait: their places in the queue, why, and when they may start."""
+    """Returns the first waiting runs: position in the queue, reason, and estimated start."""
     if not state.first:
         return []
     starts = estimate.seconds_until_starts(state, now)
@@ -80,18 +80,18 @@ def waiting(state: State, runs_dir: str, now: float, most: int | None) -> list[s
 
 
 def _why(state: State, run: WaitingRun) -> str:
-    """Returns why a run waits; what keeps all of them from starting, before what keeps this one, if it ever could."""
+    """Returns why a run waits: it is impossible, no run can start now, or its own reason; in this order."""
     if run.why and run.why.is_final:
         return str(run.why)
     if state.phase != "working":
-        return f"nothing starts while the scheduler is {state.phase}"
+        return f"the scheduler is {state.phase}"
     if state.blocked_by:
         return f"waits for {len(state.blocked_by)} other run(s) to end"
-    return str(run.why or "its turn comes next")
+    return str(run.why or "is next")
 
 
 def held(state: State, runs_dir: str, most: int | None) -> list[str]:
-    """Returns the runs that cannot be started as they are."""
+    """Returns the held runs."""
     rows = [
         (formatting.short(run), run_view.view(os.path.join(runs_dir, run)).operation or "-", str(why))
         for run, why in list(state.aside.items())[:most]
@@ -99,18 +99,17 @@ def held(state: State, runs_dir: str, most: int | None) -> list[str]:
     return common.table(["HELD", "OPERATION", "WHY"], rows, wide=(1, 2)) + _more(state.held, most) if rows else []
 
 
-def to_be_tried_again(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
-    """Returns the runs that rest before their next attempt."""
-    resting = sorted(state.resting.items(), key=lambda each: each[1])
+def retrying(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
+    """Returns the runs that wait for their next attempt."""
+    runs = sorted(state.resting.items(), key=lambda each: each[1])
     rows = [
-        (formatting.short(run), _name(runs_dir, run), formatting.about(max(0.0, at - now)))
-        for run, at in resting[:most]
+        (formatting.short(run), _name(runs_dir, run), formatting.about(max(0.0, at - now))) for run, at in runs[:most]
     ]
-    return common.table(["AGAIN", "OPERATION", "STARTS"], rows, wide=(1,)) + _more(len(resting), most) if rows else []
+    return common.table(["RETRYING", "OPERATION", "STARTS"], rows, wide=(1,)) + _more(len(runs), most) if rows else []
 
 
 def ended(title: str, runs: Iterable[EndedRun], runs_dir: str, now: float, most: int | None) -> list[str]:
-    """Returns those of the last runs that somebody may want to look at, the latest first."""
+    """Returns ended runs, the latest first."""
     chosen = list(reversed(list(runs)))[:most]
     if not chosen:
         return []
@@ -138,7 +137,7 @@ def _how(run: EndedRun) -> str:
 
 
 def survivors(runs: Sequence[Survivor], runs_dir: str, now: float, most: int | None) -> list[str]:
-    """Returns the runs that have outlived their scheduler."""
+    """Returns the runs that continue after their scheduler died."""
     if not runs:
         return []
     rows = [
@@ -151,8 +150,10 @@ def survivors(runs: Sequence[Survivor], runs_dir: str, now: float, most: int | N
         )
         for run in runs[:most]
     ]
-    lines = common.wrapped("These runs go on though their scheduler has died. The next one counts what they use.")
-    lines += common.table(["RUNNING", "OPERATION", "ASKS", "HOST", "FOR"], rows, wide=(1, 3, 2), last="green")
+    lines = common.wrapped(
+        "These runs continue though their scheduler has died. The next scheduler counts the resources that they use."
+    )
+    lines += common.table(["RUNNING", "OPERATION", "REQUESTS", "HOST", "FOR"], rows, wide=(1, 3, 2), last="green")
     return lines + _more(len(runs), most)
 
 

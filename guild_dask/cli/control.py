@@ -1,4 +1,4 @@
-"""`guild-dask pause`, `resume` and `drain`: what schedulers are to do while they work."""
+"""`guild-dask pause`, `resume` and `drain`: requests to schedulers at work."""
 
 import click
 
@@ -19,9 +19,10 @@ _SCHEDULER = click.argument("scheduler", metavar="[SCHEDULER]", required=False, 
 @_SCHEDULER
 @common.json_option
 def pause(scheduler: str | None, as_json: bool) -> None:
-    """Let SCHEDULER, or all on this Guild home, start no more runs until `guild-dask resume`.
+    """Start no more runs until `guild-dask resume`.
 
-    Runs that run go on. Without SCHEDULER, those that are started later are paused, too.
+    Running runs continue. Without SCHEDULER, this pauses all schedulers of the Guild home, including those that are
+    started later.
     """
     _ask("pause", scheduler, as_json)
 
@@ -30,7 +31,10 @@ def pause(scheduler: str | None, as_json: bool) -> None:
 @_SCHEDULER
 @common.json_option
 def resume(scheduler: str | None, as_json: bool) -> None:
-    """Let SCHEDULER, or all on this Guild home, start runs again, after pause or drain."""
+    """Start runs again, after `pause` or `drain`.
+
+    Without SCHEDULER, this resumes all schedulers of the Guild home.
+    """
     _ask("resume", scheduler, as_json)
 
 
@@ -38,7 +42,10 @@ def resume(scheduler: str | None, as_json: bool) -> None:
 @_SCHEDULER
 @common.json_option
 def drain(scheduler: str | None, as_json: bool) -> None:
-    """Let SCHEDULER, or all that are at work, start no more runs, and end when their runs have ended."""
+    """Start no more runs, and stop when the running ones have ended.
+
+    Without SCHEDULER, this drains all schedulers at work on the Guild home.
+    """
     _ask("drain", scheduler, as_json)
 
 
@@ -47,7 +54,7 @@ def _ask(request: Request, scheduler: str | None, as_json: bool) -> None:
     alive = [each.id for each in schedulers.alive(home)]
     chosen = _chosen(alive, scheduler) if scheduler else None
     if chosen and request == "resume" and control.is_paused(home):
-        common.fail("all schedulers on this Guild home are paused; 'guild-dask resume' lets all of them go on")
+        common.fail("all schedulers on this Guild home are paused; 'guild-dask resume' resumes all of them")
     try:
         control.ask(home, chosen, request)
     except OSError as e:
@@ -57,14 +64,15 @@ def _ask(request: Request, scheduler: str | None, as_json: bool) -> None:
         common.print_json({"request": request, "schedulers": asked, "all": chosen is None})
         return
     names = ", ".join(formatting.short(each) for each in asked)
-    click.echo(f"Asked {len(asked)} scheduler(s) to {request}: {names}" if asked else _nobody(request))
+    click.echo(f"Asked {len(asked)} scheduler(s) to {request}: {names}" if asked else _without_schedulers(request))
 
 
-def _nobody(request: Request) -> str:
+def _without_schedulers(request: Request) -> str:
+    """Returns the message for a request while no scheduler is at work."""
     if request == "pause":
-        return "No scheduler is at work; those that are started will be paused until 'guild-dask resume'"
+        return "No scheduler is at work; new ones will be paused until 'guild-dask resume'"
     if request == "resume":
-        return "Nothing is paused any more; no scheduler is at work"
+        return "Schedulers are no longer paused; no scheduler is at work"
     return "No scheduler is at work"
 
 

@@ -1,4 +1,4 @@
-"""What a scheduler that was killed could not write down: when it was last heard of, and what became of its runs."""
+"""What a killed scheduler could not record: its last heartbeat, and the ends of its runs."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,19 +9,19 @@ from guild_dask.home import status as home_status
 from guild_dask.home.outcome import End
 from guild_dask.home.run_directory import BrokenRun
 from guild_dask.monitor import schedulers
-from guild_dask.monitor.report.story import RUNNING, Aftermath, goes_on
+from guild_dask.monitor.report.history import RUNNING, EndedScheduler, unfinished_starts
 from guild_dask.plan import records
 
-# How we call what Guild calls otherwise.
+# Ends by Guild's status, where the names differ.
 _ENDS = {"error": End.FAILED.value, "staged": End.STAGED_AGAIN.value}
 
 
-def aftermath_of(run_dir: str, events: Sequence[Mapping[str, Any]]) -> Aftermath:
-    """Returns what is known of a scheduler that is not at work any more, beside its events."""
+def ended_scheduler_for(run_dir: str, events: Sequence[Mapping[str, Any]]) -> EndedScheduler:
+    """Returns what is known about an ended scheduler besides its events."""
     home, scheduler = os.path.dirname(os.path.dirname(run_dir)), os.path.basename(run_dir)
-    last = max(float(events[-1]["at"]), schedulers.last_heard(home, scheduler), _stopped(run_dir))
-    found = ((each, _end(os.path.dirname(run_dir), scheduler, each, last)) for each in goes_on(events))
-    return Aftermath(last, tuple(_event(started, end) for started, end in found if end))
+    last = max(float(events[-1]["at"]), schedulers.last_heartbeat(home, scheduler), _stopped(run_dir))
+    found = ((each, _end(os.path.dirname(run_dir), scheduler, each, last)) for each in unfinished_starts(events))
+    return EndedScheduler(last, tuple(_event(started, end) for started, end in found if end))
 
 
 def _event(started: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def _event(started: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _end(runs_dir: str, scheduler: str, started: Mapping[str, Any], last: float) -> dict[str, Any] | None:
-    """Returns how an attempt at a run ended, by the run's own records; None if it goes on."""
+    """Returns how an attempt ended, from the run's own records; None if it is still running."""
     run_dir = os.path.join(runs_dir, str(started.get("run")))
     if not os.path.isdir(run_dir):
         return {"end": End.GONE.value, "at": last}
@@ -43,11 +43,11 @@ def _end(runs_dir: str, scheduler: str, started: Mapping[str, Any], last: float)
     if status in ("staged", "pending"):
         return {"end": _ENDS.get(status, status), "at": last}
     if facts.get("scheduler", scheduler) != scheduler:
-        return {"end": End.STAGED_AGAIN.value, "at": last}  # and started by another since
+        return {"end": End.STAGED_AGAIN.value, "at": last}  # and another scheduler has started it since
     if status == RUNNING:
         return None
     cause, excess = run_info.cause_in(facts)
-    # Guild takes each signal for a request to end.
+    # Guild's status is `terminated` for every signal.
     end = End.FAILED.value if run_info.KILLED_BY in facts else _ENDS.get(status, status)
     return {
         "end": end,
@@ -72,7 +72,7 @@ def _facts(run_dir: str) -> dict[str, Any]:
 
 
 def _stopped(run_dir: str) -> float:
-    """Returns when Guild has a run end; 0 where it does not say."""
+    """Returns when Guild recorded the end of a run; 0 if it did not."""
     return (_number(run_dir, "stopped") or 0) / 1e6
 
 

@@ -1,4 +1,4 @@
-"""An error that nobody foresaw: runs are ended in order, and the user gets one line, not a traceback."""
+"""An error in guild-dask itself: runs are ended in order, and the user gets one line, not a traceback."""
 
 import pathlib
 from typing import Any
@@ -20,12 +20,12 @@ class _Failing:
         self.is_abandoned = True
 
 
-def test_error_that_nobody_foresaw_is_one_line_and_no_run_is_left_alone(
+def test_unexpected_error_is_one_line_and_runs_are_ended(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     loop: Any = _Failing()
     error_log = tmp_path / "error.log"
-    assert scheduler._work(loop, str(error_log)) == scheduler.UNFORESEEN
+    assert scheduler.work(loop, str(error_log)) == scheduler.UNEXPECTED
     assert loop.is_abandoned
     assert "ZeroDivisionError: something is wrong" in error_log.read_text()
     (line,) = caplog.messages

@@ -1,4 +1,4 @@
-"""Events to what they tell: runs on workers, the use of each resource over time, and waiting. Pure."""
+"""The history of a scheduler, from its events: attempts on workers, use of resources, and waiting times. Pure."""
 
 import heapq
 import statistics
@@ -11,29 +11,29 @@ from guild_dask.monitor.state import EndedRun, WorkerState, ended_for_data, left
 from guild_dask.plan import records
 from guild_dask.plan.reasons import AnyReason
 
-# The name under which the runs themselves are counted beside the resources that they use.
-RUNS = "runs"
+# The key for slots among the resources; scripts read it in `report --json`.
+SLOTS = "runs"
 
-# The end of an attempt that goes on.
+# The end of an attempt that is still running.
 RUNNING = "running"
 
 
 @dataclass(frozen=True)
 class Span:
-    """An attempt at a run: where, from when to when, and how it ended. One that goes on has no end yet.
+    """An attempt: where and when it ran, and how it ended.
 
-    That of a run that outlived its scheduler stops with the story; how long the run took is in the run.
+    If the run outlived its scheduler, the span stops when the history does; the full duration is in `run`.
     """
 
     run: EndedRun
     start: float
     stop: float
-    lane: int = 0  # which of the worker's places it had
+    lane: int = 0  # index of the worker's slot
 
 
 @dataclass(frozen=True)
 class Use:
-    """How much of a resource was used from which time on, and how much of it there was."""
+    """The used and total amount of a resource, as step functions over time."""
 
     name: str
     times: tuple[float, ...]
@@ -42,26 +42,28 @@ class Use:
 
     @property
     def mean_share(self) -> float:
-        """Returns the share that was used over the whole time."""
+        """Returns the used share over the whole time."""
         pairs = list(zip(self.times, self.times[1:], self.used, self.total, strict=False))
         there = sum((stop - start) * total for start, stop, _, total in pairs)
-        # A worker that was lost is gone before it is known what became of its runs.
+        # When a worker is lost, its capacity ends before its runs do.
         return sum((stop - start) * min(used, total) for start, stop, used, total in pairs) / there if there else 0.0
 
 
 @dataclass(frozen=True)
-class Story:
-    """All that a report shows."""
+class History:
+    """Everything that a report shows."""
 
     start: float
     stop: float
     is_over: bool
-    is_killed: bool  # it is over, and the scheduler did not say so
+    is_killed: bool  # it ended without an event `stopped`
     workers: tuple[WorkerState, ...]
     spans: tuple[Span, ...]
     uses: tuple[Use, ...]
     ends: Mapping[str, int] = field(default_factory=dict)
-    left: Mapping[str, AnyReason | None] = field(default_factory=dict)  # runs that were left staged, and why
+    left: Mapping[str, AnyReason | None] = field(
+        default_factory=dict
+    )  # staged runs at the end, and why they had not started
 
     @property
     def unfinished(self) -> list[Span]:
@@ -82,23 +84,23 @@ class Story:
 
 
 @dataclass(frozen=True)
-class Aftermath:
-    """What is known of a scheduler that is not at work any more, beside its events."""
+class EndedScheduler:
+    """What is known about an ended scheduler besides its events."""
 
-    last_sign: float  # when it was last heard of
-    ends: Sequence[Mapping[str, Any]] = ()  # of runs that outlived it, as events
+    last_heartbeat: float
+    ends: Sequence[Mapping[str, Any]] = ()  # of runs that outlived it, in the form of events
 
 
-def story_for(events: Sequence[Mapping[str, Any]], now: float, after: Aftermath | None = None) -> Story | None:
-    """Returns what the events tell, or None where there is nothing to tell. What cannot be read is left out.
+def history_for(events: Sequence[Mapping[str, Any]], now: float, after: EndedScheduler | None = None) -> History | None:
+    """Returns the history, or None without events. Unreadable events are left out.
 
-    A scheduler with an aftermath is at work no more: its story ends where it was last heard of.
+    `after` is given for a scheduler that has ended; without an event `stopped`, its history ends at its last heartbeat.
     """
     if not events:
         return None
     is_stopped = any(event["event"] == "stopped" for event in events)
     last = float(events[-1]["at"])
-    stop = last if is_stopped else max(last, after.last_sign if after else now)
+    stop = last if is_stopped else max(last, after.last_heartbeat if after else now)
     spans = _with_lanes(_spans([*events, *(after.ends if after else ())], stop, now if after else stop))
     changes = list(_worker_changes(events))
     workers: dict[str, WorkerState] = {}
@@ -111,11 +113,11 @@ def story_for(events: Sequence[Mapping[str, Any]], now: float, after: Aftermath 
     uses = _uses(spans, changes, start, stop)
     left = left_for_data(events[-1].get("left"))
     is_over, is_killed = is_stopped or after is not None, not is_stopped and after is not None
-    return Story(start, stop, is_over, is_killed, tuple(workers.values()), tuple(spans), uses, ends, left)
+    return History(start, stop, is_over, is_killed, tuple(workers.values()), tuple(spans), uses, ends, left)
 
 
-def goes_on(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Returns the starts of the runs of which no end is told."""
+def unfinished_starts(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Returns the events `started` without an event `ended`."""
     running: dict[str, Mapping[str, Any]] = {}
     for event in events:
         if event["event"] == "started":
@@ -126,12 +128,12 @@ def goes_on(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _spans(events: Sequence[Mapping[str, Any]], stop: float, now: float) -> list[Span]:
-    """Returns the attempts, none beyond the end of the story, however long the run itself went on."""
+    """Returns the attempts; spans are cut at `stop`, though a run may have continued."""
     spans: list[Span] = []
     going: dict[str, Any] = {"end": RUNNING, "exit_code": None, "used": {}}
     for event in (
         *(event for event in events if event["event"] == "ended"),
-        *({**event, "at": now, "ran": now - float(event["at"]), **going} for event in goes_on(events)),
+        *({**event, "at": now, "ran": now - float(event["at"]), **going} for event in unfinished_starts(events)),
     ):
         ended = _ended(event)
         if ended:
@@ -148,7 +150,7 @@ def _ended(event: Mapping[str, Any]) -> EndedRun | None:
 
 
 def _with_lanes(spans: list[Span]) -> list[Span]:
-    """Returns the spans with a lane each, so that no two on one worker overlap."""
+    """Returns the spans with lanes, so that spans in a worker's lane do not overlap."""
     free: dict[str, list[int]] = {}
     busy: dict[str, list[tuple[float, int]]] = {}
     placed = []
@@ -174,11 +176,11 @@ def _worker_changes(events: Iterable[Mapping[str, Any]]) -> Iterable[tuple[float
 def _uses(
     spans: Iterable[Span], changes: Sequence[tuple[float, Sequence[WorkerState]]], start: float, stop: float
 ) -> tuple[Use, ...]:
-    """Returns the use of the runs' places, and of each resource that workers have."""
+    """Returns the use of slots and of each resource of the workers."""
     steps: dict[str, dict[float, list[float]]] = {}
     before: dict[str, float] = {}
     for at, workers in changes:
-        now: dict[str, float] = {RUNS: float(sum(worker.slots for worker in workers))}
+        now: dict[str, float] = {SLOTS: float(sum(worker.slots for worker in workers))}
         for worker in workers:
             for name, amount in worker.total.items():
                 now[name] = now.get(name, 0.0) + amount
@@ -186,10 +188,10 @@ def _uses(
             _step(steps, name, at, 1, now.get(name, 0.0) - before.get(name, 0.0))
         before = now
     for span in spans:
-        for name, amount in {RUNS: 1.0, **span.run.asks}.items():
+        for name, amount in {SLOTS: 1.0, **span.run.asks}.items():
             _step(steps, name, span.start, 0, amount)
             _step(steps, name, span.stop, 0, -amount)
-    names = [RUNS, *sorted(name for name in steps if name != RUNS)]
+    names = [SLOTS, *sorted(name for name in steps if name != SLOTS)]
     return tuple(_use(name, steps.get(name, {}), start, stop) for name in names if name in steps)
 
 
@@ -208,5 +210,5 @@ def _use(name: str, steps: Mapping[float, Sequence[float]], start: float, stop: 
 
 
 def median(values: Sequence[float]) -> float:
-    """Returns the median, or 0 of nothing."""
+    """Returns the median; 0 without values."""
     return statistics.median(values) if values else 0.0

@@ -1,0 +1,147 @@
+"""What the log says about waiting runs: each fact once, in order, and only some of many at a time. Pure."""
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+
+from guild_dask.home.run_directory import Staged
+from guild_dask.plan.placement import Kind, StagedRun, Worker, is_impossible
+from guild_dask.plan.reasons import AfterRuns, Hold, NotDefined, Obstacle, Reason, Reserved
+from guild_dask.plan.resources import MEMORY
+from guild_dask.plan.tags import few_bytes
+from guild_dask.scheduler import messages
+from guild_dask.scheduler.instructions import DEBUG, INFO, WARNING, Log
+from guild_dask.scheduler.waiting import WaitingRuns
+
+# How many waiting runs are logged at a time. Logging takes as long as reading them, and starts must not wait for it.
+AT_A_TIME = 500
+
+# The key under which `_logged` has that the scheduler waits for staged runs; no run has this id.
+_WAITING = "waiting"
+
+
+class Announcer:
+    """What has been logged about waiting runs, and what is still to be logged."""
+
+    def __init__(self, waiting: WaitingRuns, at_a_time: int = AT_A_TIME) -> None:
+        self._waiting = waiting
+        self._at_a_time = at_a_time
+        # The last fact that was logged about each run. A fact is compared, never shown.
+        self._logged: dict[str, object] = {}
+        # Runs in a line about which nothing has been logged since they joined it, or since their kind's reason changed.
+        self._pending: set[str] = set()
+        # Why no run of a kind can ever start, as it was last logged; None where it can.
+        self._impossible: dict[Kind, Reason | None] = {}
+        # Why runs waited at the last plan.
+        self.held: Mapping[str, Reason] = {}
+        self._warned: set[str] = set()  # texts of warnings about tags, each logged once
+        self._memory = 0.0  # the most that a worker has
+        self.has_more = False  # runs are left to be logged
+
+    def impossible(self, kind: Kind) -> Reason | None:
+        """Returns why no run of a kind can ever start, as it was last logged."""
+        return self._impossible.get(kind)
+
+    def forget(self, run_id: str) -> None:
+        """Lets what is logged about a run next be news."""
+        self._logged.pop(run_id, None)
+
+    def _is_news(self, run_id: str, fact: object) -> bool:
+        if self._logged.get(run_id) == fact:
+            return False
+        self._logged[run_id] = fact
+        return True
+
+    def _take_changes(self) -> None:
+        changes = self._waiting.take_changes()
+        self._pending -= changes.left
+        self._pending |= changes.joined
+
+    # What is logged
+
+    def idle(self, outcomes: int) -> list[Log]:
+        """Returns that nothing is left to do, once after each run that ended."""
+        return [Log(INFO, "Waiting for staged runs")] if self._is_news(_WAITING, outcomes) else []
+
+    def set_aside(self, run_id: str, obstacle: Obstacle) -> list[Log]:
+        """Returns why a run stays staged that cannot be started as it is."""
+        is_news = self._is_news(run_id, obstacle)
+        return [Log(WARNING, f"Leaving run {run_id} staged ({obstacle})")] if is_news else []
+
+    def unreadable(self, broken: Mapping[str, str]) -> list[Log]:
+        """Returns which staged runs cannot be read."""
+        news = [(run_id, problem) for run_id, problem in broken.items() if self._is_news(run_id, problem)]
+        return [Log(WARNING, f"Ignoring staged run {run_id}: {problem}") for run_id, problem in news]
+
+    def blocked(self, running: Iterable[str]) -> list[Log]:
+        """Returns, once for each waiting run, that runs of others hold it back."""
+        self._take_changes()
+        self.has_more = False
+        text = ", ".join(running)
+        run_ids = self._waiting.in_order()
+        self._pending.update(run_ids)
+        news = [run_id for run_id in run_ids if self._is_news(run_id, "waits for running")]
+        return [Log(INFO, f"Found staged run {run_id} (waiting for runs to finish: {text})") for run_id in news]
+
+    def queued(self, workers: Sequence[Worker], may_start: bool = True) -> list[Log]:
+        """Returns, once for each waiting run, that it is in the plan or why it cannot be; for some of many at a time.
+
+        While nothing may start, only runs that never could are logged.
+        """
+        self._take_changes()
+        lines = [log for run_id, hold in self._waiting.holds.items() for log in self._placed(run_id, hold)]
+        impossible = {kind: is_impossible(StagedRun("", dict(kind)), workers) for kind in self._waiting.kinds()}
+        for kind, reason in impossible.items():
+            if reason != self._impossible.get(kind):
+                self._pending.update(self._waiting.members(kind))
+        self._impossible = impossible
+        self._memory = max((worker.total.get(MEMORY, 0.0) for worker in workers), default=0.0)
+        due = [
+            self._waiting.key(run_id)
+            for run_id in self._pending
+            if may_start or impossible[self._waiting.kind(run_id)] is not None
+        ]
+        for _, run_id in heapq.nsmallest(self._at_a_time, due):
+            lines += self._placed(run_id, impossible[self._waiting.kind(run_id)])
+            self._pending.discard(run_id)
+        self.has_more = len(due) > self._at_a_time
+        return lines
+
+    def starting(self, run_id: str) -> list[Log]:
+        """Returns that a run is in the plan, if nothing was logged about it before it starts."""
+        self._take_changes()
+        return self._placed(run_id, None) if run_id in self._pending else []
+
+    def waits(self, held: Mapping[str, Reason]) -> list[Log]:
+        """Returns why runs wait after a plan: in all detail for debugging, and for users when one is reserved for."""
+        news = [(run_id, reason) for run_id, reason in held.items() if self.held.get(run_id) != reason]
+        self.held = dict(held)
+        levels = ((INFO if isinstance(reason, Reserved) else DEBUG, run_id, reason) for run_id, reason in news)
+        return [Log(level, f"Run {run_id} {reason}") for level, run_id, reason in levels]
+
+    def _placed(self, run_id: str, reason: Reason | Hold | None) -> list[Log]:
+        run = self._waiting[run_id]
+        before = self._logged.get(run_id)
+        # That a run waits for others is logged once, however many of them are left.
+        if not self._is_news(run_id, (run.tags, AfterRuns if isinstance(reason, AfterRuns) else reason)):
+            return []
+        is_tagged_anew = not isinstance(before, tuple) or before[0] != run.tags
+        warnings = [Log(WARNING, str(part)) for part in run.demands.unreadable if is_tagged_anew]
+        return [*warnings, *self._doubt(run), self._line(run_id, reason)]
+
+    def _doubt(self, run: Staged) -> list[Log]:
+        """Returns a warning about a tag that probably means something else, once for each tag."""
+        text = few_bytes(run.tags, self._memory)
+        if not text or text in self._warned:
+            return []
+        self._warned.add(text)
+        return [Log(WARNING, text)]
+
+    def _line(self, run_id: str, reason: Reason | Hold | None) -> Log:
+        if reason is None:
+            return Log(INFO, messages.starting(run_id, self._waiting.requests_of(run_id)))
+        if isinstance(reason, NotDefined):
+            # The misspelling is part of the documented output of guildai's own scheduler, and stays.
+            return Log(INFO, f"Ignorning staged run {run_id} ({reason})")
+        if isinstance(reason, AfterRuns):
+            return Log(INFO, f"Found staged run {run_id} ({reason})")
+        return Log(WARNING, f"Leaving run {run_id} staged ({reason})")

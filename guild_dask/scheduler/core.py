@@ -1,0 +1,564 @@
+"""The decisions of a scheduler as a state machine: an event goes in, instructions come out. Pure.
+
+Nothing here reads a clock or a file, logs, or knows Guild or Dask. The clock is an argument: seconds of the monotonic
+clock. The shell (loop.py) carries the instructions out, and hands back each answer as the next event. So a test tells
+whole stories as values: a run is staged, claimed, lost, found and tried again.
+
+A cycle of a working scheduler:
+
+    begin_cycle()  -> Beat, what is due of: ReadControl, Settle, TidyCluster, Recover, ListRuns (or RefreshRuns)
+                      SeeWorkers
+    Listed         -> LookUp, FindRunning, if runs depend on others or wait for running ones
+    WorkersSeen    -> Log what is new of waiting runs; Claim what fits
+    ClaimAnswered  -> Submit what was claimed; all of it again if a run was not to be had
+    end_cycle()    -> AdjustWorkers, Publish
+    due            -> the shell waits until then, or for the next event from outside
+"""
+
+import enum
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from guild_dask.cluster.events import (
+    ClusterTrouble,
+    JobAdrift,
+    JobEnded,
+    JobLost,
+    WorkerRefused,
+    WorkersChanged,
+)
+from guild_dask.home.control import Control
+from guild_dask.home.listing import Listing
+from guild_dask.home.outcome import End
+from guild_dask.home.result import Result
+from guild_dask.home.run_directory import Staged
+from guild_dask.plan import retries
+from guild_dask.plan.dependencies import Found
+from guild_dask.plan.placement import StagedRun, Worker, plan
+from guild_dask.plan.reasons import IMPOSSIBLE, IsScheduler, Obstacle, SetAside, StartsFailed
+from guild_dask.scheduler import messages
+from guild_dask.scheduler.announcer import Announcer
+from guild_dask.scheduler.answers import (
+    Answer,
+    ClaimAnswered,
+    ClaimChecked,
+    ClaimsRecovered,
+    ClusterView,
+    ControlRead,
+    DeletedFound,
+    HomeFailed,
+    Listed,
+    LookedUp,
+    RunLeft,
+    RunningFound,
+    Settled,
+    SettleFailed,
+    WorkersSeen,
+)
+from guild_dask.scheduler.dependency_lookup import DependencyLookup
+from guild_dask.scheduler.events import ControlChanged, OutsideEvent, PageOpened, RunStaged, StopRequested
+from guild_dask.scheduler.instructions import (
+    DEBUG,
+    INFO,
+    WARNING,
+    AdjustWorkers,
+    Beat,
+    CheckClaim,
+    Claim,
+    CloseOutput,
+    FindDeleted,
+    FindRunning,
+    Instruction,
+    KillRun,
+    ListRuns,
+    Log,
+    LookUp,
+    Publish,
+    PublishLeft,
+    PublishOutcome,
+    ReadControl,
+    Recover,
+    RefreshRuns,
+    RequestStop,
+    SeeWorkers,
+    Settle,
+    Start,
+    StopRun,
+    Submit,
+    TidyCluster,
+)
+from guild_dask.scheduler.ledger import Ledger
+from guild_dask.scheduler.shutdown import Shutdown
+from guild_dask.scheduler.waiting import Demand, WaitingRuns
+from guild_dask.scheduler.workers import Troubles, workers_for
+from guild_dask.worker.job import NOT_STARTED
+
+# How often a run is submitted whose starter died before it could start it.
+MOST_STARTS = 3
+
+
+class Phase(enum.Enum):
+    """What a scheduler does, as observers see it."""
+
+    WORKING = "working"
+    PAUSED = "paused"
+    DRAINING = "draining"
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the user's settings decide about the core."""
+
+    own_run: str = ""  # the scheduler's own run id
+    poll_interval: float = 10.0
+    beat_interval: float = 30.0
+    run_once: bool = False
+    wait_for_running: bool = False
+    demand: Demand = field(default_factory=Demand)
+
+
+class Core:
+    """One scheduler: what it knows, and what it does next."""
+
+    def __init__(self, rules: Rules, began: float, ledger: Ledger | None = None) -> None:
+        self.rules = rules
+        self.ledger = ledger or Ledger()
+        self.waiting = WaitingRuns(rules.demand)
+        self.announcer = Announcer(self.waiting)
+        self.troubles = Troubles()
+        self.blocked_by: tuple[str, ...] = ()  # runs of others that run now, with wait-for-running
+        self._began = began
+        self._control = Control()
+        self._dependencies = DependencyLookup()
+        self._known: dict[str, Found] = {}  # what need not be looked up, while a LookUp is under way
+        self._cluster = ClusterView()
+        # When to poll the whole runs directory, and to beat, at the latest.
+        self._next_poll = began
+        self._next_beat = began
+        # Nothing starts before. After a job was lost, so that it does not go round.
+        self._hold_until = began
+        # Runs to read again before the next plan: they were staged, or others wait for their end.
+        self._changed: set[str] = set()
+        # Retried runs that are staged and not due yet. They are in no line.
+        self._resting: dict[str, Staged] = {}
+        # How often later runs started before each waiting one.
+        self._passed: Mapping[str, int] = {}
+        self._has_listed = False  # in this cycle, so that there may be something to announce
+        self._have_workers_changed = False
+        self._missed: set[str] = set()  # in this cycle: runs that were planned and could not be claimed
+        self._is_home_unavailable = False  # as it was last logged
+        self._has_home_failed = False  # in this cycle
+        self._last_poll = -math.inf
+        self._may_start_later = False  # a run waits that could start without a new worker or tag
+        self._last_problem = ""  # of the last job that was lost; the same is logged once
+        self._shutdown: Shutdown | None = None
+        self.is_over = False
+
+    # What observers see
+
+    @property
+    def phase(self) -> Phase:
+        """Returns what the scheduler does."""
+        if self._shutdown:
+            return Phase.STOPPING
+        if self._control.is_draining:
+            return Phase.DRAINING
+        return Phase.PAUSED if self._control.is_paused else Phase.WORKING
+
+    @property
+    def may_start(self) -> bool:
+        """Tells whether users let the scheduler start runs."""
+        return self.phase is Phase.WORKING
+
+    @property
+    def due(self) -> float:
+        """Returns when the next cycle begins, if no event comes earlier."""
+        if self._shutdown:
+            return self._shutdown.due if self.ledger.active else -math.inf
+        if self.announcer.has_more:
+            return -math.inf
+        return min(self._next_poll, self._next_beat, self._next_retry)
+
+    @property
+    def _next_retry(self) -> float:
+        """Returns when the next retried run is due, if no poll was tried since."""
+        return min((until for until in self.ledger.retrying.values() if until > self._last_poll), default=math.inf)
+
+    def present_workers(self, view: ClusterView, now: float) -> list[Worker]:
+        """Returns the workers that are there, with what is free on them."""
+        return workers_for(ClusterView(view.workers), self.ledger, now)
+
+    # The cycle
+
+    def begin(self) -> list[Instruction]:
+        """Returns what is done before the first cycle."""
+        is_announced = self.rules.run_once and not self._shutdown
+        return [*([Log(INFO, "Processing staged runs")] if is_announced else []), Publish()]
+
+    def begin_cycle(self, now: float) -> list[Instruction]:
+        """Returns what is to be done now. The last instruction leads to a plan."""
+        if self._shutdown:
+            return self._continue_shutdown(now)
+        self._has_listed = self._has_home_failed = False
+        self._missed.clear()
+        instructions: list[Instruction] = []
+        if now >= self._next_beat:
+            self._next_beat = now + self.rules.beat_interval
+            instructions.append(Beat())
+        # Before run-once ends, it looks for what its own runs have staged.
+        if now >= min(self._next_poll, self._next_retry) or (self.rules.run_once and not self.ledger.active):
+            instructions += self._poll(now)
+        elif self._changed or self._have_workers_changed or self.announcer.has_more:
+            instructions.append(RefreshRuns(frozenset(self._changed)))
+        return [*instructions, SeeWorkers()]
+
+    def _poll(self, now: float) -> list[Instruction]:
+        self._next_poll, self._last_poll = now + self.rules.poll_interval, now
+        may_retry = self._shutdown is None
+        unsettled = [Settle(run_id, code, may_retry, True) for run_id, code in self.ledger.unsettled.items()]
+        recover = Recover(frozenset(self.ledger.unseen), may_retry)
+        return [ReadControl(), *unsettled, TidyCluster(), recover, ListRuns()]
+
+    def end_cycle(self, now: float) -> list[Instruction]:
+        """Returns what is done after the last claim of a cycle, and sets is_over when there is nothing left to do."""
+        if self._shutdown or self.is_over:
+            return []
+        instructions: list[Instruction] = []
+        if not self._has_home_failed:
+            instructions += self._home_works()
+            wanted = self.waiting.first(self._cluster.appetite) if self.may_start and not self.blocked_by else ()
+            instructions.append(AdjustWorkers(wanted, self.ledger.busy_workers))
+        if self._is_done():
+            self.is_over = True
+            seconds = now - self._began
+            summary = messages.summary(self.ledger.outcomes, self.waiting.staged_count, seconds)
+            return [*instructions, Publish(at_once=True), *([Log(INFO, summary)] if self.rules.run_once else [])]
+        if not self.rules.run_once and not self.ledger.active and not self.waiting:
+            instructions += self.announcer.idle(self.ledger.outcomes.total())
+        return [*instructions, Publish()]
+
+    def _is_done(self) -> bool:
+        """Tells whether nothing is on its way and, with run-once, no waiting run could ever start."""
+        ledger = self.ledger
+        is_busy = ledger.active or ledger.unsettled or ledger.unseen or self.announcer.has_more
+        if is_busy or self._is_home_unavailable:
+            return False
+        is_waiting = (
+            ledger.retrying or self.blocked_by or self._may_start_later or (self.waiting and not self.may_start)
+        )
+        return self._control.is_draining or (self.rules.run_once and not is_waiting)
+
+    # Events
+
+    def handle(self, event: OutsideEvent | Answer, now: float) -> list[Instruction]:
+        """Takes in one event, and returns what follows from it."""
+        handler: Callable[[Core, Any, float], list[Instruction]] | None = _HANDLERS.get(type(event))
+        return handler(self, event, now) if handler else []
+
+    def _run_staged(self, event: RunStaged, _now: float) -> list[Instruction]:
+        self._changed.add(event.run_id)
+        return []
+
+    def _control_changed(self, _event: ControlChanged, now: float) -> list[Instruction]:
+        self._next_poll = now
+        return []
+
+    def _control_read(self, event: ControlRead, _now: float) -> list[Instruction]:
+        before, self._control = self._control, event.control
+        text = messages.control_changed(before, event.control, len(self.ledger.active))
+        return [Log(INFO, text)] if text else []
+
+    # The runs directory
+
+    def _listed(self, event: Listed, now: float) -> list[Instruction]:
+        self._changed.clear()
+        self._have_workers_changed = False
+        self._has_listed = True
+        broken_before = self.waiting.broken
+        listing = self._without_resting(event.listing, now)
+        schedulers = self.waiting.update(listing)
+        for run_id in (*listing.gone, *(broken_before.keys() - listing.broken.keys())):
+            self._forget(run_id)
+        logs = [log for run in schedulers for log in self._set_aside(run.id, IsScheduler(run.id))]
+        logs += self.announcer.unreadable(listing.broken)
+        references = self.waiting.references()
+        self._known = self._dependencies.known(references, self.ledger.active, self.waiting)
+        unknown = references - self._known.keys()
+        if unknown:
+            return [*logs, LookUp(unknown, frozenset(self.ledger.vanished))]
+        return [*logs, *self._hold_back(self._known)]
+
+    def _without_resting(self, listing: Listing, now: float) -> Listing:
+        """Returns the listing without retried runs that are not due, and with those that have come due."""
+        ledger = self.ledger
+        ledger.retrying = {run_id: until for run_id, until in ledger.retrying.items() if until > now}
+        for run_id in listing.gone:
+            self._resting.pop(run_id, None)
+        self._resting.update({run.id: run for run in listing.staged if run.id in ledger.retrying})
+        rested = [self._resting.pop(run_id) for run_id in self._resting.keys() - ledger.retrying.keys()]
+        ready = {run.id: run for run in (*rested, *listing.staged) if run.id not in self._resting}
+        staged = tuple(sorted(ready.values(), key=lambda run: (run.since, run.id)))
+        return Listing(staged, listing.broken, listing.gone)
+
+    def _looked_up(self, event: LookedUp, _now: float) -> list[Instruction]:
+        return self._hold_back({**self._known, **event.found})
+
+    def _hold_back(self, found: Mapping[str, Found]) -> list[Instruction]:
+        self._dependencies.remember(found)
+        self.waiting.hold_back(found)
+        self.blocked_by = ()
+        if self.rules.wait_for_running and self.waiting:
+            return [FindRunning(frozenset((*self.ledger.active, *self.ledger.unseen, self.rules.own_run)))]
+        return []
+
+    def _running_found(self, event: RunningFound, _now: float) -> list[Instruction]:
+        self.blocked_by = event.run_ids
+        return []
+
+    # Starts
+
+    def _workers_seen(self, event: WorkersSeen, now: float) -> list[Instruction]:
+        self._cluster = event.view
+        logs: list[Log] = []
+        if self._has_listed and self.blocked_by:
+            logs += self.announcer.blocked(self.blocked_by)
+        elif self._has_listed:
+            logs += self.announcer.queued(workers_for(self._cluster, self.ledger, now), self.may_start)
+        self._has_listed = False
+        return [*logs, *self._start_what_fits(now)]
+
+    def _start_what_fits(self, now: float) -> list[Instruction]:
+        if not self.may_start or self.blocked_by or now < self._hold_until:
+            return []
+        workers = workers_for(self._cluster, self.ledger, now)
+        slots = sum(max(0, worker.free_slots) for worker in workers)
+        # One more than can start of each kind: it shows whether some could start later.
+        decided = plan(self.waiting.first(slots + 1), workers, self._passed)
+        self._passed = decided.passed
+        logs = self.announcer.waits(decided.held)
+        could_start = any(not isinstance(reason, IMPOSSIBLE) for reason in decided.held.values())
+        self._may_start_later = could_start or self.waiting.has_hope
+        starts = tuple(self._start(run, worker, decided.devices.get(run.id, {})) for run, worker in decided.starts)
+        return [*logs, *([Claim(starts)] if starts else [])]
+
+    def _start(self, run: StagedRun, worker: str, devices: Mapping[str, float]) -> Start:
+        return Start(self.waiting[run.id], worker, self.waiting.requests_of(run.id), devices)
+
+    def _claim_answered(self, event: ClaimAnswered, now: float) -> list[Instruction]:
+        instructions: list[Instruction] = []
+        for active in event.taken:
+            run_id = active.run.id
+            instructions += self.announcer.starting(run_id)
+            self.waiting.take(run_id)
+            self.ledger.starts[run_id] = self.ledger.starts.get(run_id, 0) + 1
+            self.ledger.active[run_id] = active
+            text = f"Run {run_id} goes to worker {active.worker}, attempt {active.claim.attempt}"
+            instructions += [Log(DEBUG, text), Submit(active)]
+        for run_id, problem in event.refused.items():
+            instructions += self._set_aside(run_id, SetAside(problem))
+        if event.problem:
+            return [*instructions, *self._home_failed(HomeFailed(event.problem), now)]
+        if event.missing:
+            # Another scheduler or queue took them, or they were tagged anew or deleted: poll and plan again, once for
+            # each run in a cycle. A run that is listed as staged and cannot be claimed must not keep the core busy.
+            is_repeated = not self._missed.isdisjoint(event.missing)
+            self._missed.update(event.missing)
+            if is_repeated:
+                self._hold_until = self._next_poll = now + self.rules.poll_interval
+                return instructions
+            return [*instructions, FindDeleted(event.missing), *self._poll(now), SeeWorkers()]
+        return [*instructions, *(self._start_what_fits(now) if event.refused else [])]
+
+    def _set_aside(self, run_id: str, obstacle: Obstacle) -> list[Log]:
+        self.waiting.set_aside(run_id, obstacle)
+        return self.announcer.set_aside(run_id, obstacle)
+
+    def _deleted_found(self, event: DeletedFound, _now: float) -> list[Instruction]:
+        return [Log(WARNING, f"Staged run {run_id} was deleted before it could start") for run_id in event.run_ids]
+
+    def _home_failed(self, event: HomeFailed, now: float) -> list[Instruction]:
+        interval = self.rules.poll_interval
+        self._next_poll = now + interval
+        self._has_home_failed = True
+        if self._shutdown:
+            count = len(self.ledger.unsettled)
+            return [Log(WARNING, f"{event.problem}; the next scheduler will stage {count} run(s) again")]
+        if self._is_home_unavailable:
+            return []
+        self._is_home_unavailable = True
+        return [Log(WARNING, f"{event.problem}; trying again every {interval:g} seconds")]
+
+    def _home_works(self) -> list[Log]:
+        was_unavailable, self._is_home_unavailable = self._is_home_unavailable, False
+        return [Log(INFO, "The Guild home can be used again")] if was_unavailable else []
+
+    # Ends
+
+    def _job_ended(self, event: JobEnded, _now: float) -> list[Instruction]:
+        if not event.had_claim:
+            return [CheckClaim(event.run_id, event.exit_code, "its worker was started anew")]
+        return self._end(event.run_id, event.exit_code)
+
+    def _job_lost(self, event: JobLost, _now: float) -> list[Instruction]:
+        return [CheckClaim(event.run_id, None, event.problem)]
+
+    def _claim_checked(self, event: ClaimChecked, now: float) -> list[Instruction]:
+        if event.has_started:
+            # Dask has sent it to a worker twice; the other worker has it, or had.
+            return self._job_adrift(JobAdrift(event.run_id, event.problem), now)
+        if event.exit_code is not None:
+            return self._end(event.run_id, event.exit_code)
+        logs: list[Instruction] = []
+        if event.problem != self._last_problem:
+            logs.append(Log(WARNING, f"Run {event.run_id} could not be started: {event.problem}"))
+        self._last_problem = event.problem
+        self._may_start_later = True
+        self._hold_until = self._next_poll = now + self.rules.poll_interval
+        self.ledger.starts.pop(event.run_id, None)  # it is not the run's fault
+        return [*logs, *self._settle(event.run_id, NOT_STARTED)]
+
+    def _end(self, run_id: str, exit_code: int) -> list[Instruction]:
+        self._last_problem = ""
+        return self._settle(run_id, exit_code)
+
+    def _settle(self, run_id: str, exit_code: int) -> list[Instruction]:
+        self.ledger.active.pop(run_id, None)
+        return [Settle(run_id, exit_code, may_retry=self._shutdown is None)]
+
+    def _settled(self, event: Settled, now: float) -> list[Instruction]:
+        run_id, end = event.run_id, event.result.end
+        self.ledger.unsettled.pop(run_id, None)
+        if end is End.COMPLETED and event.is_deleted:
+            self.ledger.vanished.add(run_id)
+        if self.waiting.has_dependents() and self._dependencies.means(run_id):
+            self._changed.add(run_id)
+        instructions = self._note(run_id, event.result, now, event.last_line)
+        if end is End.STAGED_AGAIN and not self._shutdown:
+            self._next_poll = max(now, self._hold_until)
+            if self.ledger.starts.get(run_id, 0) >= MOST_STARTS:
+                instructions += self._set_aside(run_id, StartsFailed(MOST_STARTS))
+        return instructions
+
+    def _note(self, run_id: str, result: Result, now: float, last_line: str = "") -> list[Instruction]:
+        """Counts, publishes and logs how an attempt ended."""
+        self.ledger.outcomes[result.end] += 1
+        if result.end is End.TRIED_AGAIN:
+            self.announcer.forget(run_id)
+            self.ledger.retrying[run_id] = now + retries.pause_after(result.attempt)
+        elif result.end is not End.STAGED_AGAIN:
+            self._forget(run_id)
+        level, text = messages.ended(run_id, result, last_line)
+        return [PublishOutcome(run_id, result), Log(level, text)]
+
+    def _forget(self, run_id: str) -> None:
+        if not self.ledger.knows(run_id):
+            self.announcer.forget(run_id)
+            self.ledger.starts.pop(run_id, None)
+
+    def _settle_failed(self, event: SettleFailed, _now: float) -> list[Instruction]:
+        self.ledger.unsettled[event.run_id] = event.exit_code
+        return [Log(WARNING, f"{event.problem}; it will be tried again")]
+
+    def _run_left(self, event: RunLeft, _now: float) -> list[Instruction]:
+        self.ledger.unsettled.pop(event.run_id, None)
+        self._forget(event.run_id)
+        text = f"{event.problem}; it is left to the next scheduler"
+        return [PublishLeft(event.run_id), Log(WARNING, text)]
+
+    # Runs that no worker reports
+
+    def _job_adrift(self, event: JobAdrift, now: float) -> list[Instruction]:
+        active = self.ledger.active.pop(event.run_id, None)
+        self._next_poll = now
+        if active is None:
+            return []
+        self.ledger.unseen[event.run_id] = active
+        return [Log(WARNING, messages.out_of_sight(event.run_id, active.host, event.problem))]
+
+    def _recovered(self, event: ClaimsRecovered, now: float) -> list[Instruction]:
+        recovered, unseen = event.recovered, self.ledger.unseen
+        instructions: list[Instruction] = []
+        for run_id in recovered.staged_again:
+            if unseen.pop(run_id, None):
+                text = f"Run {run_id} did not start and is staged again"
+                instructions += [CloseOutput(run_id), PublishLeft(run_id), Log(INFO, text)]
+            else:
+                instructions.append(Log(INFO, f"Staged run {run_id} again (its scheduler died before it started)"))
+        for run_id, result in recovered.ended:
+            if unseen.pop(run_id, None):
+                instructions += [CloseOutput(run_id), *self._note(run_id, result, now)]
+            elif result.end is End.TRIED_AGAIN:
+                instructions += self._note(run_id, result, now)
+        for run_id in recovered.gone:
+            if unseen.pop(run_id, None):
+                instructions += [CloseOutput(run_id), *self._note(run_id, Result(End.GONE), now)]
+        instructions += [StopRun(run_id) for run_id in recovered.stops if run_id in self.ledger.active]
+        self.ledger.orphans, self.ledger.neighbours = recovered.orphans, recovered.neighbours
+        return instructions
+
+    # Workers
+
+    def _workers_changed(self, event: WorkersChanged, _now: float) -> list[Instruction]:
+        self._have_workers_changed = True
+        self.troubles.clear()
+        return [Log(INFO, event.news)] if event.news and not self._shutdown else []
+
+    def _worker_refused(self, event: WorkerRefused, _now: float) -> list[Instruction]:
+        return [Log(WARNING, self.troubles.refuse(event))]
+
+    def _cluster_trouble(self, event: ClusterTrouble, _now: float) -> list[Instruction]:
+        text = self.troubles.note(event)
+        return [Log(WARNING, text)] if text else []
+
+    # The stop
+
+    def _stop_requested(self, _event: StopRequested, now: float) -> list[Instruction]:
+        if self._shutdown:
+            # Requested twice: the user is in a hurry.
+            return [KillRun(run_id) for run_id in self.ledger.active]
+        self._shutdown = Shutdown(now)
+        return []
+
+    def _continue_shutdown(self, now: float) -> list[Instruction]:
+        assert self._shutdown
+        active = tuple(self.ledger.active)
+        instructions: list[Instruction] = []
+        if self._shutdown.is_new:
+            text = f"Ending {len(active)} run(s); Ctrl-C or 'guild stop' once more kills them"
+            logs = [Log(INFO, text)] if active else []
+            instructions = [Publish(at_once=True), *logs, RequestStop((*self.ledger.unseen, *active))]
+        instructions += self._shutdown.steps(now, active)
+        if not active or self._shutdown.has_given_up:
+            self.is_over = True
+            instructions += [Settle(run_id, code, False, True) for run_id, code in self.ledger.unsettled.items()]
+        return instructions
+
+
+_HANDLERS: Mapping[type, Any] = {
+    RunStaged: Core._run_staged,
+    ControlChanged: Core._control_changed,
+    ControlRead: Core._control_read,
+    Listed: Core._listed,
+    LookedUp: Core._looked_up,
+    RunningFound: Core._running_found,
+    WorkersSeen: Core._workers_seen,
+    ClaimAnswered: Core._claim_answered,
+    DeletedFound: Core._deleted_found,
+    HomeFailed: Core._home_failed,
+    JobEnded: Core._job_ended,
+    JobLost: Core._job_lost,
+    JobAdrift: Core._job_adrift,
+    ClaimChecked: Core._claim_checked,
+    Settled: Core._settled,
+    SettleFailed: Core._settle_failed,
+    RunLeft: Core._run_left,
+    ClaimsRecovered: Core._recovered,
+    WorkersChanged: Core._workers_changed,
+    WorkerRefused: Core._worker_refused,
+    ClusterTrouble: Core._cluster_trouble,
+    StopRequested: Core._stop_requested,
+    PageOpened: lambda _core, _event, _now: [],
+}

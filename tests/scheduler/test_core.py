@@ -1,0 +1,472 @@
+"""The core of the scheduler, told whole stories as values, and any order of events against the promise."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guild_dask.cluster.events import JobEnded
+from guild_dask.home.control import Control
+from guild_dask.home.outcome import End
+from guild_dask.scheduler import instructions as do
+from guild_dask.scheduler.core import MOST_STARTS, Phase, Rules
+from guild_dask.scheduler.shutdown import DESTROY_AFTER, GIVE_UP_AFTER, KILL_AFTER
+from guild_dask.worker.job import NOT_STARTED
+from tests.scheduler.world import CLAIMED, ENDED, STAGED, STARTED, World
+
+
+def a_world(slots: int = 1, **rules: Any) -> World:
+    world = World(Rules(own_run="me", poll_interval=10.0, **rules))
+    world.add_worker("w", slots)
+    return world
+
+
+def kinds_of(world: World, *kinds: type) -> list[do.Instruction]:
+    return [each for each in world.done if isinstance(each, kinds)]
+
+
+# Stories
+
+
+def test_staged_run_is_claimed_submitted_and_settled() -> None:
+    world = a_world()
+    world.stage("a")
+    world.cycle()
+    assert world.statuses() == {"a": CLAIMED}
+    assert world.jobs == {"a": "w"}
+    world.start("a")
+    world.end("a")
+    assert world.statuses() == {"a": ENDED}
+    assert not world.core.ledger.active
+    assert world.core.ledger.outcomes == {End.COMPLETED: 1}
+
+
+def test_run_waits_for_a_free_slot_and_starts_in_order() -> None:
+    world = a_world()
+    for run_id in "abc":
+        world.stage(run_id)
+    world.cycle()
+    assert world.jobs == {"a": "w"}
+    world.start("a")
+    world.end("a")
+    world.cycle()
+    assert world.jobs == {"b": "w"}
+
+
+def test_later_run_of_higher_priority_starts_first() -> None:
+    world = a_world()
+    world.stage("a")
+    world.stage("b", "dask-priority:1")
+    world.cycle()
+    assert world.jobs == {"b": "w"}
+
+
+def test_lost_job_is_staged_again_and_starts_after_the_next_poll() -> None:
+    world = a_world()
+    world.stage("a")
+    world.cycle()
+    world.lose("a")
+    assert world.statuses() == {"a": STAGED}
+    world.cycle(1.0)
+    assert not world.jobs  # else a worker that refuses it would be asked again at once
+    world.cycle(10.0)
+    assert world.jobs == {"a": "w"}
+    assert "Run a could not be started: its worker says: no" in world.log
+
+
+def test_run_whose_starter_dies_again_and_again_is_set_aside_until_it_is_tagged() -> None:
+    world = a_world()
+    world.stage("a")
+    for _ in range(MOST_STARTS):
+        world.cycle()
+        world.end("a", -9)  # before it has started
+    world.cycle(100.0)
+    assert not world.jobs
+    assert world.statuses() == {"a": STAGED}
+    assert world.log.count("Leaving run a staged (3 attempts to start it failed)") == 1
+    world.tag("a", "mine")
+    world.cycle(100.0)
+    assert world.jobs == {"a": "w"}
+
+
+def test_run_out_of_sight_is_recovered_and_tried_again_after_its_pause() -> None:
+    world = a_world()
+    world.retries = 1
+    world.stage("a")
+    world.cycle()
+    world.start("a")
+    world.remove_worker("w")
+    assert "a" in world.core.ledger.unseen
+    world.add_worker("v")
+    world.cycle()  # recovers it
+    assert world.statuses() == {"a": STAGED}
+    world.cycle()
+    assert not world.jobs  # it rests
+    pause = world.core.ledger.retrying["a"] - world.now
+    assert pause > 0
+    world.cycle(pause)
+    assert world.jobs == {"a": "v"}
+
+
+def test_home_that_fails_is_logged_once_and_polled_again() -> None:
+    world = a_world()
+    world.stage("a")
+    world.is_home_available = False
+    for _ in range(3):
+        world.cycle(10.0)
+        assert world.core.due > world.now  # no busy loop
+    assert world.log.count("the disk is full; trying again every 10 seconds") == 1
+    world.is_home_available = True
+    world.cycle(10.0)
+    assert world.log.count("The Guild home can be used again") == 1
+    assert world.jobs == {"a": "w"}
+
+
+def test_end_that_cannot_be_settled_is_settled_later() -> None:
+    world = a_world()
+    world.stage("a")
+    world.cycle()
+    world.start("a")
+    world.is_home_available = False
+    world.end("a")
+    assert world.core.ledger.unsettled == {"a": 0}
+    world.cycle(10.0)
+    world.is_home_available = True
+    world.cycle(10.0)
+    assert world.statuses() == {"a": ENDED}
+    assert not world.core.ledger.unsettled
+
+
+def test_retried_run_that_is_due_while_the_home_fails_makes_no_busy_loop() -> None:
+    world = a_world()
+    world.retries = 1
+    world.stage("a")
+    world.cycle()
+    world.start("a")
+    world.end("a", 1)
+    world.is_home_available = False
+    world.cycle(100.0)
+    assert world.core.due > world.now
+
+
+def test_stop_ends_runs_step_by_step_and_starts_nothing_more() -> None:
+    world = a_world()
+    world.stage("a")
+    world.stage("b")
+    world.cycle()
+    world.start("a")
+    world.stop()
+    for seconds in (0.0, KILL_AFTER, DESTROY_AFTER - KILL_AFTER, GIVE_UP_AFTER - DESTROY_AFTER):
+        assert not world.core.is_over
+        world.cycle(seconds)
+    assert kinds_of(world, do.RequestStop) == [do.RequestStop(("a",))]
+    assert kinds_of(world, do.StopRun, do.KillRun, do.DestroyRun) == [
+        do.StopRun("a"),
+        do.KillRun("a"),
+        do.DestroyRun("a"),
+    ]
+    assert world.core.is_over
+    assert world.statuses() == {"a": STARTED, "b": STAGED}
+
+
+def test_stop_is_over_as_soon_as_the_last_run_has_ended() -> None:
+    world = a_world()
+    world.stage("a")
+    world.cycle()
+    world.start("a")
+    world.stop()
+    world.cycle()
+    world.end("a", -15)
+    assert world.core.due == -math.inf
+    world.cycle()
+    assert world.core.is_over
+    assert not kinds_of(world, do.KillRun)
+
+
+def test_second_stop_kills_at_once() -> None:
+    world = a_world()
+    world.stage("a")
+    world.cycle()
+    world.start("a")
+    world.stop()
+    world.cycle()
+    world.stop()
+    assert kinds_of(world, do.KillRun) == [do.KillRun("a")]
+
+
+def test_stop_that_finds_the_home_unavailable_names_what_the_next_scheduler_does() -> None:
+    world = a_world()
+    world.stage("a")
+    world.cycle()
+    world.start("a")
+    world.stop()
+    world.cycle()
+    world.is_home_available = False
+    world.end("a", -15)
+    world.cycle()
+    assert world.core.is_over
+    assert world.log[-1] == "the disk is full; the next scheduler will stage 1 run(s) again"
+
+
+def test_run_after_another_starts_when_that_one_has_completed() -> None:
+    world = a_world(slots=2)
+    world.stage("a")
+    world.stage("b", "dask-after:a")
+    world.cycle()
+    assert world.jobs == {"a": "w"}
+    assert "Found staged run b (waiting for runs to finish: a)" in world.log
+    world.start("a")
+    world.end("a")
+    world.cycle()
+    assert world.jobs == {"b": "w"}
+
+
+def test_run_after_one_that_failed_is_held() -> None:
+    world = a_world(slots=2)
+    world.stage("a")
+    world.stage("b", "dask-after:a")
+    world.cycle()
+    world.start("a")
+    world.end("a", 1)
+    world.cycle()
+    assert not world.jobs
+    assert "b" in world.core.waiting.holds
+
+
+@pytest.mark.parametrize(
+    ("control", "phase"), [(Control(is_paused=True), Phase.PAUSED), (Control(is_draining=True), Phase.DRAINING)]
+)
+def test_nothing_starts_while_paused_or_draining(control: Control, phase: Phase) -> None:
+    world = a_world(slots=2)
+    world.stage("a")
+    world.cycle()
+    world.control = control
+    world.stage("b")
+    world.cycle(10.0)
+    assert world.jobs == {"a": "w"}
+    assert world.core.phase is phase
+    world.start("a")
+    world.end("a")
+    world.cycle(10.0)
+    assert world.core.is_over == control.is_draining
+    assert world.statuses()["b"] == STAGED
+
+
+def test_run_once_is_over_when_nothing_is_left_that_could_start() -> None:
+    world = a_world(run_once=True)
+    world.stage("a")
+    world.stage("b", "dask:gpu=1")
+    world.cycle()
+    world.start("a")
+    world.end("a")
+    world.cycle()
+    assert world.core.is_over
+    assert "1 run(s) completed, 0 failed, 1 left staged" in world.log[-1]
+    assert "Ignorning staged run b (requires resources not defined for cluster: gpu)" in world.log
+
+
+def test_run_once_stays_for_a_run_that_is_retried() -> None:
+    world = a_world(run_once=True)
+    world.retries = 1
+    world.stage("a")
+    world.cycle()
+    world.start("a")
+    world.end("a", 1)
+    world.cycle()
+    assert not world.core.is_over
+    world.cycle(1000.0)
+    assert world.jobs == {"a": "w"}
+
+
+def test_run_that_was_deleted_or_taken_before_the_claim_is_passed_over() -> None:
+    world = a_world()
+    world.stage("a")
+    world.stage("b")
+    world.stage("c")
+    world.control = Control(is_paused=True)
+    world.cycle()
+    world.control = Control()
+    world.cycle(10.0)
+    assert world.jobs == {"a": "w"}
+    world.start("a")
+    world.delete("b")
+    world.take_elsewhere("c")
+    world.end("a")
+    world.cycle()
+    assert not world.jobs
+    assert "Staged run b was deleted before it could start" in world.log
+    assert not any("run c was deleted" in text for text in world.log)
+
+
+def test_run_that_stays_listed_and_cannot_be_claimed_is_tried_once_a_poll() -> None:
+    # As where another scheduler has the devices that it would get.
+    world = a_world()
+    world.unclaimable = {"a"}
+    world.stage("a")
+    world.cycle()
+    assert len(kinds_of(world, do.Claim)) == 2
+    assert world.core.due > world.now
+    world.unclaimable.clear()
+    world.cycle(10.0)
+    assert world.jobs == {"a": "w"}
+
+
+def test_job_without_the_claim_leaves_the_run_to_the_one_that_has_it() -> None:
+    # Dask sent the run to a worker twice: the second job found the claim taken, and the run goes on.
+    world = a_world()
+    world.stage("a")
+    world.cycle()
+    world.start("a")
+    world.tell(JobEnded("a", NOT_STARTED, had_claim=False))
+    assert "a" in world.core.ledger.unseen
+    assert world.statuses() == {"a": STARTED}
+    assert not kinds_of(world, do.Settle)
+
+
+def test_run_that_cannot_be_claimed_is_held_with_the_reason_and_others_start() -> None:
+    world = a_world()
+    world.refused = {"a": "cannot claim run a: Permission denied"}
+    world.stage("a")
+    world.stage("b")
+    world.cycle()
+    assert world.jobs == {"b": "w"}
+    assert "Leaving run a staged (cannot claim run a: Permission denied)" in world.log
+
+
+def test_wait_for_running_holds_all_runs_until_others_have_ended() -> None:
+    world = a_world(wait_for_running=True)
+    world.running_elsewhere = ("other",)
+    world.stage("a")
+    world.cycle()
+    assert not world.jobs
+    assert "Found staged run a (waiting for runs to finish: other)" in world.log
+    world.running_elsewhere = ()
+    world.cycle(10.0)
+    assert world.jobs == {"a": "w"}
+
+
+def test_idle_scheduler_logs_that_it_waits_once_after_each_run() -> None:
+    world = a_world()
+    for _ in range(2):
+        world.cycle(10.0)
+    assert world.log.count("Waiting for staged runs") == 1
+    world.stage("a")
+    world.cycle()
+    world.start("a")
+    world.end("a")
+    world.cycle()
+    assert world.log.count("Waiting for staged runs") == 2
+
+
+# Any order of events
+
+RUNS = ("a", "b", "c", "d")
+WORKERS = ("u", "v")
+ACTIONS = st.one_of(
+    st.tuples(
+        st.sampled_from(("stage", "delete", "tag", "take", "start", "end", "fail", "die", "lose")),
+        st.sampled_from(RUNS),
+    ),
+    st.tuples(st.sampled_from(("come", "go")), st.sampled_from(WORKERS)),
+    st.tuples(st.sampled_from(("home", "pause", "resume", "stop")), st.just("")),
+    st.tuples(st.just("cycle"), st.sampled_from((0.0, 1.0, 10.0, 700.0))),
+)
+TAGS = (("dask-priority:1",), ("dask:gpu=1",), ("dask-after:a",), ("dask:nonsense",), ())
+
+
+def _where(world: World, run_id: str) -> str:
+    return world.runs[run_id].where if run_id in world.runs else ""
+
+
+def _on_worker(world: World, run_id: str, where: str) -> bool:
+    return run_id in world.jobs and _where(world, run_id) == where
+
+
+def _toggle_home(world: World) -> None:
+    world.is_home_available = not world.is_home_available
+
+
+def _control(world: World, control: Control) -> None:
+    world.control = control
+
+
+# For each action, whether it can happen now, and what it does.
+ACTS: dict[str, tuple[Callable[[World, Any], bool], Callable[[World, Any, int], None]]] = {
+    "cycle": (lambda _w, _s: True, lambda w, seconds, _n: w.cycle(seconds)),
+    "stage": (lambda w, r: r not in w.runs, lambda w, r, n: w.stage(r, *TAGS[n % len(TAGS)])),
+    "delete": (lambda w, r: _where(w, r) in (STAGED, ENDED), lambda w, r, _n: w.delete(r)),
+    "tag": (lambda w, r: _where(w, r) == STAGED, lambda w, r, n: w.tag(r, *TAGS[n % len(TAGS)])),
+    "take": (lambda w, r: _where(w, r) == STAGED, lambda w, r, _n: w.take_elsewhere(r)),
+    "start": (lambda w, r: _on_worker(w, r, CLAIMED), lambda w, r, _n: w.start(r)),
+    "end": (lambda w, r: _on_worker(w, r, STARTED), lambda w, r, _n: w.end(r)),
+    "fail": (lambda w, r: _on_worker(w, r, STARTED), lambda w, r, _n: w.end(r, 1)),
+    "die": (lambda w, r: _on_worker(w, r, CLAIMED), lambda w, r, _n: w.end(r, -9)),
+    "lose": (lambda w, r: r in w.jobs, lambda w, r, _n: w.lose(r)),
+    "come": (lambda w, name: name not in w.workers, lambda w, name, n: w.add_worker(name, 1 + n % 2, gpu=float(n % 2))),
+    "go": (lambda w, name: name in w.workers, lambda w, name, _n: w.remove_worker(name)),
+    "home": (lambda _w, _n: True, lambda w, _s, _n: _toggle_home(w)),
+    "pause": (lambda _w, _n: True, lambda w, _s, _n: _control(w, Control(is_paused=True))),
+    "resume": (lambda _w, _n: True, lambda w, _s, _n: _control(w, Control())),
+    "stop": (lambda _w, _n: True, lambda w, _s, n: w.stop() if n % 7 == 0 else None),
+}
+
+
+def act(world: World, what: str, which: Any, number: int) -> None:
+    """Does one thing to the world, if it can happen now."""
+    can_happen, do_it = ACTS[what]
+    if can_happen(world, which):
+        do_it(world, which, number)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(ACTIONS, max_size=60), st.integers(0, 2), st.booleans())
+def test_no_order_of_events_loses_a_run_or_starts_one_twice(
+    actions: list[tuple[str, Any]], retries: int, run_once: bool
+) -> None:
+    world = a_world(run_once=run_once)
+    world.retries = retries
+    for number, (what, which) in enumerate(actions):
+        was_stopping = world.core.phase is Phase.STOPPING
+        submitted = len(kinds_of(world, do.Submit))
+        act(world, what, which, number)
+        world.check()
+        assert not was_stopping or len(kinds_of(world, do.Submit)) == submitted
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(ACTIONS, max_size=40))
+def test_after_any_order_of_events_every_run_that_can_start_does(actions: list[tuple[str, Any]]) -> None:
+    world = a_world()
+    for number, (what, which) in enumerate(actions):
+        if what != "stop":
+            act(world, what, which, number)
+    world.is_home_available, world.control = True, Control()
+    for name in WORKERS:
+        if name not in world.workers:
+            world.add_worker(name, 1, gpu=1.0)
+    for _ in range(60):
+        world.cycle(700.0)
+        for run_id in list(world.jobs):
+            if run_id in world.runs and world.runs[run_id].where == CLAIMED:
+                world.start(run_id)
+            world.end(run_id)
+        world.check()
+    waiting = {run_id for run_id, run in world.runs.items() if run.where == STAGED}
+    explained = world.core.waiting.listed_holds().keys() | {
+        run_id for run_id in world.core.waiting.in_order() if world.core.announcer.held.get(run_id)
+    }
+    assert waiting <= explained, f"{waiting - explained} wait without a reason"
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(ACTIONS, max_size=40))
+def test_core_never_asks_to_be_called_again_at_once_for_ever(actions: list[tuple[str, Any]]) -> None:
+    world = a_world()
+    for number, (what, which) in enumerate(actions):
+        act(world, what, which, number)
+    for _ in range(10):
+        world.cycle()
+    assert world.core.is_over or world.core.due > world.now
