@@ -88,7 +88,7 @@ def _place(run: RunView, state: State) -> int | None:
     if state.waiting <= len(state.first):
         return None
     try:
-        staged = RunsDirectory(common.runs_dir()).look().staged
+        staged = RunsDirectory(common.runs_dir()).poll().staged
     except HomeUnavailable:
         return None
     in_line = (each for each in staged if not each.is_queue)

@@ -7,7 +7,7 @@ import signal
 import click
 
 from guild_dask.cli import common
-from guild_dask.home import claims, end_note, layout
+from guild_dask.home import claims, layout, stop_request
 from guild_dask.home.run_view import RunView
 from guild_dask.host import processes
 from guild_dask.monitor import formatting
@@ -62,7 +62,7 @@ def _stop(home: str, run_id: str) -> str:
     if lives is False:
         raise _CannotStop("the process that started it has died; the next scheduler recovers the run")
     try:
-        end_note.ask_to_stop(claims.path(folder, run_id))
+        stop_request.request_stop(claims.path(folder, run_id))
     except OSError as e:
         raise _CannotStop(f"cannot write to the Guild home: {e.strerror or e}") from e
     if lives is None:

@@ -1,6 +1,6 @@
-"""The attempts at a run that are over, on record in its own directory, and what they printed.
+"""The attempts at a run that are over, recorded in its own directory, with their output.
 
-Only attempts in which the run's process was started count. The record is deleted with the run, and goes where it goes.
+Only attempts in which the run's process was started count. The record is deleted and moved with the run.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ class Attempt:
     """One attempt that is over, and was not the last."""
 
     number: int
-    cause: Cause | None = None  # what cut it short; None: it failed by itself, or this version has no such name
+    cause: Cause | None = None  # what cut it short; None: it failed by itself, or the cause is unknown to this version
     exit_status: int | None = None
     host: str = ""
     ended: float = 0.0  # seconds since 1970
@@ -33,7 +33,7 @@ class Attempt:
 
 
 def past(run_dir: str) -> tuple[Attempt, ...]:
-    """Returns the attempts at a run that were not its last; raises OSError if that cannot be seen.
+    """Returns the attempts at a run that were not its last; raises OSError if the record cannot be opened.
 
     An unreadable record counts as empty.
     """
@@ -50,19 +50,19 @@ def _attempt(data: dict[str, Any]) -> Attempt:
 
 
 def next_number(run_dir: str) -> int:
-    """Returns the number of the next attempt, which none on record has; raises OSError if that cannot be seen."""
+    """Returns the number of the next attempt, above all on record; raises OSError if the record cannot be opened."""
     return max((each.number for each in past(run_dir)), default=0) + 1
 
 
 def on_record(run_dir: str, number: int) -> Attempt | None:
-    """Returns an attempt that was put on record, or None if it was not: it is to be the last, or goes on."""
+    """Returns a recorded attempt, or None if it is not on record: it is the last one, or goes on."""
     return next((each for each in past(run_dir) if each.number == number), None)
 
 
 def add(run_dir: str, attempt: Attempt) -> None:
-    """Puts an attempt on record and its output aside, so that the next one does not write over it.
+    """Records an attempt and copies its output, so that the next attempt does not overwrite it.
 
-    With this it is decided that there is a next one, whoever dies before the run is staged.
+    The record decides that there is a next attempt, even if the scheduler dies before it has staged the run.
     """
     folder = layout.attempts(run_dir)
     kept = folder / str(attempt.number)

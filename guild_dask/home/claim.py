@@ -1,4 +1,4 @@
-"""What a claim says, as a value and as text. An unreadable claim is None."""
+"""A claim on a run, as a value and as text. An unreadable claim is None."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Claim:
     serial: int = 0  # another for each claim of a scheduler
     worker: str = ""
     devices: Mapping[str, float] = field(default_factory=dict)  # the share that the run has of each
-    lease: float = 0.0  # the starter ends the run when it could not beat for so many seconds; 0: it does not beat
+    lease: float = 0.0  # seconds without a heartbeat after which the starter ends the run; 0: it sends none
 
     def as_data(self) -> dict[str, Any]:
         # Plain numbers, and not amounts as they were typed: other versions read no others.

@@ -1,11 +1,10 @@
-"""What users ask of schedulers while they work: pause, resume, drain. Each request is a file in the Guild home.
+"""Requests of users to schedulers: pause, resume, drain. Each request is a file in the Guild home.
 
-    GUILD_HOME/dask/control/pause       no scheduler of this home starts a run, now or later, until somebody resumes
+    GUILD_HOME/dask/control/pause       no scheduler of this home starts a run, now or later, until the user resumes
     GUILD_HOME/dask/control/ID.pause    the scheduler ID starts none
     GUILD_HOME/dask/control/ID.drain    the scheduler ID starts none, and ends when its runs have ended
 
-A file is there or not: it does not matter who looks when, and how often. Raises OSError where the home cannot be
-written to.
+A request is in force for as long as its file is there. The functions raise OSError if the home cannot be written to.
 """
 
 import contextlib
@@ -24,19 +23,19 @@ _DRAIN = "drain"
 
 @dataclass(frozen=True)
 class Control:
-    """What is asked of a scheduler at the moment."""
+    """The requests to a scheduler that are in force."""
 
     is_paused: bool = False
     is_draining: bool = False
 
 
 def folder(home: str) -> pathlib.Path:
-    """Returns where the requests are; whoever watches it hears of each."""
+    """Returns the folder of requests, which can be watched for changes."""
     return layout.control_folder(home)
 
 
 def ask(home: str, scheduler_id: str | None, request: Request) -> None:
-    """Asks one scheduler, or all of the home. To pause all goes for those to come, too; to drain all, not for them."""
+    """Makes a request to one scheduler, or to all of the home. Only to pause all applies to later schedulers, too."""
     folder(home).mkdir(parents=True, exist_ok=True)
     if request == "pause":
         _file(home, scheduler_id, _PAUSE).touch()
@@ -55,18 +54,18 @@ def _resume(home: str, scheduler_id: str | None) -> None:
 
 
 def state(home: str, scheduler_id: str) -> Control:
-    """Returns what is asked of a scheduler, of it alone or of all."""
+    """Returns the requests to a scheduler, to it alone or to all."""
     names = files.names(folder(home))
     return Control(_PAUSE in names or f"{scheduler_id}.{_PAUSE}" in names, f"{scheduler_id}.{_DRAIN}" in names)
 
 
 def is_paused(home: str) -> bool:
-    """Tells whether all schedulers of the home are to start nothing."""
+    """Tells whether all schedulers of the home are paused."""
     return files.exists(_file(home, None, _PAUSE))
 
 
 def forget(home: str, scheduler_id: str) -> None:
-    """Takes away what was asked of a scheduler that ends; what was asked of all stays."""
+    """Removes the requests to a scheduler that ends; requests to all stay."""
     with contextlib.suppress(OSError):
         for request in (_PAUSE, _DRAIN):
             _file(home, scheduler_id, request).unlink(missing_ok=True)
@@ -77,6 +76,6 @@ def _file(home: str, scheduler_id: str | None, request: str) -> pathlib.Path:
 
 
 def _schedulers(home: str) -> list[str]:
-    """Returns those that have a heartbeat, or have had one not long ago."""
+    """Returns the schedulers that have a heartbeat, recent or not."""
     names = files.names(layout.schedulers_folder(home))
     return [name.removesuffix(".json") for name in names if name.endswith(".json")]

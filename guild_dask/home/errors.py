@@ -1,10 +1,10 @@
-"""What keeps us from using the Guild home, or one run of it."""
+"""Errors that prevent the use of the Guild home, or of one run in it."""
 
 import contextlib
 import errno
 from collections.abc import Iterator
 
-# What is wrong with the file system rather than with one directory on it.
+# Errors of the file system rather than of one directory on it.
 _OF_THE_HOME = frozenset(
     getattr(errno, name)
     for name in ("EROFS", "ENOSPC", "EDQUOT", "EIO", "ESTALE", "ENOTCONN", "ETIMEDOUT")
@@ -17,18 +17,18 @@ class HomeUnavailable(Exception):
 
 
 class RunUnusable(Exception):
-    """One run cannot be used; the text says why. Others can."""
+    """One run cannot be used; the text says why. Other runs can."""
 
 
 def problem_for(error: OSError, what: str) -> HomeUnavailable | RunUnusable:
-    """Returns what an error of the operating system means for us, to be raised."""
+    """Returns the exception to raise for an error of the operating system."""
     text = f"{what}: {error.strerror or error}"
     return HomeUnavailable(text) if error.errno in _OF_THE_HOME else RunUnusable(text)
 
 
 @contextlib.contextmanager
 def translated(message: str, *args: object) -> Iterator[None]:
-    """Raises what an error of the operating system means for us."""
+    """Raises HomeUnavailable or RunUnusable for an OSError, with the message."""
     try:
         yield
     except OSError as e:

@@ -1,6 +1,6 @@
-"""Which schedulers are at work on a Guild home, told by a file that each touches as long as it lives.
+"""Which schedulers are alive on a Guild home, shown by a file that each touches while it lives.
 
-A process on this host can be looked at directly. For one on another host its heartbeat has to do: the time since its
+A process on this host is looked up directly. A process on another host is judged by its heartbeat: the time since its
 file was last touched, by the clock of the file system, which all hosts share.
 """
 
@@ -13,11 +13,11 @@ from guild_dask.home.claim import identity_for_data
 from guild_dask.host import files, processes
 from guild_dask.host.processes import ProcessIdentity
 
-# Seconds between heartbeats, and without one until a scheduler on another host is taken for dead.
+# Seconds between heartbeats, and without one until a scheduler on another host counts as dead.
 BEAT = 30.0
 SILENCE = 10 * BEAT
 
-# What publisher.py writes beside a heartbeat ends with this; and with that, until all of it is written.
+# Suffixes of the state that publisher.py writes beside a heartbeat, and of its draft.
 STATE = ".state"
 STATE_DRAFT = ".state-draft"
 _DRAFT = ".draft"
@@ -35,11 +35,11 @@ class Presence:
 
     @property
     def token(self) -> str:
-        """Returns the path of a file that is there as long as this scheduler is."""
+        """Returns the path of a file that exists for as long as this scheduler does."""
         return str(self._own)
 
     def beat(self) -> None:
-        """Shows that this scheduler lives. A home that cannot be written to is for others to complain about."""
+        """Sends a heartbeat. Errors of the home are ignored here: other parts report them."""
         with contextlib.suppress(OSError):
             if not self._own.exists():
                 self._folder.mkdir(parents=True, exist_ok=True)
@@ -47,27 +47,27 @@ class Presence:
             self._own.touch()
 
     def leave(self) -> None:
-        """Takes the heartbeat away, after the last one."""
+        """Removes the heartbeat of this scheduler, which ends."""
         with contextlib.suppress(OSError):
             self._own.unlink(missing_ok=True)
 
     def is_alive(self, scheduler_id: str, process: ProcessIdentity) -> bool:
-        """Tells whether a scheduler lives, as far as can be seen from here."""
+        """Tells whether a scheduler is alive: by its process on this host, else by its heartbeat."""
         seen = processes.is_alive(process)
-        return self._is_heard(scheduler_id) if seen is None else seen
+        return self._has_recent_heartbeat(scheduler_id) if seen is None else seen
 
-    def _is_heard(self, scheduler_id: str) -> bool:
+    def _has_recent_heartbeat(self, scheduler_id: str) -> bool:
         """Tells whether a scheduler's heartbeat is recent, compared with our own."""
         try:
             now = self._own.stat().st_mtime
             last = (self._folder / f"{scheduler_id}.json").stat().st_mtime
         except OSError:
-            # Without a heartbeat of our own there is nothing to compare with; without one of its own, it is gone.
+            # Without a heartbeat of our own there is nothing to compare with; a scheduler without one is gone.
             return not self._own.exists()
         return now - last < SILENCE
 
     def now(self) -> float:
-        """Returns the time by the file system's clock, which all hosts share; 0 if it cannot be told."""
+        """Returns the time by the file system's clock, which all hosts share; 0 if the home cannot be used."""
         self.beat()
         try:
             return self._own.stat().st_mtime
@@ -81,14 +81,14 @@ class Presence:
                 process = _read(path)
                 if path != self._own and (process is None or not self.is_alive(path.stem, process)):
                     self._remove(path)
-            # One that died at its first heartbeat has only begun to write it; one that lives may be about to end that.
+            # A scheduler that died at its first heartbeat left a draft. A recent draft may still be in the making.
             for path in self._folder.iterdir():
                 is_old = self._own.stat().st_mtime - path.stat().st_mtime > SILENCE
                 if is_old and not path.with_suffix(".json").exists():
                     path.unlink(missing_ok=True)
 
     def _remove(self, heartbeat: pathlib.Path) -> None:
-        """Removes all that a dead scheduler left here, its heartbeat last: whoever dies meanwhile has left that."""
+        """Removes all files of a dead scheduler, its heartbeat last, so that an interrupted removal is repeated."""
         for ending in (STATE_DRAFT, STATE, _DRAFT):
             heartbeat.with_suffix(ending).unlink(missing_ok=True)
         heartbeat.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Which runs are staged, found without reading more of the runs directory than can have changed.
 
-New names are looked at at once, and so are those that gave cause for doubt. All others take turns: the runs that are
-staged as far as we know, and those, most of them long finished, that are not. So a home with tens of thousands of runs
-costs little. Between looks, a name that is known to have changed can be looked at alone.
+A poll reads new names and doubtful ones at once. All others take turns: the known staged runs, and the runs, most of
+them long finished, that are not staged. So a home with tens of thousands of runs costs little. Between polls, a name
+that is known to have changed can be read alone.
 """
 
 import itertools
@@ -15,14 +15,14 @@ from guild_dask.home import layout, run_directory
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.run_directory import BrokenRun, Staged
 
-# How many are looked at again in one look, of those that were not staged when last seen, and of those that were. A
-# run that is to be started is looked at in any case.
+# How many runs are read again in one poll, of those that were not staged when last read, and of those that were. A run
+# that is to be started is read in any case.
 _TURN = 5_000
 _STAGED_TURN = 1_000
 
-# A file system may give two changes of one moment the same time; after so many seconds, the next change has another.
+# A file system may give two changes of one moment the same time; after so many seconds, the next change differs.
 _QUIET = 2.0
-# In how many looks the names are listed at least once, whatever the time of the folder says.
+# The names are listed at least once in so many polls, whatever the time of the folder says.
 _LISTED_ANEW = 6
 
 Signature = tuple[int, ...]
@@ -30,9 +30,9 @@ Signature = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Listing:
-    """What has changed since the last look: runs that are staged, anew or with other tags, in the order of staging.
+    """What has changed since the last poll: runs that are newly staged or have other tags, in the order of staging.
 
-    Of directories that cannot be read, it has all, with why.
+    Directories that cannot be read are all listed, each with the reason.
     """
 
     staged: tuple[Staged, ...]
@@ -45,38 +45,38 @@ class RunsDirectory:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        # Of each, the one that was looked at the longest ago comes first.
+        # In each, the run that was read the longest ago comes first.
         self._staged: dict[str, tuple[Signature, Staged]] = {}
         self._others: dict[str, None] = {}
         self._broken: dict[str, str] = {}
-        self._doubted: set[str] = set()  # to be looked at next, whatever is known of them
-        self._listed: int | None = None  # the time of the folder when its names were listed, if that says something
-        self._looks = 0  # since then
+        self._doubted: set[str] = set()  # to be read at the next poll, whatever is known of them
+        self._listed: int | None = None  # the time of the folder when its names were listed, if it was old enough
+        self._polls = 0  # the number of polls since then
 
-    def look(self) -> Listing:
-        """Returns what has changed, after a look at all that can have."""
+    def poll(self) -> Listing:
+        """Polls the runs directory, and returns what has changed."""
         due, vanished = self._new_and_vanished()
         due.update(dict.fromkeys((*self._doubted, *self._broken)))
         due.update(dict.fromkeys(itertools.islice(self._staged, _STAGED_TURN)))
         due.update(dict.fromkeys(self._others_that_may_be_staged()))
-        return self._look_at(due, vanished)
+        return self._read_all(due, vanished)
 
     def _others_that_may_be_staged(self) -> list[str]:
-        """Returns those of the others whose turn it is that have the marker by now."""
+        """Returns the runs that were not staged, whose turn it is, and that have the marker now."""
         turn = list(itertools.islice(self._others, _TURN))
         for name in turn:
             self._others[name] = self._others.pop(name)
         return [name for name in turn if os.access(layout.marker(f"{self.path}/{name}", layout.STAGED), os.F_OK)]
 
-    def look_at(self, names: Iterable[str]) -> Listing:
-        """Returns what has changed, after a look at those with the given names."""
-        return self._look_at(names, ())
+    def read(self, names: Iterable[str]) -> Listing:
+        """Reads the runs with the given names, and returns what has changed."""
+        return self._read_all(names, ())
 
-    def _look_at(self, names: Iterable[str], vanished: Iterable[str]) -> Listing:
+    def _read_all(self, names: Iterable[str], vanished: Iterable[str]) -> Listing:
         found, gone = [], set(vanished)
         for name in list(names):
             before = self._staged.get(name)
-            run = self._see(name, before)
+            run = self._read_one(name, before)
             if run is None and (before or name in self._doubted):
                 gone.add(name)
             elif run is not None and (before is None or run != before[1]):
@@ -84,8 +84,8 @@ class RunsDirectory:
             self._doubted.discard(name)
         return Listing(tuple(sorted(found, key=lambda run: (run.since, run.id))), dict(self._broken), frozenset(gone))
 
-    def _see(self, name: str, before: tuple[Signature, Staged] | None) -> Staged | None:
-        """Looks at one run, puts it where it belongs, and returns it if it is staged."""
+    def _read_one(self, name: str, before: tuple[Signature, Staged] | None) -> Staged | None:
+        """Reads one run, remembers it, and returns it if it is staged."""
         run_dir = os.path.join(self.path, name)
         self._drop(name)
         try:
@@ -96,11 +96,11 @@ class RunsDirectory:
                 return seen[1]
             self._others[name] = None
         except FileNotFoundError:
-            self._others[name] = None  # it vanished, or started, while we looked
+            self._others[name] = None  # it was deleted, or started, meanwhile
         except OSError as e:
             self._broken[name] = f"it cannot be read: {e.strerror or e}"
         except BrokenRun as e:
-            self._broken[name] = str(e)  # it may be half written; it is looked at again at the next look
+            self._broken[name] = str(e)  # it may be half written; the next poll reads it again
         return None
 
     def _drop(self, name: str) -> None:
@@ -109,14 +109,14 @@ class RunsDirectory:
         self._broken.pop(name, None)
 
     def _new_and_vanished(self) -> tuple[dict[str, None], list[str]]:
-        """Returns names that we have not seen before, and those that were staged and are not there any more."""
-        self._looks += 1
+        """Returns new names, and the names of staged runs that were deleted."""
+        self._polls += 1
         time_of_folder = self._time()
-        if self._listed is not None and self._listed == time_of_folder and self._looks < _LISTED_ANEW:
+        if self._listed is not None and self._listed == time_of_folder and self._polls < _LISTED_ANEW:
             return {}, []
         names = dict.fromkeys(self.names())
         is_settled = time_of_folder is not None and time_of_folder < time.time_ns() - _QUIET * 1e9
-        self._listed, self._looks = time_of_folder if is_settled else None, 0
+        self._listed, self._polls = time_of_folder if is_settled else None, 0
         vanished = [name for name in self._staged if name not in names]
         for name in [
             name for known in (self._staged, self._others, self._broken) for name in known.keys() - names.keys()
@@ -126,19 +126,19 @@ class RunsDirectory:
         return {name: None for name in names if name not in known}, vanished
 
     def _time(self) -> int | None:
-        """Returns when a name last came to the folder, or left it."""
+        """Returns when a name was last added to the folder or removed from it."""
         try:
             return os.stat(self.path).st_mtime_ns
         except OSError:
             return None
 
     def forget(self, name: str) -> None:
-        """Makes the next look treat the name as a new one."""
+        """Makes the next poll treat the name as a new one."""
         self._drop(name)
         self._doubted.add(name)
 
     def is_unchanged(self, run: Staged) -> bool:
-        """Tells whether a run is staged with the tags that it had when it was last looked at; if not, it is doubted."""
+        """Tells whether a run is staged with the tags that it had when it was last read; if not, it is doubtful."""
         known = self._staged.get(run.id)
         try:
             if known is not None and known[1] == run and run_directory.staged_signature(run.dir) == known[0]:

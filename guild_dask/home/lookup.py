@@ -1,4 +1,4 @@
-"""What has become of runs that other runs come after: looked up in the runs directory, as Guild would tell it."""
+"""The status of runs that other runs come after, looked up by id or the beginning of one."""
 
 import itertools
 import os
@@ -9,16 +9,16 @@ from guild_dask.home import claims, layout, run_directory
 from guild_dask.home.status import Status, status
 from guild_dask.plan.dependencies import Fate, Found
 
-# How many of the runs that an ambiguous id may mean are named.
+# How many runs are named for an ambiguous id.
 _NAMED = 3
 
 
 def found(
     runs_dir: str, claims_folder: pathlib.Path, vanished: Collection[str], references: Iterable[str]
 ) -> dict[str, Found]:
-    """Returns, for each id of a run or beginning of one, the run that it means and what has become of it.
+    """Returns, for each id of a run or beginning of one, the run that it means and its status.
 
-    `vanished` are runs that have completed and are not there any more: Guild deletes a batch that has succeeded.
+    `vanished` are runs that completed and were deleted: Guild deletes a batch that has succeeded.
     """
     names: list[str] | None = None
     known = {}
@@ -51,7 +51,7 @@ def names_of_runs(runs_dir: str) -> list[str]:
 def _found(runs_dir: str, claims_folder: pathlib.Path, run_ids: Sequence[str]) -> Found:
     if len(run_ids) != 1:
         return Found(Fate.AMBIGUOUS, tuple(run_ids)) if run_ids else Found(Fate.UNKNOWN)
-    # Guild has moments in which a run that starts looks as if it had failed. A claim knows better.
+    # For moments, Guild shows a starting run as failed. A run with a claim goes on.
     if claims.written(claims_folder, run_ids[0]):
         return Found(Fate.GOES_ON, tuple(run_ids))
     run_dir = os.path.join(runs_dir, run_ids[0])

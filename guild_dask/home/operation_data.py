@@ -1,13 +1,13 @@
-"""What Guild has noted about the operation of a staged run, in its attribute `op`. Pure.
+"""What Guild recorded about the operation of a staged run, in its attribute `op`. Pure.
 
-The shape is guildai's own, and nothing that is of another one raises.
+The format is guildai's own. Data in another format is ignored, and never raises.
 """
 
 from typing import Any
 
 
 def needs(op: Any) -> tuple[str, ...]:
-    """Returns the runs that the operation's dependencies on other operations are bound to, as far as they say so."""
+    """Returns the runs that the operation's dependencies on other operations name."""
     runs: list[str] = []
     for dependency in _list(_get(op, "deps")):
         if any("operation" in source for source in _list(_get(dependency, "sources")) if isinstance(source, dict)):

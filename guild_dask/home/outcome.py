@@ -43,7 +43,7 @@ class Cause(enum.Enum):
 
     @property
     def is_limit(self) -> bool:
-        """Tells whether the run took more than it may."""
+        """Tells whether the run exceeded a limit."""
         return self in (Cause.TIME_LIMIT, Cause.OUT_OF_MEMORY)
 
     @property
@@ -122,12 +122,12 @@ class Ending:
 
     @property
     def is_failure(self) -> bool:
-        """Tells whether somebody should look at it: it failed, or was ended by nobody's wish."""
+        """Tells whether it needs attention: it failed, or something else than a person ended it."""
         return self.end in FAILURES or (self.end == End.TERMINATED.value and self._was_cut_short)
 
     @property
     def _was_cut_short(self) -> bool:
-        """Tells whether something else than a person cut it short. A cause that is not known is taken for that."""
+        """Tells whether something else than a person cut it short. An unknown cause counts as that."""
         return bool(self.cause) and cause_for_name(self.cause) not in _BY_PEOPLE
 
     @property
@@ -231,7 +231,7 @@ _UNKNOWN_FAILURE = 1
 
 
 def outcome_for(evidence: Evidence) -> Outcome:
-    """Returns how an attempt ended, whoever settles it."""
+    """Returns how an attempt ended. The same rule applies to the scheduler's own runs and to recovered ones."""
     code = evidence.exit_code
     if not evidence.is_there:
         # Guild deletes a batch that succeeds. A user deleted anything else.
@@ -255,7 +255,7 @@ def _outcome_of_started(evidence: Evidence) -> Outcome:
     result = _result(evidence, evidence.status if to_record is None else to_record, cause)
     if _is_tried_again(result, evidence.retries):
         result = replace(result, end=End.TRIED_AGAIN)
-    # Whoever comes next must not take the exit status for a failure of the run itself.
+    # Without the note, the next scheduler would take the exit status for a failure of the run itself.
     noted = evidence.note.cause if evidence.note else None
     return Outcome(result, result.cause if noted is None else None, to_record)
 

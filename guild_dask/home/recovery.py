@@ -1,7 +1,7 @@
-"""What is left of runs whose scheduler died, or whose worker went: stage again what never started, find what goes on.
+"""Recover runs of dead schedulers and lost workers: stage again what never started, settle what is over.
 
-A run is taken for dead only when its process is known to be: on this host by looking, on another one when its starter
-has been silent for longer than it would have gone on without the Guild home.
+A run counts as dead only when its process is known to be. On this host, the process is looked up; on another host, its
+starter's heartbeat must be older than the time for which a starter lets its run go on without the Guild home.
 """
 
 import contextlib
@@ -9,43 +9,43 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from guild_dask.home import claims, end_note, layout, run_directory
+from guild_dask.home import claims, end_note, layout, run_directory, stop_request
 from guild_dask.home.errors import HomeUnavailable, RunUnusable, translated
 from guild_dask.home.outcome import Cause, End, Evidence, Result, outcome_for
 from guild_dask.home.run_queue import Again, GuildHome, never, state_of
 from guild_dask.host import processes
 
-# A starter ends its run when it could not beat for as long as its lease. It sees that up to a quarter of it later, then
-# needs time to end the run, and network file systems tell of a change up to a minute late.
+# A starter ends its run when it could not send a heartbeat for as long as its lease. It notices that up to a quarter of
+# the lease later, then needs time to end the run, and network file systems show a change up to a minute late.
 _LEASES_OF_SILENCE = 3.0
 _TIME_TO_END = 15.0
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """What became of the claims that were looked after."""
+    """What recover() found and did."""
 
-    staged_again: tuple[str, ...] = ()  # they never started
-    ended: tuple[tuple[str, Result], ...] = ()  # they had started; some are staged for another attempt
-    orphans: tuple[claims.Claim, ...] = ()  # they go on without a scheduler, or out of its sight
-    neighbours: tuple[claims.Claim, ...] = ()  # of schedulers at work beside us, with devices
-    stops: tuple[str, ...] = ()  # our own, which somebody wants to stop
-    gone: tuple[str, ...] = ()  # out of sight, and not ours any more: deleted, or taken over by another scheduler
+    staged_again: tuple[str, ...] = ()  # runs that never started
+    ended: tuple[tuple[str, Result], ...] = ()  # runs that had started; some are staged for another attempt
+    orphans: tuple[claims.Claim, ...] = ()  # of runs that go on without a scheduler, or whose worker is lost
+    neighbours: tuple[claims.Claim, ...] = ()  # with devices, of other schedulers that are alive
+    stops: tuple[str, ...] = ()  # our own runs that are requested to stop
+    gone: tuple[str, ...] = ()  # unseen runs that are not ours any more: deleted, or taken over by another scheduler
 
 
-def recover(home: GuildHome, adrift: Collection[str] = (), again: Again = never) -> Recovered:
-    """Looks after claims whose scheduler is dead, and after our own whose worker is out of sight.
+def recover(home: GuildHome, unseen: Collection[str] = (), again: Again = never) -> Recovered:
+    """Settles claims of dead schedulers, and our own claims on unseen runs, whose worker is lost, if they are over.
 
     Raises HomeUnavailable if the claims cannot be read.
     """
     try:
-        return _recover(home, adrift, again)
+        return _recover(home, unseen, again)
     except OSError as e:
         raise HomeUnavailable(f"cannot read {home.claims_folder}: {e.strerror or e}") from e
 
 
-def _recover(home: GuildHome, adrift: Collection[str], again: Again) -> Recovered:
-    gone = tuple(run_id for run_id in adrift if not home.is_ours(run_id))
+def _recover(home: GuildHome, unseen: Collection[str], again: Again) -> Recovered:
+    gone = tuple(run_id for run_id in unseen if not home.is_ours(run_id))
     abandoned: list[tuple[claims.Found, Cause]] = []
     orphans, neighbours, stops = [], [], []
     for found in claims.all_claims(home.claims_folder):
@@ -54,13 +54,13 @@ def _recover(home: GuildHome, adrift: Collection[str], again: Again) -> Recovere
             abandoned.append((found, Cause.KILLED))
             continue
         is_ours = claim.scheduler == home.presence.process  # not the id: a scheduler may be restarted under its own
-        if is_ours and end_note.is_asked_to_stop(claims.path(home.claims_folder, found.run_id)):
+        if is_ours and stop_request.is_requested(claims.path(home.claims_folder, found.run_id)):
             stops.append(found.run_id)
-        if is_ours and found.run_id not in adrift:
+        if is_ours and found.run_id not in unseen:
             continue
         if not is_ours and home.presence.is_alive(claim.scheduler_id, claim.scheduler):
             if claim.lease:
-                orphans.append(claim)  # not one, but it takes room on a worker that we may have in common
+                orphans.append(claim)  # it is none, but it uses a worker that both schedulers may use
             elif claim.devices:
                 neighbours.append(claim)
             continue
@@ -69,22 +69,22 @@ def _recover(home: GuildHome, adrift: Collection[str], again: Again) -> Recovere
             abandoned.append((found, cause))
             continue
         orphans.append(claim)
-        _forget_unheard_wish(home, found, claim)
+        _withdraw_unheard_request(home, found, claim)
     _sweep(home)
     staged_again, ended = _take_over(home, abandoned, again) if abandoned else ([], [])
     return Recovered(tuple(staged_again), tuple(ended), tuple(orphans), tuple(neighbours), tuple(stops), gone)
 
 
-def _forget_unheard_wish(home: GuildHome, found: claims.Found, claim: claims.Claim) -> None:
-    """Forgets that a scheduler wanted a run to end and died before it told that; a run on this host hears signals."""
+def _withdraw_unheard_request(home: GuildHome, found: claims.Found, claim: claims.Claim) -> None:
+    """Withdraws a stop request of a scheduler that died before it sent a signal, to a run on this host."""
     beside = claims.path(home.claims_folder, found.run_id)
-    if not claim.lease and end_note.wish(beside) is Cause.SCHEDULER_STOPPED:
+    if not claim.lease and stop_request.requested_cause(beside) is Cause.SCHEDULER_STOPPED:
         with contextlib.suppress(OSError):
-            end_note.forget_wish(beside)
+            stop_request.withdraw(beside)
 
 
 def _sweep(home: GuildHome) -> None:
-    """Removes what is left of a claim that somebody was about to remove, and died."""
+    """Removes the rest of a claim whose scheduler died while it removed the claim."""
     strays = claims.strays(home.claims_folder)
     if strays:
         with home.lock():
@@ -94,15 +94,15 @@ def _sweep(home: GuildHome) -> None:
 
 
 def _death(home: GuildHome, found: claims.Found, claim: claims.Claim, is_ours: bool) -> Cause | None:
-    """Returns why an attempt is over, or None if it may go on."""
+    """Returns what ended an attempt, or None if its process may be alive."""
     run_dir = home.run_dir(found.run_id)
-    # A claim of ours that no starter has taken over yet may be on its way to a worker out of our sight.
+    # A claim of ours that has no starter yet may be on its way to a lost worker.
     is_under_way = is_ours and claim.owner == claim.scheduler
     cannot_see = is_under_way or (claim.lease > 0 and not processes.is_of_this_boot(claim.owner))
     lives = None if cannot_see else processes.is_alive(claim.owner)
     if lives is None:
         return _silence(home, found, claim, run_dir)
-    may_live = found.is_started and not home.has_ended(run_dir)  # what Guild has seen to end is over
+    may_live = found.is_started and not home.has_ended(run_dir)  # a recorded end is final
     if lives or (may_live and _is_operation_alive(run_dir, claim.owner.pid)):
         return None
     if not processes.is_of_this_boot(claim.owner):
@@ -111,16 +111,17 @@ def _death(home: GuildHome, found: claims.Found, claim: claims.Claim, is_ours: b
 
 
 def _silence(home: GuildHome, found: claims.Found, claim: claims.Claim, run_dir: str) -> Cause | None:
-    """Returns why an attempt on another host is over, or None if it may go on."""
+    """Returns what ended an attempt on another host, or None if its process may be alive."""
     beside = claims.path(home.claims_folder, found.run_id)
-    if end_note.is_over(beside):
-        return end_note.read(beside) or Cause.KILLED
+    note = end_note.read(beside)
+    if note:
+        return note.cause or Cause.KILLED
     if not claim.lease:
         if found.is_started and home.has_ended(run_dir):
             return Cause.KILLED
-        # Nobody but that host can tell whether a run that started goes on. One that has not, has lost its scheduler.
+        # Only that host knows whether a run that started goes on. One that did not start has lost its scheduler.
         return None if found.is_started else Cause.NODE_LOST
-    silence = home.presence.now() - claims.last_beat(home.claims_folder, found.run_id)
+    silence = home.presence.now() - claims.last_heartbeat(home.claims_folder, found.run_id)
     return Cause.NODE_LOST if silence > _LEASES_OF_SILENCE * claim.lease + _TIME_TO_END else None
 
 
@@ -136,7 +137,7 @@ def _take_over(
         for found, cause in abandoned:
             if found not in still_there:
                 continue
-            with contextlib.suppress(RunUnusable):  # it stays as it is, and does not hold up the others
+            with contextlib.suppress(RunUnusable):  # this run stays as it is; the others are settled
                 result = _settle(home, found, cause, again)
                 if result.end is End.STAGED_AGAIN:
                     staged_again.append(found.run_id)
@@ -160,21 +161,21 @@ def _settle(home: GuildHome, found: claims.Found, cause: Cause, again: Again) ->
 
 
 def _has_never_started(run_dir: str, found: claims.Found) -> bool:
-    """Tells whether a claimed run waits in vain: it is there, not staged, and nobody has started it since."""
+    """Tells whether a claimed run waits for its dead scheduler: it is neither staged nor was it started since."""
     if found.is_started or not os.path.isdir(run_dir) or run_directory.has(run_dir, layout.STAGED):
         return False
-    # The user may have started a run by hand that hung as `pending`.
+    # The user may have started a run by hand that was stuck as `pending`.
     return run_directory.last_started(run_dir) < found.written
 
 
 def _is_operation_alive(run_dir: str, starter_pid: int) -> bool:
-    """Tells whether the operation's own process lives on without the one that started it."""
+    """Tells whether the operation's own process is alive, though its starter is not."""
     run_id = os.path.basename(run_dir)
     pid = run_directory.locked_by(run_dir)
     if pid is not None:
         return processes.variable_of(pid, "RUN_ID") == run_id
-    # Guild notes the process just after it has started it; in between, only the process itself says whose it is: by
-    # its environment or, before even that is its own, by the starter's session.
+    # Guild records the pid just after it has started the process. Until then, only the process itself shows which run
+    # it belongs to: by its environment or, before the environment is set, by the starter's session.
     return processes.exists_in_session(starter_pid) or processes.exists_with("RUN_ID", run_id)
 
 

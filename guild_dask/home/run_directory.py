@@ -1,4 +1,4 @@
-"""One run directory, read and marked as guildai 0.9 does it. Nothing here takes a lock or looks at other runs.
+"""One run directory, read and marked as guildai 0.9 does it. Nothing here takes a lock or reads other runs.
 
 Only what is needed is read: Guild's own classes parse several YAML files for each run, which costs most of a second
 for a few thousand of them.
@@ -21,7 +21,7 @@ from guild_dask.home import layout, operation_data
 from guild_dask.host import files
 from guild_dask.plan.tags import Demands, demands_for_tags, may_be_ours
 
-# No attribute that we read comes near this, and what is nested deeper than memory allows would end the process.
+# Attributes that we read are much shorter; a deeply nested one could crash the parser, and with it the process.
 _LONGEST = 20_000
 _PIECE = 8_192
 
@@ -29,7 +29,7 @@ _PLAIN_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 
 _QUEUES = ("queue", "dask:scheduler")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# PyYAML lets out what Python says to values such as 2023-13-45, 0b_ or `!!bool maybe`.
+# PyYAML passes on exceptions of Python for values such as 2023-13-45, 0b_ or `!!bool maybe`.
 _YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
@@ -44,14 +44,14 @@ class Staged:
     id: str
     dir: str
     since: int  # when it was staged, in microseconds: runs start in this order
-    tags: tuple[str, ...]  # those that are meant for us
-    needs: tuple[str, ...] = ()  # the runs whose files its operation takes, as Guild noted them when it was staged
+    tags: tuple[str, ...]  # only tags for guild-dask
+    needs: tuple[str, ...] = ()  # the runs whose files its operation uses, as Guild recorded them when it was staged
     gpus: tuple[str, ...] | None = None  # the devices that the user gave it with --gpus; none for --no-gpus
     is_queue: bool = False  # a Guild queue or a scheduler, or a batch of them: it would start others itself
 
     @functools.cached_property
     def demands(self) -> Demands:
-        """Returns what the tags ask for. They are parsed here and nowhere else."""
+        """Returns what the tags request. They are parsed here and nowhere else."""
         return demands_for_tags(self.tags)
 
 
@@ -66,7 +66,7 @@ def has(run_dir: str, name: str) -> bool:
 
 
 def is_staged(run_dir: str) -> bool:
-    """Tells whether the run waits; raises OSError if that cannot be seen. While Guild stages it, it is pending, too."""
+    """Tells whether the run is staged, and not pending, as it is while Guild stages it; raises OSError."""
     try:
         os.stat(layout.marker(run_dir, layout.STAGED))
     except (FileNotFoundError, NotADirectoryError):
@@ -75,22 +75,22 @@ def is_staged(run_dir: str) -> bool:
 
 
 def set_marker(run_dir: str, name: str) -> None:
-    """Gives the run an empty marker, as Guild does."""
+    """Sets an empty marker, as Guild does."""
     open(layout.marker(run_dir, name), "w").close()
 
 
 def clear_marker(run_dir: str, name: str) -> None:
-    """Takes a marker away, if it is there."""
+    """Removes a marker, if it is set."""
     pathlib.Path(layout.marker(run_dir, name)).unlink(missing_ok=True)
 
 
 def attribute(run_dir: str, name: str) -> Any:
-    """Returns a run attribute, or None if the run has none of that name; raises BrokenRun if it cannot be read."""
+    """Returns a run attribute, or None if the run does not have it; raises BrokenRun if it cannot be read."""
     try:
         text = _content(layout.attribute(run_dir, name)).decode()
         if len(text) > _LONGEST:
             raise BrokenRun(f"attribute {name!r} is far too long")
-        # Times and exit codes, which most attributes that we read are, need no parser; 0 begins an octal number.
+        # Most attributes are times and exit codes, which need no parser. A leading 0 would begin an octal number.
         plain = text.strip()
         return int(plain) if _PLAIN_NUMBER.fullmatch(plain) else yaml.load(text, _Loader)
     except FileNotFoundError:
@@ -102,7 +102,7 @@ def attribute(run_dir: str, name: str) -> Any:
 
 
 def exit_status(run_dir: str) -> int | None:
-    """Returns the exit status that Guild recorded, or None if there is none, or none that can be read."""
+    """Returns the exit status that Guild recorded, or None if it is missing or unreadable."""
     try:
         status = attribute(run_dir, "exit_status")
     except BrokenRun:
@@ -111,8 +111,8 @@ def exit_status(run_dir: str) -> int | None:
 
 
 def _content(path: str) -> bytes:
-    """Returns what is in a file, up to somewhat more than any of them should have."""
-    # Not with open(): tens of thousands are read, and it takes three times as long.
+    """Returns the content of a file, cut off somewhat above the length that is accepted."""
+    # open() takes three times as long, and tens of thousands of files are read.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         content = part = os.read(fd, _PIECE)
@@ -125,12 +125,12 @@ def _content(path: str) -> bytes:
 
 
 def write_tags(run_dir: str, tags: list[str]) -> None:
-    """Gives the run these tags and no others, as `guild tag` does; a reader sees the old ones or the new ones."""
+    """Replaces the run's tags, as `guild tag` does; a reader sees the old tags or the new ones."""
     files.write(layout.attribute(run_dir, "tags"), yaml.safe_dump(tags, default_flow_style=False))
 
 
 def our_tags(run_dir: str) -> tuple[str, ...]:
-    """Returns the tags of a run that are meant for us; raises BrokenRun if they cannot be read."""
+    """Returns a run's tags for guild-dask; raises BrokenRun if they cannot be read."""
     tags = attribute(run_dir, "tags") or []
     if not isinstance(tags, list):
         raise BrokenRun("attribute 'tags' is not a list")
@@ -138,7 +138,7 @@ def our_tags(run_dir: str) -> tuple[str, ...]:
 
 
 def read_staged(run_dir: str) -> Staged:
-    """Returns what matters of a staged run; raises BrokenRun if its directory is not a whole one."""
+    """Returns a staged run; raises BrokenRun if its directory is incomplete."""
     is_queue = _is_queue(run_dir, opref(run_dir))
     since = _since(run_dir)
     op = _operation_data(run_dir)
@@ -149,8 +149,8 @@ def read_staged(run_dir: str) -> Staged:
 def _since(run_dir: str) -> int:
     """Returns when the run was staged, in microseconds.
 
-    Guild sets the STAGED marker, and the attribute that says when a moment later. Until then there is an earlier time
-    in it, or none, and the marker's own has to do.
+    Guild sets the STAGED marker first, and the attribute with the time a moment later. Until then, the attribute is
+    older or missing, and the time of the marker counts.
     """
     attribute_time = _modified(layout.attribute(run_dir, "started"))
     marker_time = _modified(layout.marker(run_dir, layout.STAGED))
@@ -161,18 +161,18 @@ def _since(run_dir: str) -> int:
 
 
 def keep_place(run_dir: str) -> None:
-    """Makes a run that was staged again keep its place: the marker is not to be newer than the attribute."""
+    """Keeps the place in the queue of a run that was staged again: its marker must not be newer than the attribute."""
     with contextlib.suppress(OSError):
         staged = _modified(layout.attribute(run_dir, "started"))
         os.utime(layout.marker(run_dir, layout.STAGED), ns=(staged, staged))
 
 
 def _operation_data(run_dir: str) -> Any:
-    """Returns what Guild noted about the run's operation, if there is something in it that matters here."""
+    """Returns what Guild recorded about the run's operation, if it has something that is used here; else None."""
     try:
         with open(layout.attribute(run_dir, "op"), "rb") as f:
             text = f.read(_LONGEST)
-        # As with most runs, there is not, and reading that much YAML takes its time.
+        # Most runs have nothing that is used here, and parsing that much YAML is slow.
         matters = b"operation:" in text or b"CUDA_VISIBLE_DEVICES:" in text
         return attribute(run_dir, "op") if matters else None
     except (OSError, BrokenRun):
@@ -188,15 +188,15 @@ def record_end(run_dir: str, exit_status: int) -> None:
 
 
 def forget_end(run_dir: str) -> None:
-    """Takes back that the run has ended, since it is to be started again: Guild does not do that itself."""
+    """Removes the recorded end of a run that is to be started again: Guild does not do that itself."""
     for name in ("exit_status", "stopped"):
         pathlib.Path(layout.attribute(run_dir, name)).unlink(missing_ok=True)
 
 
 def staged_signature(run_dir: str) -> tuple[int, ...] | None:
-    """Returns a value that changes when the run is staged anew or tagged; None if it is not staged.
+    """Returns a value that changes when the run is staged again or tagged; None if it is not staged.
 
-    Raises OSError if that cannot be seen.
+    Raises OSError if the run cannot be read.
     """
     try:
         staged = os.stat(layout.marker(run_dir, layout.STAGED))
@@ -212,7 +212,7 @@ def staged_signature(run_dir: str) -> tuple[int, ...] | None:
 
 
 def opref(run_dir: str) -> Any:
-    """Returns the reference of the run's operation; raises BrokenRun if there is none that can be read."""
+    """Returns the reference of the run's operation; raises BrokenRun if it is missing or unreadable."""
     try:
         return _parsed_opref(_content(layout.opref(run_dir)).decode())
     except FileNotFoundError:
@@ -225,12 +225,12 @@ def opref(run_dir: str) -> Any:
 
 @functools.lru_cache(maxsize=1_000)
 def _parsed_opref(text: str) -> Any:
-    """Returns what Guild makes of an operation's reference; runs of one operation have the same, and it takes long."""
+    """Returns an operation's reference, parsed by Guild. That is slow, and runs of one operation have the same."""
     return guild_opref.OpRef.parse(text)
 
 
 def operation(run_dir: str) -> str:
-    """Returns what the run is a run of, as Guild shows it; nothing where it does not say so."""
+    """Returns the run's operation, as Guild shows it; empty if it is unreadable."""
     try:
         return str(opref(run_dir).to_opspec())
     except BrokenRun:
@@ -246,14 +246,14 @@ def is_queue(run_dir: str) -> bool:
 
 
 def _is_queue(run_dir: str, reference: Any) -> bool:
-    # Queues, schedulers and Guild's batches are builtin, and hardly anything else that is staged. So no more is read.
+    # Only queues, schedulers, batches and few other operations are builtin, so that no more is read of most runs.
     if reference.pkg_type != "builtin":
         return False
     return str(reference.to_opspec()) in _QUEUES or operation(layout.prototype(run_dir)) in _QUEUES
 
 
 def locked_by(run_dir: str) -> int | None:
-    """Returns the process that Guild has on record for a run that started and has not ended."""
+    """Returns the pid that Guild recorded for a run that started and has not ended."""
     try:
         with open(layout.marker(run_dir, layout.LOCK)) as f:
             pid = int(f.read(10))
@@ -263,7 +263,7 @@ def locked_by(run_dir: str) -> int | None:
 
 
 def last_started(run_dir: str) -> int:
-    """Returns when the run's process was last seen to have started or ended, in nanoseconds; 0 for never."""
+    """Returns when Guild last recorded that the run started or ended, in nanoseconds; 0 for never."""
     return max(_modified(layout.marker(run_dir, layout.LOCK)), last_ended(run_dir))
 
 

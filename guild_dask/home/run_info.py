@@ -1,7 +1,7 @@
 """Where a run ran, and what it used: an attribute of the run, which `guild runs info` shows.
 
-The scheduler knows where, the run's starter what was used in the end. What is written is YAML with one level only,
-since Guild shows no more than that in a readable way.
+The scheduler provides where, and the run's starter adds what was used. The YAML has one level only, since Guild shows
+deeper levels in an unreadable way.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ from guild_dask.home.outcome import Cause, Excess
 
 NAME = "dask"
 
-# What the run's starter adds: seconds of all CPUs together, and the most bytes of all processes, as far as was seen.
+# What the run's starter adds: seconds of all CPUs together, and the largest memory of all processes that was measured.
 CPU = "cpu_seconds"
 MEMORY = "max_memory"
 
-# And the name of the cause that cut it short, if one did, or of what ended the processes that it had left behind; a
-# limit has numbers beside it. A run that a signal killed, which we did not send, has the signal's number.
+# Also the name of the cause that cut it short, if any, or that ended processes which it left behind; a limit has
+# numbers beside it. A run that was killed by a signal that we did not send has the signal's number.
 ENDED = "ended"
 LEFT = "left_behind_ended"
 _LIMIT = "_limit"
@@ -41,7 +41,7 @@ def text_for(facts: Mapping[str, Any]) -> str:
 
 
 def write(run_dir: str, text: str) -> None:
-    """Says where a run is that is about to start. One that cannot be told about runs all the same."""
+    """Writes where a run is that is about to start. Errors are ignored: the run starts all the same."""
     with contextlib.suppress(OSError):
         _path(run_dir).write_text(
             f"{text}{text_for({'started': time.strftime('%Y-%m-%d %H:%M:%S')})}", encoding="utf-8"
@@ -51,7 +51,7 @@ def write(run_dir: str, text: str) -> None:
 def add_end(run_dir: str, memory_seen: int = 0, end: Mapping[str, Any] = MappingProxyType({})) -> None:
     """Adds what the ended children of this process have used, and facts about the run's end.
 
-    `memory_seen` is what all of them together were seen to have; the largest one alone may have had more since.
+    `memory_seen` was measured for all of them together; the largest one alone may have used more since.
     """
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     # Linux counts in units of 1024 bytes, macOS in bytes.
@@ -79,7 +79,7 @@ def cause_in(facts: Mapping[str, Any], fact: str = ENDED) -> tuple[str, Excess]:
 
 
 def used(run_dir: str) -> dict[str, float]:
-    """Returns what a run used, as far as it is known."""
+    """Returns what a run used, as far as it is recorded."""
     found: dict[str, float] = {}
     with contextlib.suppress(OSError, ValueError):
         for line in _path(run_dir).read_text(encoding="utf-8").splitlines():
@@ -90,9 +90,9 @@ def used(run_dir: str) -> dict[str, float]:
 
 
 def make_terminated(run_dir: str) -> None:
-    """Lets Guild show a run as terminated that we have ended, whatever exit code it made of the signal.
+    """Makes Guild show a run that we ended as terminated, whatever exit code it had.
 
-    One that exits with 0 when it is asked to end has saved what it had; it has not completed.
+    A run that exits with 0 on a request to end has saved its work; it has not completed.
     """
     status = pathlib.Path(layout.attribute(run_dir, "exit_status"))
     with contextlib.suppress(OSError, ValueError):
@@ -103,7 +103,7 @@ def make_terminated(run_dir: str) -> None:
 def set_node(run_dir: str, node: str) -> None:
     """Makes Guild on any host show the run as running on this one.
 
-    Guild on other hosts cannot see the run's process. It takes a run with this file for one on a remote.
+    Guild on other hosts cannot see the run's process. It shows a run with this file as one on a remote.
     """
     with contextlib.suppress(OSError):
         _remote_lock(run_dir).write_text(node)

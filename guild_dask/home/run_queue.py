@@ -1,7 +1,7 @@
 """Guild's runs as a queue: list what is staged, claim it, settle how it ended, and stage it again.
 
-All that changes a run's place in the queue happens inside Guild's own `run-status` lock, so that Guild's queues and
-other schedulers on the same Guild home never take the same run.
+Runs enter and leave the queue inside Guild's own `run-status` lock, so that Guild's queues and other schedulers on the
+same Guild home never take the same run.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any
 
 from guild import config, lock
 
-from guild_dask.home import attempts, claims, end_note, layout, run_directory, snapshot
+from guild_dask.home import attempts, claims, end_note, layout, run_directory, snapshot, stop_request
 from guild_dask.home.errors import HomeUnavailable, problem_for, translated
 from guild_dask.home.heartbeat import Presence
 from guild_dask.home.listing import Listing, RunsDirectory
@@ -36,10 +36,10 @@ def never(_run_dir: str, _is_loss: bool) -> bool:
 
 @dataclass(frozen=True)
 class Claimed:
-    """The runs that were claimed, those that cannot be, and why it stopped before the end, if it did."""
+    """The runs that were claimed, those that cannot be, and the problem that prevented to claim the rest, if any."""
 
     taken: tuple[tuple[Staged, claims.Claim], ...]
-    refused: dict[str, str]  # those whose own directory does not allow it, with why
+    refused: dict[str, str]  # runs whose own directory prevents it, with the reason
     problem: str | None = None
 
     @property
@@ -48,7 +48,7 @@ class Claimed:
 
 
 class GuildHome:
-    """The runs of one Guild home, for one scheduler, which sees what is selected of them."""
+    """The runs of one Guild home, for one scheduler, which sees the selected ones."""
 
     def __init__(
         self, home: str, presence: Presence, select: Callable[[Listing], Listing] = lambda found: found
@@ -62,12 +62,12 @@ class GuildHome:
         self._select = select
 
     def staged(self) -> Listing:
-        """Returns which runs are staged, as far as that has changed since the last look."""
-        return self._select(self._directory.look())
+        """Polls for staged runs, and returns what has changed since the last poll."""
+        return self._select(self._directory.poll())
 
     def staged_after(self, changed: Iterable[str]) -> Listing:
-        """Returns the same, given that only these have changed since the last look."""
-        return self._select(self._directory.look_at(changed))
+        """Returns what has changed, given that only these runs may have."""
+        return self._select(self._directory.read(changed))
 
     def running_elsewhere(self, own: Iterable[str]) -> list[str]:
         """Returns the runs that run now and are neither among the given ones nor queues or schedulers."""
@@ -78,7 +78,7 @@ class GuildHome:
         ]
 
     def claim(self, wanted: Iterable[tuple[Staged, claims.Claim]]) -> Claimed:
-        """Takes runs out of the queue, each with its claim; those that somebody took, deleted or tagged anew are left.
+        """Claims runs; those that were taken, deleted or tagged since they were read are left out.
 
         Each claim is for the next attempt at its run. All of them take the lock once.
         """
@@ -97,7 +97,7 @@ class GuildHome:
                     self._claim(run, numbered)
                 except (FileNotFoundError, FileExistsError):
                     self._directory.forget(run.id)
-                    continue  # somebody took it or deleted it, or it goes on and was staged all the same
+                    continue  # it was taken or deleted, or was staged while it still runs
                 except OSError as e:
                     problem = problem_for(e, f"cannot claim run {run.id}")
                     if isinstance(problem, HomeUnavailable):
@@ -108,7 +108,7 @@ class GuildHome:
         return Claimed(tuple(taken), refused)
 
     def _devices_of_others(self) -> dict[str, float]:
-        """Returns the shares of this host's devices that runs of other schedulers have. Is called inside the lock."""
+        """Returns the shares of this host's devices that runs of other schedulers use. Called inside the lock."""
         me = self.presence.process
         with translated("cannot read the claims of %s", "others"):
             found = [each.claim for each in claims.all_claims(self.claims_folder)]
@@ -120,7 +120,7 @@ class GuildHome:
         return in_use
 
     def _claim(self, run: Staged, claim: claims.Claim) -> None:
-        # A crash in between leaves a claim of a dead owner, and the run is staged again.
+        # A crash in between leaves a claim with a dead owner; recovery stages the run again.
         claims.take(self.claims_folder, layout.marker(run.dir, layout.STAGED), claim)
         try:
             run_directory.set_marker(run.dir, layout.PENDING)
@@ -131,14 +131,14 @@ class GuildHome:
         self._directory.forget(run.id)
 
     def has(self, run_id: str) -> bool:
-        """Tells whether the run's directory is there."""
+        """Tells whether the run's directory exists."""
         return os.path.isdir(self.run_dir(run_id))
 
     def settle(self, run_id: str, exit_code: int, may_stage_again: bool, again: Again = never) -> Result:
-        """Returns how the attempt at a claimed run ended, after taking its claim away.
+        """Returns how the attempt at a claimed run ended, after removing its claim.
 
-        A run that never started is staged again if it may be; else it ends as `error`, as Guild shows it. One that
-        started and was lost, or failed, is staged again where `again` says so.
+        A run that never started is staged again if it may be; else it ends, and Guild shows it as `error`. A run that
+        started and was lost, or failed, is staged again if `again` says so.
         """
         run_directory.refresh(self.run_dir(run_id))
         with translated("cannot settle run %s", run_id):
@@ -146,19 +146,19 @@ class GuildHome:
             evidence = Evidence(self.has(run_id), state_of(found), exit_code, may_stage_again=may_stage_again)
             outcome = outcome_for(self.with_evidence_of_start(evidence, found, again))
             if found is None:
-                return outcome.result  # another scheduler took us for dead, and the run is its own
+                return outcome.result  # another scheduler considered us dead, and has taken the run over
             if not outcome.is_staged:
-                # No lock: nobody else changes a run that is neither staged nor abandoned.
+                # No lock: no other process changes a run that is neither staged nor abandoned.
                 self.carry_out(run_id, outcome)
                 return outcome.result
-            with self.lock():  # to get it may have taken long
+            with self.lock():  # which may take long, so that the claim is checked again
                 is_staged = self.is_ours(run_id) and self.carry_out(run_id, outcome)
         return outcome.result if is_staged else replace(outcome.result, end=End.GONE)
 
     def with_evidence_of_start(self, evidence: Evidence, found: claims.Found | None, again: Again) -> Evidence:
         """Returns the evidence with all that is known about a run that started; of other runs, nothing more matters.
 
-        Raises OSError if something cannot be seen.
+        Raises OSError if the records cannot be read.
         """
         if not found or not found.is_started or not evidence.is_there:
             return evidence
@@ -170,8 +170,8 @@ class GuildHome:
             # Guild has ended before a starter that was not killed, and has recorded what it could.
             is_recorded=(evidence.exit_code is not None and evidence.exit_code >= 0) or self.has_ended(run_dir),
             status=run_directory.exit_status(run_dir),
-            note=end_note.note(beside),
-            stop_request=end_note.wish(beside) if evidence.exit_code is None else None,
+            note=end_note.read(beside),
+            stop_request=stop_request.requested_cause(beside) if evidence.exit_code is None else None,
         )
         if evidence.has_completed:
             return evidence
@@ -181,10 +181,10 @@ class GuildHome:
         return replace(evidence, retries=Retries(again(run_dir, True), again(run_dir, False)))
 
     def carry_out(self, run_id: str, outcome: Outcome) -> bool:
-        """Writes what an outcome says and takes the claim away; False if a run that is to be staged has started.
+        """Writes an outcome and removes the claim; False if a run that is to be staged has started.
 
-        Is called inside the lock if the run is to be staged. Each step leaves what the next scheduler needs if this
-        one dies.
+        Called inside the lock if the run is to be staged. After each step, another scheduler can take over if this one
+        dies.
         """
         run_dir = self.run_dir(run_id)
         result = outcome.result
@@ -205,18 +205,18 @@ class GuildHome:
         return True
 
     def _ours(self, run_id: str) -> claims.Found | None:
-        """Returns our claim on a run, or None if there is none any more; one that cannot be read is ours."""
+        """Returns our claim on a run, or None if there is none; an unreadable claim counts as ours."""
         found = claims.present(self.claims_folder, run_id)
         if found and found.claim and found.claim.scheduler != self.presence.process:
             return None
         return found
 
     def is_ours(self, run_id: str) -> bool:
-        """Tells whether we have a claim on a run; raises OSError if that cannot be seen."""
+        """Tells whether we have a claim on a run; raises OSError if the claims cannot be read."""
         return self._ours(run_id) is not None
 
     def has_started(self, run_id: str) -> bool:
-        """Tells whether a run was started under our claim; True if that cannot be seen now."""
+        """Tells whether a run was started under our claim; True if the claims cannot be read now."""
         try:
             found = self._ours(run_id)
         except OSError:
@@ -229,7 +229,7 @@ class GuildHome:
         return run_directory.last_ended(run_dir) >= claims.written(self.claims_folder, os.path.basename(run_dir))
 
     def _stage_again(self, run_dir: str) -> bool:
-        """Stages a run that was claimed and never started; False if it has started. Is called inside the lock."""
+        """Stages a run that was claimed and never started; False if it has started. Called inside the lock."""
         run_id = os.path.basename(run_dir)
         with translated("cannot stage run %s again", run_id):
             if not claims.withdraw(self.claims_folder, run_id):
@@ -242,7 +242,7 @@ class GuildHome:
         return True
 
     def _stage_started_again(self, run_dir: str, result: Result) -> None:
-        """Stages a run whose attempt is over, for another one in the same directory. Is called inside the lock."""
+        """Stages a run whose attempt is over, for another one in the same directory. Called inside the lock."""
         run_id = os.path.basename(run_dir)
         with translated("cannot stage run %s again", run_id):
             found = claims.present(self.claims_folder, run_id)
@@ -263,9 +263,9 @@ class GuildHome:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Holds Guild's own lock; raises HomeUnavailable if that cannot be had."""
+        """Holds Guild's own lock; raises HomeUnavailable if the lock cannot be acquired."""
         try:
-            # It is kept: to make one takes Guild more than to take it, and its folder is made when it is taken.
+            # The object is kept: Guild takes longer to make it than to acquire it.
             self._run_status = self._run_status or lock.Lock(
                 lock.RUN_STATUS, timeout=LOCK_TIMEOUT, guild_home=self._home
             )
@@ -293,7 +293,7 @@ def _clear_markers(run_dir: str, *names: str) -> None:
 
 
 def _attempt_of(found: claims.Found, run_dir: str) -> int:
-    """Returns the number of the attempt that a claim is for. If the claim cannot be read, it is none on record."""
+    """Returns the number of the attempt that a claim is for. An unreadable claim is for the next one."""
     return found.claim.attempt if found.claim else attempts.next_number(run_dir)
 
 
@@ -301,7 +301,7 @@ def _is_running_elsewhere(run_dir: str) -> bool:
     if run_directory.has(run_dir, layout.REMOTE_LOCK):
         return True
     pid = living_process(run_dir)
-    # Steps and trials are runs too; those of our own runs descend from this process.
+    # Steps and trials are runs, too; those of our own runs descend from this process.
     return pid is not None and not processes.is_below(pid, os.getpid())
 
 

@@ -1,4 +1,4 @@
-"""Runs as people are shown them, read from their directories without loading more of Guild than needed."""
+"""Runs as they are shown to users, read from their directories without loading more of Guild than needed."""
 
 import os
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from guild_dask.plan.tags import PREFIX
 
 @dataclass(frozen=True)
 class RunView:
-    """A run: what it is of, and how it stands."""
+    """A run: its operation, its status and its tags."""
 
     id: str
     dir: str
@@ -24,7 +24,7 @@ class RunView:
 
     @property
     def name(self) -> str:
-        """Returns what the run is of, with its label; what the label says of tags for us is shown elsewhere."""
+        """Returns the operation with the label, without our tags in the label: they are shown elsewhere."""
         label = self.label
         for tag in self.tags:
             if tag.startswith(PREFIX):
@@ -33,11 +33,11 @@ class RunView:
 
 
 class NoSuchRun(Exception):
-    """No run, or more than one, is meant; the text is for the user."""
+    """An id means no run, or more than one; the text is for the user."""
 
 
 def view(run_dir: str) -> RunView:
-    """Returns a run; what cannot be read of it is empty."""
+    """Returns a run; unreadable attributes are empty."""
     return RunView(
         os.path.basename(run_dir),
         run_dir,
@@ -83,7 +83,7 @@ def find(runs_dir: str, text: str) -> RunView:
 
 
 def count_staged(runs_dir: str) -> int:
-    """Returns how many runs are staged, but for schedulers; with many thousands of them, too, in a moment."""
-    # No path objects and no second look here: this is most of what a status takes where no scheduler is at work.
+    """Returns how many runs are staged, without schedulers. Fast, with many thousands of runs, too."""
+    # No path objects here: this takes most of the time of a status without a scheduler.
     folders = [f"{runs_dir}/{name}" for name in names_of_runs(runs_dir)]
     return sum(run_directory.has(each, layout.STAGED) and not run_directory.is_queue(each) for each in folders)

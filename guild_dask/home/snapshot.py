@@ -1,8 +1,8 @@
-"""What Guild has on record for a run, kept while Guild starts it.
+"""A copy of Guild's records of a run, kept while Guild starts it.
 
-Guild writes a run's attributes anew when it starts it, each by emptying its file and filling it. A process that is
-killed in between leaves a run without its flags, or without its operation. What was there before is kept in one file
-until the run has started, and put back if it is staged again.
+Guild rewrites a run's attributes when it starts it: it truncates each file and fills it again. A process that is killed
+in between leaves a run without its flags, or without its operation. So the records are saved in one file until the run
+has started, and restored if it is staged again.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from guild_dask.host import files
 
 
 def save(run_dir: str, file: pathlib.Path) -> None:
-    """Keeps the run's records in a file, which is there as a whole or not at all."""
+    """Saves the run's records in a file, which is written as a whole or not at all."""
     records = {}
     for path in _record_paths(run_dir):
         with contextlib.suppress(FileNotFoundError, IsADirectoryError):
@@ -24,7 +24,7 @@ def save(run_dir: str, file: pathlib.Path) -> None:
 
 
 def restore(run_dir: str, file: pathlib.Path) -> None:
-    """Puts the records back, if they were kept; what Guild has added since goes. May be repeated after a crash."""
+    """Restores the records, if they were saved, and removes what Guild has added. May be repeated after a crash."""
     try:
         records = json.loads(file.read_text(encoding="ascii"))
     except (FileNotFoundError, ValueError):

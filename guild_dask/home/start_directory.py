@@ -1,4 +1,4 @@
-"""Where a run is to be started."""
+"""The working directory in which a run is started."""
 
 import os
 import shlex
@@ -8,13 +8,13 @@ from guild_dask.home.run_directory import BrokenRun, opref
 
 
 def working_directory(run_dir: str, default: str) -> str:
-    """Returns where to start the run: where it was staged, else its project, else the default.
+    """Returns the directory in which to start the run: where it was staged, else its project, else the default.
 
     Steps are looked up from there, as they are when the user starts the run by hand.
     """
     runs = os.path.dirname(run_dir)
     staged_in = _staged_in(run_dir)
-    # Trials are staged from their batch's run directory, which says nothing about where the user was.
+    # Trials are staged from their batch's run directory, which is not where the user was.
     if staged_in and os.path.isdir(staged_in) and os.path.dirname(staged_in) != runs:
         return staged_in
     return _project(run_dir) or default

@@ -1,7 +1,7 @@
-"""Tells the loop at once when a run is staged or a user asks for something, where the operating system tells us.
+"""Reports at once that a run was staged or a request was made, where the operating system can watch folders.
 
-A new run directory is watched until it is staged or starts; runs that were there before are left to the loop's regular
-look. On file systems that other hosts write to, the regular look finds everything.
+A new run directory is watched until it is staged or starts; older ones are found by the loop's regular poll. On file
+systems that other hosts write to, the regular poll finds everything.
 """
 
 import contextlib
@@ -12,14 +12,14 @@ from collections.abc import Callable
 from guild_dask.home import layout, run_directory
 from guild_dask.host.inotify import CREATED, DELETED, MOVED_TO, Watcher
 
-# Folders watched at a time, at most. One staged run takes a folder for a fraction of a second.
+# The largest number of folders watched at a time. A run is watched for a fraction of a second while it is staged.
 _MOST = 2_000
 
 _CHANGES = CREATED | MOVED_TO | DELETED
 
 
 class _Watching:
-    """A folder that is watched by a thread of its own, which hands on what changes as (number, name)."""
+    """A folder that is watched by a thread of its own, which passes on each change as (number, name)."""
 
     def __init__(self, folder: str, changes: int) -> None:
         self._watcher = Watcher()
@@ -58,7 +58,7 @@ class FolderWatcher(_Watching):
 
 
 class RunsWatcher(_Watching):
-    """Calls `report` with the name of each run that is staged anew, from a thread of its own."""
+    """Calls `report` with the name of each newly staged run, from a thread of its own."""
 
     def __init__(self, runs_dir: str, report: Callable[[str], object]) -> None:
         self._runs_dir = runs_dir
@@ -81,7 +81,7 @@ class RunsWatcher(_Watching):
                 self._approach(run)
         elif name == layout.LOCK:
             self._leave(number)  # it runs; it will not be staged
-        elif name in (layout.STAGED, layout.PENDING) and _is_worth_a_look(os.path.dirname(folder)):
+        elif name in (layout.STAGED, layout.PENDING) and _may_be_staged(os.path.dirname(folder)):
             self._leave(number)
             self._report(run)
 
@@ -97,7 +97,7 @@ class RunsWatcher(_Watching):
         if number is None:
             return
         self._folders[number] = (run, folder)
-        # What came before the watch does not come again.
+        # A file that was made before the watch began is not reported.
         if folder == guild_dir:
             self._see(number, run, folder, layout.STAGED)
         elif os.path.isdir(guild_dir):
@@ -108,8 +108,8 @@ class RunsWatcher(_Watching):
         self._watcher.remove(number)
 
 
-def _is_worth_a_look(run_dir: str) -> bool:
+def _may_be_staged(run_dir: str) -> bool:
     try:
         return run_directory.is_staged(run_dir)
     except OSError:
-        return True  # the look will say what is wrong with it
+        return True  # the poll will report what is wrong with it

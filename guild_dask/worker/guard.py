@@ -12,8 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from guild_dask.home import claims
-from guild_dask.home.end_note import BEAT, wish
+from guild_dask.home import claims, stop_request
 from guild_dask.home.outcome import NO_EXCESS, Cause, Excess
 from guild_dask.host.cgroups import Cgroup
 from guild_dask.host.processes import ProcessIdentity
@@ -85,7 +84,7 @@ class Guard:
                 self._end(Cause.CUT_OFF)
                 return
             due = self._last_heartbeat + interval
-            wanted = wish(self._claim)
+            wanted = stop_request.requested_cause(self._claim)
             if wanted:
                 self._end(wanted)
                 return
@@ -95,7 +94,7 @@ class Guard:
         with contextlib.suppress(OSError):
             if not claims.is_owned_by(self._claim, self._owner):
                 return False
-            self._claim.with_suffix(BEAT).touch()
+            self._claim.with_suffix(claims.HEARTBEAT).touch()
             self._last_heartbeat = now
         return True
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from guild_dask.home import end_note, run_info
+from guild_dask.home import run_info, stop_request
 from guild_dask.home.outcome import NO_EXCESS, Cause, Excess
 from guild_dask.host import signals
 from guild_dask.host.cgroups import Cgroup, cgroup_for_run
@@ -132,7 +132,7 @@ class Operation:
         """Ends the run for a cause, through SIGTERM: its handler knows whether the operation has started."""
         if self.cause is None:
             # A stop request in the home is the better reason than what the lifeline or a limit reports.
-            wanted = None if cause is Cause.CUT_OFF else end_note.wish(self.claim)
+            wanted = None if cause is Cause.CUT_OFF else stop_request.requested_cause(self.claim)
             self._note(*((wanted, NO_EXCESS) if wanted else (cause, excess)))
         send_term()
 
@@ -146,7 +146,7 @@ class Operation:
     def on_signal(self, _number: int, _frame: object) -> None:
         self.is_stopping = True
         if self.cause is None:
-            self._note(end_note.wish(self.claim) or self._cause_of_signal())
+            self._note(stop_request.requested_cause(self.claim) or self._cause_of_signal())
         if not self.is_starting:
             raise SystemExit(NOT_STARTED)
         self.stop_soon()

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from guild_dask.home import end_note
+from guild_dask.home import stop_request
 from guild_dask.home.outcome import Cause
 from tests.support.sandbox import Guild, Sandbox, run_command, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
@@ -68,16 +68,16 @@ def test_run_that_a_user_stopped_was_not_ended_by_its_scheduler(user: Sandbox, g
 
 def test_stop_request_of_a_user_precedes_that_of_a_scheduler(tmp_path: pathlib.Path) -> None:
     claim = tmp_path / "aaa.claimed"
-    assert end_note.wish(claim) is None
-    end_note.ask_to_stop(claim)
-    end_note.ask_to_stop(claim, Cause.SCHEDULER_STOPPED)
-    assert end_note.wish(claim) is Cause.STOPPED
+    assert stop_request.requested_cause(claim) is None
+    stop_request.request_stop(claim)
+    stop_request.request_stop(claim, Cause.SCHEDULER_STOPPED)
+    assert stop_request.requested_cause(claim) is Cause.STOPPED
     other = tmp_path / "bbb.claimed"
-    end_note.ask_to_stop(other, Cause.SCHEDULER_STOPPED)
-    assert end_note.wish(other) is Cause.SCHEDULER_STOPPED
-    end_note.ask_to_stop(other)
-    assert end_note.wish(other) is Cause.STOPPED
-    assert end_note.is_asked_to_stop(other)
+    stop_request.request_stop(other, Cause.SCHEDULER_STOPPED)
+    assert stop_request.requested_cause(other) is Cause.SCHEDULER_STOPPED
+    stop_request.request_stop(other)
+    assert stop_request.requested_cause(other) is Cause.STOPPED
+    assert stop_request.is_requested(other)
 
 
 def test_end_with_its_scheduler_is_no_loss() -> None:

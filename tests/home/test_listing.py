@@ -30,7 +30,7 @@ class Looking:
 
     def ids(self) -> list[str]:
         """Returns the staged runs after another look, in order."""
-        changes = self.directory.look()
+        changes = self.directory.poll()
         for run_id in changes.gone:
             self.runs.pop(run_id, None)
         self.runs.update({run.id: run for run in changes.staged})
@@ -40,7 +40,7 @@ class Looking:
 def test_runs_come_in_the_order_in_which_they_were_staged(tmp_path: pathlib.Path) -> None:
     _staged(tmp_path, "bbb", 1)
     _staged(tmp_path, "aaa", 2)
-    assert [run.id for run in RunsDirectory(str(tmp_path)).look().staged] == ["bbb", "aaa"]
+    assert [run.id for run in RunsDirectory(str(tmp_path)).poll().staged] == ["bbb", "aaa"]
 
 
 def test_run_that_guild_is_just_staging_is_not_there_yet(tmp_path: pathlib.Path) -> None:
@@ -55,10 +55,10 @@ def test_run_that_guild_is_just_staging_is_not_there_yet(tmp_path: pathlib.Path)
 def test_new_tags_are_read_at_the_next_look(tmp_path: pathlib.Path) -> None:
     guild = _staged(tmp_path, "aaa", 1, "dask:foo=1")
     directory = RunsDirectory(str(tmp_path))
-    (before,) = directory.look().staged
+    (before,) = directory.poll().staged
     (guild / "attrs" / "tags").write_text("- dask:foo=20\n")
     assert not directory.is_unchanged(before)
-    (after,) = directory.look().staged
+    (after,) = directory.poll().staged
     assert (before.tags, after.tags) == (("dask:foo=1",), ("dask:foo=20",))
     assert directory.is_unchanged(after)
 
@@ -68,10 +68,10 @@ def test_half_written_directory_is_whole_at_a_later_look(tmp_path: pathlib.Path)
     opref = (guild / "opref").read_text()
     (guild / "opref").unlink()
     looking = Looking(tmp_path)
-    assert looking.directory.look().broken == {"aaa": "it does not say which operation it is for"}
+    assert looking.directory.poll().broken == {"aaa": "it does not say which operation it is for"}
     (guild / "opref").write_text(opref)
     assert looking.ids() == ["aaa"]
-    assert looking.directory.look().broken == {}
+    assert looking.directory.poll().broken == {}
 
 
 def test_directory_that_cannot_be_looked_into_is_named_and_the_others_are_found(tmp_path: pathlib.Path) -> None:
@@ -80,7 +80,7 @@ def test_directory_that_cannot_be_looked_into_is_named_and_the_others_are_found(
     # Permissions do not keep root out; a link to itself does.
     os.symlink(".guild", tmp_path / "bbb" / ".guild")
     (tmp_path / "ccc").write_text("not a directory")
-    found = RunsDirectory(str(tmp_path)).look()
+    found = RunsDirectory(str(tmp_path)).poll()
     assert [run.id for run in found.staged] == ["aaa"]
     assert found.broken == {"bbb": "it cannot be read: Too many levels of symbolic links"}
 
@@ -127,20 +127,20 @@ def test_home_without_runs_is_an_empty_one(tmp_path: pathlib.Path) -> None:
 def test_runs_directory_that_is_none_is_told(tmp_path: pathlib.Path) -> None:
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(HomeUnavailable, match=r"cannot list .*runs: Not a directory"):
-        RunsDirectory(str(tmp_path / "runs")).look()
+        RunsDirectory(str(tmp_path / "runs")).poll()
 
 
 def test_only_what_has_changed_is_told(tmp_path: pathlib.Path) -> None:
     _staged(tmp_path, "aaa", 1)
     bbb = _staged(tmp_path, "bbb", 2, "dask:foo=1")
     directory = RunsDirectory(str(tmp_path))
-    assert [run.id for run in directory.look().staged] == ["aaa", "bbb"]
-    assert directory.look() == listing.Listing((), {})
+    assert [run.id for run in directory.poll().staged] == ["aaa", "bbb"]
+    assert directory.poll() == listing.Listing((), {})
     (bbb / "attrs" / "tags").write_text("- dask:foo=20\n")
     _staged(tmp_path, "ccc", 3)
-    assert [(run.id, run.tags) for run in directory.look().staged] == [("bbb", ("dask:foo=20",)), ("ccc", ())]
+    assert [(run.id, run.tags) for run in directory.poll().staged] == [("bbb", ("dask:foo=20",)), ("ccc", ())]
     (bbb / "STAGED").unlink()
-    assert directory.look() == listing.Listing((), {}, frozenset(("bbb",)))
+    assert directory.poll() == listing.Listing((), {}, frozenset(("bbb",)))
 
 
 def test_staged_runs_take_turns_and_one_that_is_to_start_does_not_wait_for_its(

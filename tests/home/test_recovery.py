@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from guild_dask.home import attempts, claims, end_note, run_directory
+from guild_dask.home import attempts, claims, end_note, run_directory, stop_request
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.heartbeat import Presence
 from guild_dask.home.outcome import Cause, End
@@ -237,30 +237,30 @@ def test_run_out_of_sight_that_is_not_ours_any_more_is_gone(home: GuildHome, use
     Presence(str(user.guild_home), "other", other).beat()
     _belongs_to(home, home.presence.process)
     assert home.has_started(RUN)
-    assert recover(home, adrift=[RUN]).gone == ()
+    assert recover(home, unseen=[RUN]).gone == ()
     _belongs_to(home, other)
     assert not home.has_started(RUN)
-    assert recover(home, adrift=[RUN]).gone == (RUN,)
+    assert recover(home, unseen=[RUN]).gone == (RUN,)
     assert home.settle(RUN, NOT_STARTED, may_stage_again=True).end is End.GONE
     claims.remove(home.claims_folder, RUN)
-    assert recover(home, adrift=[RUN]).gone == (RUN,)
+    assert recover(home, unseen=[RUN]).gone == (RUN,)
 
 
 def test_run_that_outlived_a_stop_of_its_scheduler_has_its_own_end(home: GuildHome) -> None:
-    # The scheduler was killed after it had noted its wish, and before it had sent a signal.
-    end_note.ask_to_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
+    # The scheduler was killed after it had written its request, and before it had sent a signal.
+    stop_request.request_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
     run_directory.record_end(home.run_dir(RUN), 7)
     ((_, result),) = recover(home).ended
     assert (result.end, result.exit_code, result.cause) == (End.FAILED, 7, None)
 
 
 def test_run_that_died_after_a_stop_of_its_scheduler_was_stopped(home: GuildHome) -> None:
-    end_note.ask_to_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
+    stop_request.request_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
     ((_, result),) = recover(home, again=lambda *_: True).ended
     assert (result.end, result.cause) == (End.TERMINATED, Cause.SCHEDULER_STOPPED)
 
 
-def test_beat_that_cannot_be_seen_is_not_taken_for_none(
+def test_heartbeat_that_cannot_be_read_counts_as_unknown(
     home: GuildHome, monkeypatch: pytest.MonkeyPatch, user: Sandbox
 ) -> None:
     # Its claim is old, and another host runs it.
@@ -273,7 +273,7 @@ def test_beat_that_cannot_be_seen_is_not_taken_for_none(
     )
     os.utime(claimed, (1.0, 1.0))
     claimed.replace(claimed.with_suffix(claims.STARTED))
-    beat = claimed.with_suffix(end_note.BEAT)
+    beat = claimed.with_suffix(claims.HEARTBEAT)
     beat.touch()
     assert [claim.run_id for claim in recover(home, again=lambda *_: True).orphans] == [RUN]
     beat.unlink()
@@ -288,7 +288,7 @@ def test_beat_that_cannot_be_seen_is_not_taken_for_none(
 @pytest.mark.parametrize(("status", "end"), [(-15, End.TERMINATED), (-9, End.TERMINATED), (7, End.TRIED_AGAIN)])
 def test_run_that_its_scheduler_ended_is_not_tried_again(home: GuildHome, status: int, end: End) -> None:
     # The scheduler, and the starter, died before they could say so.
-    end_note.ask_to_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
+    stop_request.request_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)
     run_directory.record_end(home.run_dir(RUN), status)
     ((_, result),) = recover(home, again=lambda *_: True).ended
     assert result.end is end
@@ -319,17 +319,17 @@ def test_run_that_was_ended_is_not_tried_again_when_its_claim_is_removed_in_part
     assert not list(home.claims_folder.iterdir())
 
 
-def test_wish_of_a_scheduler_that_died_over_it_is_forgotten_where_the_run_goes_on(home: GuildHome) -> None:
+def test_stop_request_of_a_dead_scheduler_is_withdrawn_where_the_run_goes_on(home: GuildHome) -> None:
     beside = claims.path(home.claims_folder, RUN)
     found = claims.present(home.claims_folder, RUN)
     assert found
     assert found.claim
     claimed = claims.write(home.claims_folder, replace(found.claim, owner=home.presence.process))
     claimed.replace(claimed.with_suffix(claims.STARTED))
-    end_note.ask_to_stop(beside, Cause.SCHEDULER_STOPPED)
+    stop_request.request_stop(beside, Cause.SCHEDULER_STOPPED)
     assert [claim.run_id for claim in recover(home).orphans] == [RUN]
-    assert end_note.wish(beside) is None
-    end_note.ask_to_stop(beside, Cause.SCHEDULER_STOPPED)
-    end_note.ask_to_stop(beside)
+    assert stop_request.requested_cause(beside) is None
+    stop_request.request_stop(beside, Cause.SCHEDULER_STOPPED)
+    stop_request.request_stop(beside)
     recover(home)
-    assert end_note.wish(beside) is Cause.STOPPED
+    assert stop_request.requested_cause(beside) is Cause.STOPPED

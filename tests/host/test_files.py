@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from guild_dask.home import attempts, claims, control, end_note
+from guild_dask.home import attempts, claims, control, end_note, stop_request
 from guild_dask.home.heartbeat import Presence
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import files, processes
@@ -57,12 +57,11 @@ LOOKS: dict[str, Callable[[pathlib.Path], object]] = {
     "is_owned_by": lambda folder: claims.is_owned_by(claims.path(folder, "aaa"), _me()),
     "mark_started": lambda folder: claims.mark_started(claims.path(folder, "aaa")),
     "remove": lambda folder: claims.remove(folder, "aaa"),
-    "last_beat": lambda folder: claims.last_beat(folder, "aaa"),
+    "last_heartbeat": lambda folder: claims.last_heartbeat(folder, "aaa"),
     "written": lambda folder: claims.written(folder, "aaa"),
     "read": lambda folder: end_note.read(claims.path(folder, "aaa")),
-    "is_over": lambda folder: end_note.is_over(claims.path(folder, "aaa")),
-    "wish": lambda folder: end_note.wish(claims.path(folder, "aaa")),
-    "is_asked_to_stop": lambda folder: end_note.is_asked_to_stop(claims.path(folder, "aaa")),
+    "requested_cause": lambda folder: stop_request.requested_cause(claims.path(folder, "aaa")),
+    "is_requested": lambda folder: stop_request.is_requested(claims.path(folder, "aaa")),
 }
 
 
@@ -74,7 +73,7 @@ def test_folder_of_claims_is_opened_before_anything_in_it_decides(
     assert next(path for path in touched if path.startswith(str(folder))) == str(folder)
 
 
-def test_run_is_looked_at_anew_before_its_end_is_read(tmp_path: pathlib.Path, touched: list[str]) -> None:
+def test_run_directory_is_refreshed_before_its_end_is_read(tmp_path: pathlib.Path, touched: list[str]) -> None:
     run_dir = tmp_path / "runs" / "aaa"
     (run_dir / ".guild" / "attrs").mkdir(parents=True)
     home = GuildHome(str(tmp_path), Presence(str(tmp_path), "sss", _me()))
@@ -85,7 +84,7 @@ def test_run_is_looked_at_anew_before_its_end_is_read(tmp_path: pathlib.Path, to
     assert looks == [str(run_dir), str(guild_dir), f"{guild_dir}/attrs"] * 2
 
 
-def test_attempts_and_wishes_are_looked_at_anew(tmp_path: pathlib.Path, touched: list[str]) -> None:
+def test_folders_of_attempts_and_requests_are_refreshed(tmp_path: pathlib.Path, touched: list[str]) -> None:
     attempts.past(str(tmp_path))
     assert touched[:2] == [str(tmp_path / ".guild"), str(tmp_path / ".guild" / "dask-attempts")]
     control.state(str(tmp_path), "sss")

@@ -9,7 +9,7 @@ import pytest
 
 from guild_dask.home import attempts, end_note
 from guild_dask.home.attempts import Attempt
-from guild_dask.home.outcome import Cause, Ending, Excess, cause_for_name
+from guild_dask.home.outcome import Cause, Ending, Excess, Note, cause_for_name
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.explanation import with_scheduler
 from guild_dask.monitor.publisher import scheduler_state
@@ -100,8 +100,7 @@ def test_note_that_cannot_be_read_is_empty(tmp_path: pathlib.Path) -> None:
     claim = tmp_path / "aaa.claimed"
     for text in ("[]", "{", '{"cause": ["x"], "excess": 3}', '{"cause": "eaten", "detail": "by a cow"}'):
         claim.with_suffix(end_note.ENDED).write_text(text)
-        assert end_note.read(claim) is None
-        assert end_note.excess(claim) == Excess()
+        assert end_note.read(claim) == Note(None)
 
 
 def test_reason_that_is_not_known_is_shown() -> None:

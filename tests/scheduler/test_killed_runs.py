@@ -7,7 +7,7 @@ import pytest
 
 from guild_dask.home import attempts, claims, end_note, run_directory
 from guild_dask.home.heartbeat import Presence
-from guild_dask.home.outcome import Cause, End, Result
+from guild_dask.home.outcome import Cause, End, Note, Result
 from guild_dask.home.recovery import recover
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes, signals
@@ -174,7 +174,7 @@ def test_run_whose_starter_was_killed_did_not_fail_by_itself_whoever_settles_it(
         with pytest.raises(_Killed):
             home.settle("aaa", -signal.SIGKILL, may_stage_again=False, again=lambda *_: True)
     assert run_directory.attribute(home.run_dir("aaa"), "exit_status") == -signal.SIGKILL
-    assert end_note.read(claims.path(home.claims_folder, "aaa")) is Cause.KILLED
+    assert end_note.read(claims.path(home.claims_folder, "aaa")) == Note(Cause.KILLED)
     result = home.settle("aaa", 0, may_stage_again=False, again=lambda *_: True)
     assert (result.end, result.cause) == (End.TERMINATED, Cause.KILLED)
 

@@ -167,7 +167,7 @@ def _notes(home: pathlib.Path) -> list[Any]:
 
     notes = sorted((home / "notes").iterdir())
     found = [claims.path(home / "notes", note.stem) for note in notes]
-    return [[str(end_note.read(each)), dataclasses.asdict(end_note.excess(each))] for each in found]
+    return [[str(note.cause), dataclasses.asdict(note.excess)] for note in map(end_note.read, found) if note]
 
 
 def _attempts(home: pathlib.Path) -> list[Any]:

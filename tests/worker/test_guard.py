@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import pytest
 
-from guild_dask.home import attempts, claims, end_note
+from guild_dask.home import attempts, claims, end_note, stop_request
 from guild_dask.home.heartbeat import Presence
-from guild_dask.home.outcome import Cause, End
+from guild_dask.home.outcome import Cause, End, Note
 from guild_dask.home.recovery import recover
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes
@@ -34,9 +34,9 @@ long:
 # A worker that can be killed. Its job comes through standard input.
 WORKER = """
 import pickle, sys
-from guild_dask.worker import runner
+from guild_dask.worker.runner import RUNNER
 
-runner.run(pickle.load(sys.stdin.buffer))
+RUNNER.run(pickle.load(sys.stdin.buffer))
 """
 
 
@@ -107,16 +107,16 @@ def test_other_hosts_see_where_the_run_is(world: _World) -> None:
 def test_run_that_its_scheduler_stops_was_stopped(world: _World) -> None:
     world.runner.stop("aaa")
     code = world.wait()
-    assert end_note.read(world.claimed) is Cause.STOPPED
+    assert end_note.read(world.claimed) == Note(Cause.STOPPED)
     result = world.home.settle("aaa", code, may_stage_again=False, again=lambda *_: True)
     assert (result.end, result.cause) == (End.TERMINATED, Cause.STOPPED)
     assert not list(world.home.claims_folder.iterdir())
 
 
 def test_run_can_be_stopped_through_the_home(world: _World) -> None:
-    end_note.ask_to_stop(world.claimed)
+    stop_request.request_stop(world.claimed)
     world.wait()
-    assert end_note.read(world.claimed) is Cause.STOPPED
+    assert end_note.read(world.claimed) == Note(Cause.STOPPED)
 
 
 def test_run_ends_with_its_worker_and_is_tried_again(user: Sandbox, guild: Guild) -> None:
@@ -128,9 +128,9 @@ def test_run_ends_with_its_worker_and_is_tried_again(user: Sandbox, guild: Guild
         world.wait_for_operation()
         (child,) = [each for each in processes.descendants(worker.pid) if "sleep" in each.name()]
         worker.kill()
-    wait_until(lambda: end_note.is_over(world.claimed), describe="the end of the run")
+    wait_until(lambda: end_note.read(world.claimed), describe="the end of the run")
     assert not child.is_running()
-    assert end_note.read(world.claimed) is Cause.WORKER_DIED
+    assert end_note.read(world.claimed) == Note(Cause.WORKER_DIED)
     result = world.home.settle("aaa", -signal.SIGKILL, may_stage_again=False, again=lambda _dir, is_loss: is_loss)
     assert (result.end, result.cause) == (End.TRIED_AGAIN, Cause.WORKER_DIED)
     assert "staged" in world.guild("runs").output
@@ -142,9 +142,8 @@ def test_run_ends_with_its_worker_and_is_tried_again(user: Sandbox, guild: Guild
 def test_signal_from_the_job_queue_is_a_loss(world: _World) -> None:
     os.kill(world.starter, signal.SIGTERM)
     world.wait()
-    word = end_note.read(world.claimed)
-    assert word is Cause.SIGNAL
-    assert word.is_loss
+    assert end_note.read(world.claimed) == Note(Cause.SIGNAL)
+    assert Cause.SIGNAL.is_loss
 
 
 def test_run_that_cannot_reach_the_home_is_ended_before_its_lease_is_over_elsewhere(
@@ -201,7 +200,7 @@ def test_starter_that_slept_for_longer_than_its_lease_does_not_go_on(user: Sandb
     assert world.wait() == -signal.SIGKILL
     world.runner.close()
     assert beat.stat().st_mtime == last
-    assert end_note.read(world.claimed) is Cause.CUT_OFF
+    assert end_note.read(world.claimed) == Note(Cause.CUT_OFF)
     result = world.home.settle("aaa", -9, may_stage_again=True, again=lambda _dir, is_loss: is_loss)
     assert (result.end, result.cause) == (End.TRIED_AGAIN, Cause.CUT_OFF)
 
@@ -220,20 +219,20 @@ def test_starter_whose_run_is_anothers_by_now_ends_it_and_writes_nothing(user: S
     assert found
     assert found.claim == other
     assert lock.read_text() == "elsewhere"
-    assert not end_note.is_over(world.claimed)
+    assert end_note.read(world.claimed) is None
     assert not pathlib.Path(world.run_dir, ".guild", "attrs", "exit_status").exists()
 
 
 def test_second_job_for_a_run_does_not_cut_the_lifeline_of_the_first(world: _World) -> None:
     assert world.runner.run(world.job).exit_code == NOT_STARTED
     assert world.thread.is_alive()
-    assert not end_note.is_over(world.claimed)
+    assert end_note.read(world.claimed) is None
 
 
 def test_worker_that_closes_starts_nothing_any_more(world: _World) -> None:
     world.runner.lose_all()
     world.wait()
-    assert end_note.read(world.claimed) is Cause.SIGNAL
+    assert end_note.read(world.claimed) == Note(Cause.SIGNAL)
     assert world.runner.run(world.job).exit_code == NOT_STARTED
 
 

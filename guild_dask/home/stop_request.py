@@ -1,0 +1,41 @@
+"""Requests to stop a run, from any host: a file beside its claim, which the run's starter checks for.
+
+An empty file is the user's request. A scheduler that is being stopped writes the name of that cause into it.
+"""
+
+import contextlib
+import pathlib
+
+from guild_dask.home.outcome import Cause, cause_for_name
+from guild_dask.host import files
+
+STOP = ".stop"
+
+
+def request_stop(claim: pathlib.Path, cause: Cause = Cause.STOPPED) -> None:
+    """Requests the end of the run that a claim is for. A user's request replaces a scheduler's, and not vice versa."""
+    file = claim.with_suffix(STOP)
+    if cause is Cause.STOPPED:
+        file.open("w").close()  # empty, so that it can be made on a full disk, too
+        return
+    with contextlib.suppress(FileExistsError), file.open("x") as f:
+        f.write(cause.value)
+
+
+def withdraw(claim: pathlib.Path) -> None:
+    """Withdraws a request to stop."""
+    claim.with_suffix(STOP).unlink(missing_ok=True)
+
+
+def requested_cause(claim: pathlib.Path) -> Cause | None:
+    """Returns the cause for which the run is requested to stop, or None if it is not."""
+    try:
+        cause = cause_for_name(files.read_text(claim.with_suffix(STOP)))
+    except OSError:
+        return None
+    return cause if cause is Cause.SCHEDULER_STOPPED else Cause.STOPPED
+
+
+def is_requested(claim: pathlib.Path) -> bool:
+    """Tells whether the run is requested to stop."""
+    return files.exists(claim.with_suffix(STOP))
