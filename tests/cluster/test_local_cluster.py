@@ -68,7 +68,7 @@ def test_job_that_fails_is_told_as_lost(
     cluster.submit(_job(user.folder, "aaa", "/no/such/folder/output"), LocalCluster.WORKER, {})
     lost = events.get(timeout=DEADLINE)
     assert isinstance(lost, JobLost)
-    assert lost.problem.startswith("its worker says: [Errno 2] No such file")
+    assert lost.problem.startswith("its worker reports: [Errno 2] No such file")
 
 
 def test_job_that_dask_does_not_do_is_told_as_lost_at_the_next_look(
@@ -82,7 +82,7 @@ def test_job_that_dask_does_not_do_is_told_as_lost_at_the_next_look(
     wait_until(future.done)
     assert events.empty()
     cluster.tidy()
-    assert events.get(timeout=DEADLINE) == JobLost("aaa", "its worker says: its Dask task is cancelled")
+    assert events.get(timeout=DEADLINE) == JobLost("aaa", "its worker reports: its Dask task is cancelled")
 
 
 def test_worker_closes_after_its_heartbeat(

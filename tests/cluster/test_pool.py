@@ -37,7 +37,7 @@ def wait_for_trouble(queue: FakeQueue, count: int = 1) -> list[ClusterTrouble]:
 
 def wait_for_jobs(queue: FakeQueue, count: int) -> None:
     """Waits until so many jobs have been requested at a time, and their ids are known."""
-    news = f"Asked for {count} worker job"
+    news = f"Requested {count} worker job"
     wait_until(
         lambda: any(event.news.startswith(news) for event in queue.events if isinstance(event, WorkersChanged)),
         describe=lambda: queue.events,

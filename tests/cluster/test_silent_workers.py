@@ -10,11 +10,11 @@ import pytest
 from distributed import Worker
 
 from guild_dask import __version__
-from guild_dask.cluster.background import Background, answers, in_loop_of, told
+from guild_dask.cluster.background import Background, call_workers, in_loop_of, try_to_call
 from guild_dask.cluster.base import Common, Timeouts
 from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, WorkerRefused, WorkersChanged
 from guild_dask.cluster.existing import open_existing
-from guild_dask.cluster.handshake import PLUGIN, is_silence, problem_of_stranger
+from guild_dask.cluster.handshake import PLUGIN, is_no_answer, problem_for_error
 from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.home import claims
 from guild_dask.host import processes
@@ -63,11 +63,13 @@ def test_silent_workers_hold_up_neither_words_to_others_nor_the_end(user: Sandbo
     silent.signal(signal.SIGSTOP)
     try:
         for _ in range(50):
-            in_loop_of(cluster.client, told(cluster.client, 60.0, [places["silent"]], runner.stop, "no such run"))
+            in_loop_of(
+                cluster.client, try_to_call(cluster.client, 60.0, [places["silent"]], runner.stop, "no such run")
+            )
         answered: list[object] = []
 
         async def ask() -> None:
-            answered.append(await answers(cluster.client, 60.0, [places["lively"]], runner.stop, "no such run"))
+            answered.append(await call_workers(cluster.client, 60.0, [places["lively"]], runner.stop, "no such run"))
 
         in_loop_of(cluster.client, ask())
         wait_until(lambda: answered, describe=lambda: events)
@@ -174,7 +176,11 @@ def test_worker_that_dask_has_paused_gets_no_runs(user: Sandbox, dask: DaskProce
     set_status(cluster, "closing_gracefully")
     wait_until(lambda: is_seen(0), describe=lambda: events)
     news = [each.news.partition(" on ")[2].partition(" ")[2] for each in events if isinstance(each, WorkersChanged)]
-    assert news[-3:] == ["is paused by Dask, and gets no run", "takes runs again", "is about to close, and gets no run"]
+    assert news[-3:] == [
+        "is paused by Dask, and gets no run",
+        "accepts runs again",
+        "is about to close, and gets no run",
+    ]
     closes(cluster)
 
 
@@ -241,12 +247,12 @@ def test_worker_that_was_started_anew_at_its_address_is_another_one(user: Sandbo
 
 
 def test_clear_refusal_is_no_silence() -> None:
-    assert is_silence(asyncio.TimeoutError())
-    assert is_silence(ConnectionRefusedError("connection refused"))
-    assert not is_silence(ModuleNotFoundError("No module named 'guild_dask'"))
-    assert not is_silence(OSError("ModuleNotFoundError(\"No module named 'guild_dask'\")"))
-    assert not is_silence(AttributeError("no such attribute"))
-    assert problem_of_stranger(ModuleNotFoundError("No module named 'guild_dask'")) == NotInstalled(__version__)
+    assert is_no_answer(asyncio.TimeoutError())
+    assert is_no_answer(ConnectionRefusedError("connection refused"))
+    assert not is_no_answer(ModuleNotFoundError("No module named 'guild_dask'"))
+    assert not is_no_answer(OSError("ModuleNotFoundError(\"No module named 'guild_dask'\")"))
+    assert not is_no_answer(AttributeError("no such attribute"))
+    assert problem_for_error(ModuleNotFoundError("No module named 'guild_dask'")) == NotInstalled(__version__)
 
 
 def test_thread_that_hangs_keeps_nobody_from_closing() -> None:
