@@ -156,8 +156,8 @@ class Runner:
             return False
         self._owners.add(owner.pid)
         look_anew(f"{job.run_dir}/.guild", f"{job.run_dir}/.guild/attrs")  # also for Guild, which starts it next
-        # Another scheduler may take ours for dead and stage the run again after the claim was read and before the owner
-        # was written to it. From here on, whoever claims the run writes another owner, which the starter sees.
+        # Another scheduler may consider ours dead and stage the run again after the claim was read and before the owner
+        # was written to it. From here on, a scheduler that claims the run writes another owner, which the starter sees.
         return not os.path.exists(f"{job.run_dir}/.guild/STAGED")
 
     def _open_gate(self, job: Job, owner: processes.ProcessIdentity, opener: int) -> None:
