@@ -58,7 +58,7 @@ def test_part_is_taken_of_the_device_that_has_the_least_left() -> None:
 def test_more_than_one_and_not_whole_can_never_be_given() -> None:
     held = plan([run("aaa", 1.5), run("bbb", 3)], [worker(d0=1, d1=1)]).held
     assert held == {"aaa": NotWhole("gpu", 1.5), "bbb": TooLarge("gpu", 3, 2)}
-    assert str(held["aaa"]) == "asks gpu=1.5, and gets whole ones (1, 2, ...) or a part of one (0.5)"
+    assert str(held["aaa"]) == "asks gpu=1.5; use a whole number (1, 2, ...) or a part of one (0.5)"
 
 
 def test_gpus_without_names_are_an_amount() -> None:
