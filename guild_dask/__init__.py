@@ -1,7 +1,7 @@
 """Run staged Guild AI runs in parallel on a Dask cluster.
 
 A staged run is never lost and never started twice. It stays staged until it starts, and a run that cannot start says
-why. Guild discovers `plugin`; its operation `dask:scheduler`, declared in dask.yml, is `python -m guild_dask.scheduler`.
+why. Guild discovers `plugin`. Its operation `dask:scheduler` (dask.yml) is `python -m guild_dask.scheduler`.
 
 The rooms, each with a docstring that says what it may import and where to start reading:
 
