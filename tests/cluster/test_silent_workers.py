@@ -54,22 +54,22 @@ def closes(cluster: RemoteCluster) -> None:
     wait_until(lambda: not closing.is_alive(), describe="the end of close()")
 
 
-def test_silent_workers_hold_up_neither_words_to_others_nor_the_end(user: Sandbox, dask: DaskProcesses) -> None:
+def test_silent_workers_delay_neither_calls_to_others_nor_the_end(user: Sandbox, dask: DaskProcesses) -> None:
     events: list[ClusterEvent] = []
     silent = dask.start_worker("silent")
     dask.start_worker("lively")
     cluster = opened(user, dask, events)
-    places = {worker.label: worker.name for worker in cluster.workers()}
+    addresses = {worker.label: worker.name for worker in cluster.workers()}
     silent.signal(signal.SIGSTOP)
     try:
         for _ in range(50):
             in_loop_of(
-                cluster.client, try_to_call(cluster.client, 60.0, [places["silent"]], runner.stop, "no such run")
+                cluster.client, try_to_call(cluster.client, 60.0, [addresses["silent"]], runner.stop, "no such run")
             )
         answered: list[object] = []
 
         async def ask() -> None:
-            answered.append(await call_workers(cluster.client, 60.0, [places["lively"]], runner.stop, "no such run"))
+            answered.append(await call_workers(cluster.client, 60.0, [addresses["lively"]], runner.stop, "no such run"))
 
         in_loop_of(cluster.client, ask())
         wait_until(lambda: answered, describe=lambda: events)
@@ -82,7 +82,7 @@ def is_silent(cluster: RemoteCluster) -> bool:
     return any(worker.is_silent for worker in cluster.known_workers())
 
 
-def test_worker_that_answers_late_is_welcome_then(user: Sandbox, dask: DaskProcesses) -> None:
+def test_worker_that_answers_late_joins_then(user: Sandbox, dask: DaskProcesses) -> None:
     events: list[ClusterEvent] = []
     late = dask.start_worker("late")
     late.signal(signal.SIGSTOP)
@@ -90,7 +90,7 @@ def test_worker_that_answers_late_is_welcome_then(user: Sandbox, dask: DaskProce
         cluster = opened(user, dask, events, timeouts=Timeouts(connect=5.0, handshake=1.0))
         wait_until(lambda: is_silent(cluster), describe=lambda: events)
         cluster.tidy()
-        wait_until(lambda: not is_silent(cluster), describe=lambda: events)  # it is asked once more
+        wait_until(lambda: not is_silent(cluster), describe=lambda: events)  # it is asked again
     finally:
         late.signal(signal.SIGCONT)
 
@@ -116,8 +116,8 @@ def a_job(user: Sandbox, run_id: str) -> Job:
     )
 
 
-def test_worker_that_does_not_say_how_runs_ended_holds_up_no_other(user: Sandbox, dask: DaskProcesses) -> None:
-    # Dask has one thread for the ends of all tasks, five places for their results, and waits for ever for one.
+def test_worker_that_does_not_send_results_delays_no_other(user: Sandbox, dask: DaskProcesses) -> None:
+    # Dask has one thread for the ends of all tasks, fetches five results at a time, and has no timeout for a result.
     events: list[ClusterEvent] = []
     dask.start_worker("silent", "--nthreads 8")
     cluster = opened(user, dask, events, timeouts=Timeouts(result=10.0))
@@ -148,7 +148,7 @@ def test_worker_that_does_not_say_how_runs_ended_holds_up_no_other(user: Sandbox
 
 
 def set_status(cluster: RemoteCluster, name: str) -> None:
-    """Does to all workers what Dask does with one whose memory is nearly full, and not any more."""
+    """Sets the status of all workers, as Dask does for example if memory is nearly full."""
 
     def set_it(dask_worker: Worker) -> None:
         dask_worker.status = type(dask_worker.status)[name]
@@ -158,19 +158,19 @@ def set_status(cluster: RemoteCluster, name: str) -> None:
 
 def test_worker_that_dask_has_paused_gets_no_runs(user: Sandbox, dask: DaskProcesses) -> None:
     events: list[ClusterEvent] = []
-    dask.start_worker("one", "--memory-limit 0")  # or Dask itself would see that it has memory, and let it go on
+    dask.start_worker("one", "--memory-limit 0")  # otherwise Dask would see that memory is free, and resume it
     cluster = opened(user, dask, events)
 
     def is_seen(slots: int) -> bool:
         cluster.tidy()
         return [worker.free_slots for worker in workforce.present()] == [slots]
 
-    # It is still there, with what it has: a run that could start on it later is not one that never can.
+    # It is still a worker: a run that could start on it later is not impossible.
     workforce = Workforce(cluster, Ledger())
     set_status(cluster, "paused")
     wait_until(lambda: is_seen(0), describe=lambda: events)
     assert workforce.troubles == (WorkerWithoutRuns("one", Paused()),)
-    set_status(cluster, "init")  # as one that has just come, and will be running in an instant
+    set_status(cluster, "init")  # like a worker that has just joined, and will be running in an instant
     wait_until(lambda: is_seen(1), describe=lambda: events)
     assert not workforce.troubles
     set_status(cluster, "closing_gracefully")
@@ -185,7 +185,7 @@ def test_worker_that_dask_has_paused_gets_no_runs(user: Sandbox, dask: DaskProce
 
 
 def who_has_our_plugin(cluster: RemoteCluster) -> list[bool]:
-    """Returns for each worker whether it has it."""
+    """Returns for each worker whether it has our plugin."""
 
     def has_plugin(dask_worker: Worker) -> bool:
         return PLUGIN in dask_worker.plugins
@@ -193,7 +193,7 @@ def who_has_our_plugin(cluster: RemoteCluster) -> list[bool]:
     return list(cluster.client.run(has_plugin).values())
 
 
-def test_worker_keeps_our_plugin_until_the_last_of_our_schedulers_has_gone(user: Sandbox, dask: DaskProcesses) -> None:
+def test_worker_keeps_our_plugin_until_the_last_of_our_schedulers_has_left(user: Sandbox, dask: DaskProcesses) -> None:
     dask.start_worker("one")
     first, second = (opened(user, dask, [], token) for token in ("first", "second"))
     closes(second)
@@ -206,7 +206,7 @@ def test_worker_keeps_our_plugin_until_the_last_of_our_schedulers_has_gone(user:
 
 
 class HeldAtPause(list[ClusterEvent]):
-    """Events; whoever reports that a worker is paused waits until it may go on."""
+    """Events. The thread that reports that a worker is paused waits until may_go_on is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -218,7 +218,7 @@ class HeldAtPause(list[ClusterEvent]):
             assert self.may_go_on.wait(DEADLINE)
 
 
-def test_worker_that_was_started_anew_at_its_address_is_another_one(user: Sandbox, dask: DaskProcesses) -> None:
+def test_worker_that_was_restarted_at_its_address_is_another_worker(user: Sandbox, dask: DaskProcesses) -> None:
     events = HeldAtPause()
     port = f"--worker-port {free_port()} --memory-limit 0"
     before = dask.start_worker("one", port)
@@ -246,7 +246,7 @@ def test_worker_that_was_started_anew_at_its_address_is_another_one(user: Sandbo
     closes(cluster)
 
 
-def test_clear_refusal_is_no_silence() -> None:
+def test_refusal_is_distinguished_from_no_answer() -> None:
     assert is_no_answer(asyncio.TimeoutError())
     assert is_no_answer(ConnectionRefusedError("connection refused"))
     assert not is_no_answer(ModuleNotFoundError("No module named 'guild_dask'"))
@@ -255,7 +255,7 @@ def test_clear_refusal_is_no_silence() -> None:
     assert problem_for_error(ModuleNotFoundError("No module named 'guild_dask'")) == NotInstalled(__version__)
 
 
-def test_thread_that_hangs_keeps_nobody_from_closing() -> None:
+def test_thread_that_hangs_does_not_delay_closing() -> None:
     hanging = threading.Event()
     background = Background("test")
     done: list[int] = []
