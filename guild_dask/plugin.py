@@ -1,7 +1,7 @@
-"""What Guild discovers: the model `dask` with the operation `scheduler`, which is described by dask.yml.
+"""The plugin that Guild discovers: the model `dask` with the operation `scheduler`, which dask.yml describes.
 
-Guild imports this module at many of its commands, so it imports nothing heavy; Dask is loaded by the operation's own
-process. If this module fails to import, Guild silently falls back to its built-in scheduler.
+Guild imports this module in many of its commands, so it imports nothing heavy: Dask is loaded by the operation's own
+process. If this module cannot be imported, Guild silently falls back to its built-in scheduler.
 """
 
 import os
@@ -11,7 +11,7 @@ from guild import guildfile, model, plugin
 
 from guild_dask import __version__, guild_compatibility
 
-guild_compatibility.mend()
+guild_compatibility.patch()
 
 OPERATION = "dask:scheduler"
 
@@ -25,14 +25,14 @@ class DaskModel:
         from guild_dask.settings import flags
 
         self.modeldef = guildfile.Guildfile([flags.definition()], src=f"<{self.__class__.__name__}>").models[self.name]
-        # "builtin" is what makes Guild show the operation as `dask:scheduler` and lets a scheduler be restarted.
+        # With "builtin", Guild shows the operation as `dask:scheduler`, and can restart a scheduler.
         self.reference = model.ModelRef("builtin", "guild-dask", __version__, self.name)
 
 
 class DaskSchedulerPlugin(plugin.Plugin):  # type: ignore[misc]  # Guild has no types
-    """Resolves `dask:scheduler` ahead of the scheduler that guildai itself has."""
+    """Resolves `dask:scheduler` before the scheduler that is part of guildai."""
 
-    # Guild asks plugins in this order; its own dask plugin has 100.
+    # Guild calls plugins in the order of this number; its own dask plugin has 100.
     resolve_model_op_priority = 90
 
     def resolve_model_op(self, opspec: str) -> tuple[DaskModel, str] | None:
@@ -46,7 +46,7 @@ class DaskSchedulerPlugin(plugin.Plugin):  # type: ignore[misc]  # Guild has no 
         return False, "not a Dask scheduler"
 
     def apply_cmd_env(self, op: Any, cmd_env: dict[str, str]) -> None:
-        """Tells the scheduler which variables of the user's shell Guild covers with its own, and where Guild prints."""
+        """Passes on the variables of the user's shell that Guild overrides, and the terminal that Guild prints to."""
         from guild_dask.host import environment
 
         cmd_env.update(environment.overridden_variables(os.environ))

@@ -45,7 +45,7 @@ class Background:
                     work()
 
     def close(self, seconds: float = 0.0) -> None:
-        """Drops what was not begun, and waits at most so many seconds for the rest."""
+        """Drops the calls that have not begun, and waits at most that many seconds for the others."""
         self._is_closed = True
         until = time.monotonic() + seconds
         for _ in self._threads:
@@ -57,17 +57,17 @@ class Background:
 def opened(
     open_it: Callable[[], T], close: Callable[[T], object], is_stopping: Callable[[], bool], patience: float = 0.0
 ) -> T:
-    """Returns what is opened, which may take long; raises what that raised, or OpeningStopped at a stop request.
+    """Opens something, which may take long, and returns it; raises its error, or OpeningStopped at a stop request.
 
-    Dask cannot be told to give up, so opening continues in a thread of its own, which ends with the process. What is
-    opened within `patience` seconds after the stop request is closed.
+    Dask cannot cancel an opening, so it continues in a thread of its own, which ends with the process. What is opened
+    within `patience` seconds after the stop request is closed.
     """
     found: Future[T] = Future()
 
     def attempt() -> None:
         try:
             found.set_result(open_it())
-        except BaseException as e:  # noqa: BLE001  # whatever it is, it is raised below
+        except BaseException as e:  # noqa: BLE001  # every error is raised again below
             found.set_exception(e)
 
     thread = threading.Thread(target=attempt, name="opening", daemon=True)
@@ -97,19 +97,19 @@ def in_loop_of(client: Client, work: Coroutine[Any, Any, None]) -> "Future[None]
         return None
 
 
-async def answers(
+async def call_workers(
     client: Client, seconds: float, workers: Sequence[str], function: Callable[..., object], *args: object
 ) -> dict[str, Any]:
-    """Returns the results of a function on workers, by address; raises what it raised there, or a timeout.
+    """Calls a function on workers and returns its results by address; raises what it raised there, or a timeout.
 
     A worker whose node thrashes, or that was stopped by a signal, never answers.
     """
     return dict(await asyncio.wait_for(client._run(function, *args, workers=list(workers)), seconds))
 
 
-async def told(
+async def try_to_call(
     client: Client, seconds: float, workers: Sequence[str], function: Callable[..., object], *args: object
 ) -> None:
-    """Calls a function on workers, and ignores those that cannot be reached: they are gone, or will be."""
+    """Calls a function on workers, and ignores all errors: a worker that cannot be reached is gone, or will be."""
     with contextlib.suppress(Exception):
-        await answers(client, seconds, workers, function, *args)
+        await call_workers(client, seconds, workers, function, *args)

@@ -12,14 +12,14 @@ from guild_dask.plan.troubles import Refusal
 from guild_dask.worker.job import Job
 from guild_dask.worker.options import Terms
 
-# Seconds before a worker's end in which no run starts on it and by which every run must have ended, and seconds from a
-# worker's start to the first run on it. Each is at most a tenth of the worker's lifetime.
-_GOING = 60.0
-_COMING = 120.0
+# Seconds before the end of a worker's lifetime by which its runs must have ended, and seconds from a worker's start to
+# the first run on it. Each is at most a tenth of the worker's lifetime.
+_END_MARGIN = 60.0
+_START_MARGIN = 120.0
 
 
 class ClusterError(Exception):
-    """The cluster cannot be opened; the text is for the user."""
+    """The cluster cannot be opened. The text is for the user."""
 
 
 class OpeningStopped(Exception):
@@ -44,15 +44,15 @@ class WorkerCapacity:
 
     @property
     def margin(self) -> float:
-        """Returns the seconds before its end in which no run starts on it."""
-        return min(_GOING, (self.lifetime or math.inf) / 10)
+        """Returns the seconds before the end of its lifetime by which its runs must have ended."""
+        return min(_END_MARGIN, (self.lifetime or math.inf) / 10)
 
     @property
     def lasts(self) -> float:
         """Returns the seconds that a run may take on such a worker when it has just joined."""
         if not self.lifetime:
             return math.inf
-        return self.lifetime - self.margin - min(_COMING, self.lifetime / 10)
+        return self.lifetime - self.margin - min(_START_MARGIN, self.lifetime / 10)
 
     def described(self, node: str) -> str:
         """Returns the worker's label, node and capacity, for messages."""
@@ -84,7 +84,7 @@ class Common:
     timeouts: Timeouts = Timeouts()
 
 
-class AsManyAsThereAre:
+class FixedWorkers:
     """Base of clusters that request no workers."""
 
     def prospects(self) -> list[WorkerCapacity]:

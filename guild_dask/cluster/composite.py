@@ -32,7 +32,7 @@ class RunsOfPools:
         return [pool] if pool else []
 
     def report(self, event: ClusterEvent) -> None:
-        """Passes on an event, and forgets the run if it was its last."""
+        """Passes on an event, and forgets the run if it has ended."""
         if isinstance(event, (JobEnded, JobLost, JobAdrift)):
             self._pools.pop(event.run_id, None)
         self._report(event)
@@ -117,7 +117,7 @@ class CompositeCluster:
         return next((link for link in links if link), None)
 
     def add_pages(self, routes: Sequence[Any], first: str) -> str | None:
-        """Returns None: the dashboard of one pool is not the place for pages about all of them."""
+        """Returns None: the dashboard of one pool does not show pages about all of them."""
         return None
 
     def close(self) -> None:

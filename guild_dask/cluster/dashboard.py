@@ -15,7 +15,7 @@ def free_port(wanted: DashboardAddress) -> DashboardAddress:
             if _is_free(wanted.host, port):
                 return DashboardAddress(wanted.host, port)
         except (OSError, UnicodeError) as e:
-            problem = e.strerror if isinstance(e, OSError) and e.strerror else "that is no address"
+            problem = e.strerror if isinstance(e, OSError) and e.strerror else "that is not an address"
             raise ClusterError(
                 f"invalid value dashboard-address={wanted.host}:{wanted.port}: {problem}; "
                 "use a port (8787), an address of this machine (0.0.0.0:8787), 0 for any free port, or no for none"

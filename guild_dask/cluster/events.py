@@ -8,16 +8,16 @@ from guild_dask.plan.troubles import NoWorkerStarted, Refusal
 
 @dataclass(frozen=True)
 class JobEnded:
-    """A worker is done with a run's attempt; the exit code is the starter's."""
+    """An attempt at a run has ended on its worker. The exit code is that of the starter."""
 
     run_id: str
     exit_code: int
-    had_claim: bool = True  # False: the run was not that attempt's to start
+    had_claim: bool = True  # False: the attempt did not own the run's claim, and started nothing
 
 
 @dataclass(frozen=True)
 class JobLost:
-    """A worker could not do its part, or is gone; whether the run started is for the claim to say."""
+    """A job failed, or could not be submitted. The claim shows whether the run has started."""
 
     run_id: str
     problem: str
@@ -26,7 +26,7 @@ class JobLost:
 
 @dataclass(frozen=True)
 class JobAdrift:
-    """The worker of a run is out of sight. The run may go on; what lies in the Guild home will tell."""
+    """The worker of a run cannot be reached. The run may continue; its records in the Guild home show when it ends."""
 
     run_id: str
     problem: str
@@ -34,7 +34,7 @@ class JobAdrift:
 
 @dataclass(frozen=True)
 class WorkersChanged:
-    """A worker came, or went; the news says which, if there is something to say."""
+    """A worker joined, left, or changed its state. `news` is a message for the log, if there is one."""
 
     news: str = ""
 

@@ -1,4 +1,4 @@
-"""A Dask scheduler that runs already, which is left as it was found, and clusters of any Dask cluster class."""
+"""Existing Dask schedulers, which are left as they were found, and clusters of any Dask cluster class."""
 
 import contextlib
 import ipaddress
@@ -22,7 +22,7 @@ _RECONNECT = 5
 
 
 def open_existing(choice: ClusterChoice, common: Common) -> RemoteCluster:
-    """Returns the cluster of a scheduler that runs already; raises ClusterError if it cannot be reached."""
+    """Returns the cluster of an existing scheduler; raises ClusterError if it cannot be reached."""
     timeouts = common.timeouts
     client = opened(
         lambda: _client(choice, timeouts.connect), lambda client: _close(timeouts.close, client), common.is_stopping
@@ -102,7 +102,7 @@ def own_cluster(cluster: Any, client: Client, common: Common) -> RemoteCluster:
 
 def _unreachable(choice: ClusterChoice, error: Exception) -> str:
     where = f"scheduler-file:{choice.name}" if choice.kind is Kind.SCHEDULER_FILE else choice.name
-    hint = "see that a Dask scheduler runs there and that this machine can reach it"
+    hint = "check that a Dask scheduler runs there and that this machine can reach it"
     if choice.name.startswith("tls://"):
         hint += ", and that distributed.comm.tls in Dask's configuration has its certificates"
     first = (str(error) or type(error).__name__).splitlines()[0]

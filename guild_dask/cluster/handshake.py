@@ -1,6 +1,6 @@
-"""What we do in the process of a Dask worker that is not the scheduler's own, here or on another machine.
+"""The handshake with a Dask worker in another process, on this machine or another one.
 
-The scheduler has these functions run there, by Dask. All else that a worker does for a run is in guild_dask.runner.
+Dask calls welcome() and farewell() in the worker's process. How a worker runs a job is in guild_dask.worker.runner.
 """
 
 import asyncio
@@ -25,22 +25,22 @@ from guild_dask.worker.runner import RUNNER
 
 PLUGIN = "guild-dask"
 
-# Dask counts resources as floats for as long as a worker lives. It is asked for this much less than the plan has found
-# to be free, so that a rounding error of its own does not hold back a run.
+# Dask adds and subtracts a worker's resources as floats for as long as the worker exists. A task requests a little less
+# than the plan has found free, so that a rounding error of Dask's cannot delay it.
 _LESS = 1 - 1e-6
 
 
 @dataclass(frozen=True)
 class Card:
-    """What a worker says of itself when it is asked whether it can start runs."""
+    """A worker's answer to whether it can start runs."""
 
     version: str
-    host: str  # as processes of it say it
-    node: str  # as its users know it
+    host: str  # as in the identities of its processes
+    node: str  # as users and the job queue know it
     sees_home: bool
     age: float  # seconds since its process was started
-    gpus: tuple[str, ...] = ()  # that it has, by name, if they are to be given out
-    are_gpus_of_host: bool = False  # nobody has said that they are this worker's; others on its host see them, too
+    gpus: tuple[str, ...] = ()  # the names of its GPUs, if they are to be assigned to runs
+    are_gpus_of_host: bool = False  # they are not assigned to this worker: others on its host see them, too
 
 
 def problem_with(card: Card, home: str) -> Refusal | None:
@@ -50,18 +50,18 @@ def problem_with(card: Card, home: str) -> Refusal | None:
     return None if card.sees_home else HomeNotSeen(home)
 
 
-def is_silence(error: Exception) -> bool:
-    """Tells whether a worker has given no answer, so that it is to be asked again."""
+def is_no_answer(error: Exception) -> bool:
+    """Tells whether an error means that a worker has not answered, so that it must be asked again."""
     return isinstance(error, (OSError, TimeoutError, asyncio.TimeoutError)) and not _lacks_us(error)
 
 
 def _lacks_us(error: Exception) -> bool:
-    # Dask passes on what went wrong while it unpacked what we sent, some of it as text.
+    # Dask reports an error in unpickling our function, sometimes as text only.
     return "ModuleNotFoundError" in repr(error) and "'guild_dask" in str(error)
 
 
-def problem_of_stranger(error: Exception) -> Refusal:
-    """Returns why a worker has no card."""
+def problem_for_error(error: Exception) -> Refusal:
+    """Returns why a worker has returned no card."""
     if _lacks_us(error):
         return NotInstalled(__version__)
     if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
@@ -70,9 +70,9 @@ def problem_of_stranger(error: Exception) -> Refusal:
 
 
 async def welcome(home: str, token: str, given: Sequence[str] | None, dask_worker: Worker) -> Card:
-    """Returns the worker's card; if it sees the Guild home, it is ready to start runs afterwards.
+    """Prepares a worker that sees the Guild home to start runs, and returns its card.
 
-    `given` are the GPUs to be given out, or AUTO for those that are found; None for none.
+    `given` are the GPUs to be assigned, or AUTO for those that are found; None if GPUs are not assigned.
     """
     sees_home = _sees(token)
     if sees_home:
@@ -93,7 +93,7 @@ async def welcome(home: str, token: str, given: Sequence[str] | None, dask_worke
 def capacity_for(
     address: str, about: Mapping[str, Any], card: Card, others: Iterable[WorkerCapacity]
 ) -> WorkerCapacity:
-    """Returns what a worker has: what Dask knows, and the GPUs on its card, unless another on its host has them."""
+    """Returns a worker's capacity: what Dask knows, and the GPUs on its card, unless another worker has them."""
     has_other = any(other.host == card.host and other.devices for other in others)
     devices = () if card.are_gpus_of_host and has_other else card.gpus
     resources = {str(key): float(value) for key, value in about["resources"].items()}
@@ -108,10 +108,10 @@ def capacity_for(
 
 
 def farewell(token: str, dask_worker: Worker) -> None:
-    """Lets a worker that is left to others forget about us, unless another scheduler of ours may have runs for it."""
+    """Removes our plugin from a worker, unless it has runs or another of our schedulers uses it."""
     keeper = dask_worker.plugins.get(PLUGIN)
     if keeper:
-        # Those that were killed have said nothing; their tokens are gone, or will be soon.
+        # A killed scheduler sent no farewell, but its token is removed sooner or later.
         keeper.schedulers = {each for each in keeper.schedulers if each != token and _sees(each)}
     if not RUNNER.running() and not (keeper and keeper.schedulers):
         dask_worker.plugins.pop(PLUGIN, None)
@@ -124,25 +124,25 @@ def _sees(token: str) -> bool:
 
 
 def known_to_dask(asks: Mapping[str, float], defined: Container[str]) -> dict[str, float]:
-    """Returns what Dask is to set aside: it waits for ever for what it does not know that its worker has."""
+    """Returns the requests that Dask can meet: it waits for ever for a resource that the worker does not define."""
     return {name: float(amount) * _LESS for name, amount in asks.items() if amount > 0 and name in defined}
 
 
 class RunsKeeper(WorkerPlugin):  # type: ignore[misc]  # Dask is not typed
-    """Keeps a worker that has lost its scheduler alive for its runs, and ends its runs when it is told to close."""
+    """Keeps a worker that has lost its scheduler alive until its runs end; ends its runs if it is closed on request."""
 
     def __init__(self) -> None:
-        self.schedulers: set[str] = set()  # of ours, that may have runs for this worker: their tokens
+        self.schedulers: set[str] = set()  # tokens of our schedulers that may have runs for this worker
 
     def setup(self, worker: Worker) -> None:
-        """Has the signal that ends the worker end its runs, too: a job queue may send it to the worker alone."""
+        """Makes the signal that ends the worker end its runs, too: a job queue may send it to the worker only."""
         before = signal.getsignal(signal.SIGTERM)
         is_for_us = threading.current_thread() is threading.main_thread() and callable(before)
         if is_for_us and not isinstance(before, _EndRuns):
             signal.signal(signal.SIGTERM, _EndRuns(before))
 
     async def teardown(self, worker: Any) -> None:
-        """Returns when no run is left. Dask waits for that, and the process ends after it."""
+        """Returns when no run is left. Dask waits for this before the process ends."""
         if not _has_lost_scheduler(worker):
             RUNNER.lose_all()
         await asyncio.get_running_loop().run_in_executor(None, RUNNER.wait_until_idle)
@@ -150,14 +150,14 @@ class RunsKeeper(WorkerPlugin):  # type: ignore[misc]  # Dask is not typed
 
 
 class _EndRuns:
-    """A signal handler that ends the worker's runs, and does what the one before it did."""
+    """A signal handler that ends the worker's runs, and then calls the previous handler."""
 
     def __init__(self, before: Any) -> None:
         self._before = before
 
     def __call__(self, number: int, frame: Any) -> None:
-        # In a thread, because what was interrupted may hold a lock. Python waits for it before the process ends, and
-        # the job queue kills what is left of the job only after that.
+        # In a thread, because the interrupted code may hold a lock. Python waits for the thread before the process
+        # ends, and the job queue kills the remaining processes of the job only after that.
         threading.Thread(target=_end_runs, daemon=False).start()
         self._before(number, frame)
 

@@ -125,7 +125,7 @@ def open_job_queue(
     cluster_class = queue.cluster_class()
     command = shlex.split(cluster_class.job_cls.submit_command)[0]
     if not shutil.which(command):
-        raise ClusterError(f"cluster={queue.name} needs the command {command}, which is not here; try a login node")
+        raise ClusterError(f"cluster={queue.name} needs the command {command}, which was not found; try a login node")
     configured = queue.configured
     options = dict(configured.get("scheduler-options") or {})
     options.setdefault("dashboard_address", f"{dashboard.host}:{dashboard.port}" if dashboard else None)
@@ -152,7 +152,7 @@ def open_job_queue(
                 lifetime=queue.walltime(),
             )
         closing.pop_all()
-    failures = _failures_in(queue, job.log_directory)
+    failures = _failures_of(queue, job.log_directory)
     terms = PoolTerms(worker, int(job.worker_processes), count, failures, prefix=queue.workers, folder=folder)
     return WorkerPool(cluster, terms, common, clock)
 
@@ -191,25 +191,25 @@ def _declared(text: str) -> dict[str, float]:
         raise ValueError(f"--resources {text!r} cannot be read; use NAME=NUMBER, such as GPU=2") from None
 
 
-def _failures_in(queue: JobQueue, log_directory: str | None) -> Callable[[Sequence[str]], Mapping[str, str]]:
-    """Returns a function that tells which jobs are over, and why."""
+def _failures_of(queue: JobQueue, log_directory: str | None) -> Callable[[Sequence[str]], Mapping[str, str]]:
+    """Returns a function that returns why jobs have failed, by their ids; jobs that are not over are left out."""
 
-    def failures_of(job_ids: Sequence[str]) -> Mapping[str, str]:
+    def failures(job_ids: Sequence[str]) -> Mapping[str, str]:
         return {
-            job_id: f"job {job_id} ended before its worker joined{_last_words(log_directory, job_id)}"
+            job_id: f"job {job_id} ended before its worker joined{_last_line(log_directory, job_id)}"
             for job_id in sorted(jobs_over(queue.name, job_ids))
         }
 
-    return failures_of
+    return failures
 
 
-def _last_words(log_directory: str | None, job_id: str) -> str:
+def _last_line(log_directory: str | None, job_id: str) -> str:
     for path in sorted(pathlib.Path(log_directory).glob(f"*{job_id}*")) if log_directory else ():
         with contextlib.suppress(OSError):
             lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
             if lines:
                 return f": {lines[-1].strip()} ({path} has more)"
-    return f"; look into {log_directory}" if log_directory else ""
+    return f"; see {log_directory}" if log_directory else ""
 
 
 @contextlib.contextmanager
@@ -220,7 +220,7 @@ def _translated(queue: JobQueue) -> Any:
     except (ValueError, TypeError, OSError, RuntimeError, KeyError) as e:
         problem = (str(e).splitlines() or [type(e).__name__])[0]
         if "cores and memory" in problem:
-            problem = f"say what a job has, such as jobqueue: {{{queue.section}: {{cores: 4, memory: 16GB}}}}"
+            problem = f"define what a job has, such as jobqueue: {{{queue.section}: {{cores: 4, memory: 16GB}}}}"
         raise ClusterError(
             f"cluster={queue.name} is not configured: {problem} "
             f"(dask-jobqueue reads jobqueue.{queue.section} in ~/.config/dask/jobqueue.yaml; see docs/clusters.md)"

@@ -68,7 +68,7 @@ class WorkerJobs:
         return dict(self._requested)
 
     def room(self) -> int:
-        """Returns how many more jobs may be requested now: none in the pause after a failure."""
+        """Returns how many more jobs may be requested now: 0 in the pause after a failure."""
         return 0 if self._clock() < self._pause_until else self._terms.count.most - len(self._requested)
 
     def is_missing(self, name: str) -> bool:
@@ -111,10 +111,10 @@ class WorkerJobs:
             self._commands.start(self._correct, names)
 
     def _correct(self, names: Sequence[str]) -> None:
-        """Has Dask submit and cancel jobs until they are those that are requested."""
+        """Makes Dask submit and cancel jobs until they are those that are requested."""
         try:
             self._cluster.sync(self._cluster._correct_state)
-        except Exception as e:  # noqa: BLE001  # Dask lets out whatever the command of the job queue led to
+        except Exception as e:  # noqa: BLE001  # Dask raises various errors if a command of the job queue fails
             self.fail([_cause(e)])
         not_taken = []
         for name in names:
@@ -131,7 +131,7 @@ class WorkerJobs:
         taken = [self._ids[name] for name in names if name in self._ids]
         if taken and not self._terms.specs:
             plural = "s" if len(taken) > 1 else ""
-            self._report(WorkersChanged(f"Asked for {len(taken)} worker job{plural}: {', '.join(taken)}"))
+            self._report(WorkersChanged(f"Requested {len(taken)} worker job{plural}: {', '.join(taken)}"))
 
     def fail(self, problems: Sequence[NoWorkerStarted]) -> None:
         """Reports problems, several at a time as one failure, and begins a pause that grows with each failure."""
@@ -179,7 +179,7 @@ class WorkerJobs:
 
 
 def _cause(error: Exception) -> NoWorkerStarted:
-    """Returns the lines that say what went wrong, of what a command of a job queue printed."""
+    """Returns the last lines that a command of the job queue printed, as the cause."""
     text = str(error)
     _, _, printed = text.partition("stderr:\n")
     lines = [line.strip() for line in (printed or text).splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""A cluster in this process: Dask's scheduler and one worker, with a thread for each run that may run at a time."""
+"""A cluster in this process: Dask's scheduler and one worker, with a thread for each slot."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from distributed import Client, Future, Scheduler, SpecCluster, Worker
 from distributed.utils import format_dashboard_link
 from tornado.httpserver import HTTPServer
 
-from guild_dask.cluster.base import AsManyAsThereAre, ClusterError, WorkerCapacity
+from guild_dask.cluster.base import ClusterError, FixedWorkers, WorkerCapacity
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
 from guild_dask.settings.settings import DashboardAddress
@@ -36,12 +36,12 @@ _LONGEST_BEAT = 2.0
 
 
 class _Quiet:
-    """A Dask server that opens no HTTP port but for a dashboard, and wakes up seldom."""
+    """A Dask server that opens an HTTP port only for a dashboard, and wakes up rarely."""
 
     periodic_callbacks: dict[str, Any]
 
     def start_periodic_callbacks(self) -> None:
-        # As Dask has it, they wake the process up about a hundred times a second.
+        # With Dask's own periods, they wake the process up about a hundred times a second.
         for callback in self.periodic_callbacks.values():
             callback.callback_time = max(callback.callback_time, _LEAST_PERIOD)
         super().start_periodic_callbacks()  # type: ignore[misc]
@@ -94,7 +94,7 @@ def _do(key: str) -> None:
     try:
         ended = RUNNER.run(work)
     except Exception as e:  # noqa: BLE001  # as in Dask, any error is the job's and not the worker's
-        _report_lost(key, f"its worker says: {e}")
+        _report_lost(key, f"its worker reports: {e}")
         return
     if _jobs.pop(key, None):
         report(JobEnded(work.run_id, ended.exit_code, ended.had_claim))
@@ -106,8 +106,8 @@ def _report_lost(key: str, problem: str) -> None:
         report(JobLost(work.run_id, problem))
 
 
-class LocalCluster(AsManyAsThereAre):
-    """One Dask worker in this process, with a thread for each run that may run at a time."""
+class LocalCluster(FixedWorkers):
+    """One Dask worker in this process, with a thread for each slot."""
 
     WORKER = "local"
 
@@ -180,7 +180,7 @@ class LocalCluster(AsManyAsThereAre):
                 retries=0,
             )
         except (OSError, RuntimeError, TypeError, ValueError) as e:
-            _report_lost(key, f"the Dask cluster does not take it: {e}")
+            _report_lost(key, f"the Dask cluster does not accept it: {e}")
             return
         self._futures[key] = future
         # After the submission: Dask delays messages that closely follow others by a few milliseconds.
@@ -192,7 +192,7 @@ class LocalCluster(AsManyAsThereAre):
             if future.done():
                 if future.status != "finished":
                     problem = future.exception() if future.status == "error" else f"its Dask task is {future.status}"
-                    _report_lost(key, f"its worker says: {problem}")
+                    _report_lost(key, f"its worker reports: {problem}")
                 del self._futures[key]
                 future.release()
 

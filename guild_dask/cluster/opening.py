@@ -144,7 +144,7 @@ def _devices(settings: Settings, environ: Mapping[str, str]) -> tuple[str, ...]:
     if settings.gpus is None:
         return ()
     if GPU in settings.resources.amounts:
-        log.warning("Ignoring gpu=... in resources: gpus=%s says which there are", ",".join(settings.gpus))
+        log.warning("Ignoring gpu=... in resources: gpus=%s defines them", ",".join(settings.gpus))
     if settings.gpus != (AUTO,):
         return settings.gpus
     found = tuple(gpus.found(environ))

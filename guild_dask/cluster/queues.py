@@ -1,6 +1,6 @@
 """Which jobs of a job queue are over, by what its own command prints.
 
-An answer that says nothing about a job, such as that of a queue that is being restarted, leaves the job as it is.
+A job counts as not over if the answer does not mention it, for example because the queue is being restarted.
 """
 
 import contextlib
@@ -60,8 +60,8 @@ def _complained_of(*phrases: str) -> Callable[[Sequence[str], Answer], set[str]]
 
     def over(jobs: Sequence[str], answer: Answer) -> set[str]:
         lines = [line.lower() for line in (answer.complaint + "\n" + answer.printed).splitlines()]
-        telling = [line for line in lines if any(phrase in line for phrase in phrases)]
-        return {job for job in jobs if any(_names(line, job) for line in telling)}
+        matching = [line for line in lines if any(phrase in line for phrase in phrases)]
+        return {job for job in jobs if any(_names(line, job) for line in matching)}
 
     return over
 
@@ -108,7 +108,7 @@ INQUIRIES: Mapping[str, Inquiry] = {
 
 
 def jobs_over(queue: str, jobs: Sequence[str]) -> set[str]:
-    """Returns those of the jobs that the queue says are over, or that it does not know."""
+    """Returns the jobs that are over, or that the queue does not know."""
     inquiry = INQUIRIES[queue]
     over: set[str] = set()
     if not shutil.which(inquiry.command[0]):

@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 from distributed import Client
 
-from guild_dask.cluster.background import Background, answers, in_loop_of, is_connected, told
-from guild_dask.cluster.base import AsManyAsThereAre, Common, WorkerCapacity
+from guild_dask.cluster.background import Background, call_workers, in_loop_of, is_connected, try_to_call
+from guild_dask.cluster.base import Common, FixedWorkers, WorkerCapacity
 from guild_dask.cluster.events import JobAdrift, JobLost, WorkerRefused, WorkersChanged
 from guild_dask.cluster.handshake import (
     Card,
     capacity_for,
     farewell,
-    is_silence,
+    is_no_answer,
     known_to_dask,
-    problem_of_stranger,
+    problem_for_error,
     problem_with,
     welcome,
 )
@@ -64,23 +64,23 @@ class KnownWorker(NamedTuple):
 
     address: str
     name: str
-    is_member: bool  # it has said that it can start runs
+    is_member: bool  # it has answered that it can start runs
     is_silent: bool  # it has not answered, and will be asked again
 
 
 @dataclass(frozen=True)
 class WorkerTraits:
-    """What is known of all workers of a cluster, and who is told of those that leave or cannot start runs."""
+    """What is known of all workers of a cluster, and callbacks for those that leave or cannot start runs."""
 
     lifetime: float | None = None  # seconds from the start of a worker to its end, where that is known
     is_whole_host: bool = False  # each worker is the only one on its host
-    # Is told the names of lost workers by address, before their runs are reported.
+    # Called with the names of lost workers by address, before their runs are reported.
     on_lost: Callable[[Mapping[str, str]], object] = lambda _names: None
-    # Is told the name of a worker that cannot start runs, and why; None: that is reported as an event.
+    # Called with the name of a worker that cannot start runs, and why; None: that is reported as an event.
     on_refused: Callable[[str, Refusal], object] | None = None
 
 
-class RemoteCluster(AsManyAsThereAre):
+class RemoteCluster(FixedWorkers):
     """The workers of a Dask scheduler, and runs on them."""
 
     def __init__(
@@ -145,13 +145,13 @@ class RemoteCluster(AsManyAsThereAre):
         before, self._halts = self._halts, halts
         for address, member in list(self._members.items()):
             if (halt := halts.get(address)) != before.get(address):
-                what = f"{halt}, and gets no run" if halt else "takes runs again"
+                what = f"{halt}, and gets no run" if halt else "accepts runs again"
                 self._report(WorkersChanged(f"Worker {member.capacity.label} on {member.node} {what}"))
 
     def _reconnect(self) -> bool:
         """Gives up the workers of a lost scheduler, and tells whether a scheduler could be reached again."""
         if self._known:
-            self._report(WorkersChanged("The Dask scheduler is gone; nothing starts until it is there again"))
+            self._report(WorkersChanged("The Dask scheduler is gone; no run starts until it is back"))
         gone, self._known = self._known, {}
         self._lose_all(gone)
         client = self._connect()
@@ -173,15 +173,15 @@ class RemoteCluster(AsManyAsThereAre):
         """Asks a worker whether it can start runs. One that does not answer is asked again at the next refresh."""
         mine = self._common
         try:
-            said = await answers(
+            cards = await call_workers(
                 self.client, mine.timeouts.handshake, [address], welcome, mine.home, mine.token, mine.gpus
             )
-            card: Card = said[address]
+            card: Card = cards[address]
             problem = problem_with(card, mine.home)
-        except Exception as e:  # noqa: BLE001  # whatever a strange worker makes of it; it is told, and gets no run
-            if is_silence(e):
+        except Exception as e:  # noqa: BLE001  # a foreign worker may raise anything; it is reported, and gets no run
+            if is_no_answer(e):
                 self._silent.add(address)
-            problem = problem_of_stranger(e)
+            problem = problem_for_error(e)
         if problem:
             self._refuse(address, str(about.get("name", address)), problem)
             return
@@ -268,15 +268,15 @@ class RemoteCluster(AsManyAsThereAre):
 
     def stop(self, run_id: str) -> None:
         """Asks a running job to end."""
-        self._tasks.tell(self.client, runner.stop, run_id)
+        self._tasks.call(self.client, runner.stop, run_id)
 
     def kill(self, run_id: str) -> None:
         """Ends the processes of a running job at once."""
-        self._tasks.tell(self.client, runner.kill, run_id)
+        self._tasks.call(self.client, runner.kill, run_id)
 
     def destroy(self, run_id: str) -> None:
         """Ends a job that kill() has not ended."""
-        self._tasks.tell(self.client, runner.destroy, run_id)
+        self._tasks.call(self.client, runner.destroy, run_id)
 
     # Periodic work
 
@@ -303,7 +303,7 @@ class RemoteCluster(AsManyAsThereAre):
         """Leaves the workers as they were found, and closes what was opened with the client."""
         self._unsubscribe()
         goodbye = in_loop_of(
-            self.client, told(self.client, _FAREWELL, list(self._members), farewell, self._common.token)
+            self.client, try_to_call(self.client, _FAREWELL, list(self._members), farewell, self._common.token)
         )
         concurrent.futures.wait([goodbye] if goodbye else [], timeout=_FAREWELL + 1)
         self.stop_refreshing()
@@ -316,7 +316,7 @@ class RemoteCluster(AsManyAsThereAre):
         self._background.close()
 
     def disconnect(self, seconds: float) -> None:
-        """Closes the connection, without telling the workers, which end with the cluster."""
+        """Closes the connection without a farewell to the workers, which end with the cluster."""
         self._unsubscribe()
         with contextlib.suppress(Exception):
             self.client.close(timeout=seconds)

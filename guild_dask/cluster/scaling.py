@@ -32,9 +32,9 @@ class Need:
 def need(waiting: Sequence[StagedRun], worker: WorkerCapacity, expected: int, room: int, of_each_job: int = 1) -> Need:
     """Returns what to request, at most `room` jobs, for waiting runs that do not fit on the expected workers."""
     to_come = [_idle(worker, f"expected-{n}") for n in range(expected * of_each_job)]
-    to_ask = [_idle(worker, f"new-{n}") for n in range(max(0, room) * of_each_job)]
+    to_request = [_idle(worker, f"new-{n}") for n in range(max(0, room) * of_each_job)]
     rest = _left(waiting, to_come)
-    starts = plan(rest, to_ask).starts
+    starts = plan(rest, to_request).starts
     used = {name for _, name in starts}
     placed = {run.id for run, _ in starts}
     return Need(-(-len(used) // of_each_job), [run for run in rest if run.id not in placed])

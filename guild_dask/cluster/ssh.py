@@ -79,7 +79,7 @@ class SSHWorker(ProcessInterface):  # type: ignore[misc]  # Dask is not typed
         await super().start()
 
     async def close(self) -> None:
-        """Ends the ssh. The worker has been told to close by the scheduler."""
+        """Ends the ssh. The scheduler has already closed the worker."""
         process, _ = self.started.pop(self.name, (None, None))
         if process and process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -160,7 +160,7 @@ def _failures_of(hosts: Sequence[str]) -> Mapping[str, str]:
     """Returns why workers of hosts have failed, by host."""
     found = {host: SSHWorker.started[host] for host in hosts if host in SSHWorker.started}
     return {
-        host: f"ssh {host} ended with exit code {process.returncode}: {lines[-1] if lines else 'it said nothing'}"
+        host: f"ssh {host} ended with exit code {process.returncode}: {lines[-1] if lines else 'it printed nothing'}"
         for host, (process, lines) in found.items()
         if process.returncode is not None
     }

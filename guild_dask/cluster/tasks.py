@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from distributed import Client, Future
 
-from guild_dask.cluster.background import in_loop_of, told
+from guild_dask.cluster.background import in_loop_of, try_to_call
 from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost
 from guild_dask.worker import runner
 from guild_dask.worker.job import Ended, Job
@@ -45,7 +45,7 @@ class Tasks:
                 retries=0,
             )
         except Exception as e:  # noqa: BLE001  # whatever Dask raises, nothing was submitted
-            self._report(JobLost(run_id, f"the Dask cluster does not take it: {e}"))
+            self._report(JobLost(run_id, f"the Dask cluster does not accept it: {e}"))
             return False
         with self._lock:
             self._futures[run_id] = (worker, future)
@@ -72,22 +72,22 @@ class Tasks:
             _release(future)
         return lost
 
-    def tell(self, client: Client, function: Callable[[str], None], run_id: str) -> None:
-        """Has the run's worker call a function with the run's id."""
+    def call(self, client: Client, function: Callable[[str], None], run_id: str) -> None:
+        """Calls a function with the run's id on the run's worker."""
         with self._lock:
             worker = self._futures.get(run_id, ("", None))[0]
         if worker:
-            in_loop_of(client, told(client, _CALL, [worker], function, run_id))
+            in_loop_of(client, try_to_call(client, _CALL, [worker], function, run_id))
 
 
 async def _end_of(client: Client, run_id: str, future: Future, timeout: float) -> JobEnded | JobLost | JobAdrift:
     error = await future._exception() if future.status == "error" else None
     if isinstance(error, (OSError, ValueError, ImportError)):
         # The job itself raised these, on a working worker.
-        return JobLost(run_id, f"its worker says: {error}")
+        return JobLost(run_id, f"its worker reports: {error}")
     ended = await _fetched(client, run_id, future, timeout) if future.status == "finished" else None
     if ended is None:
-        return JobAdrift(run_id, f"its Dask task is {future.status}, and its worker does not say how the run ended")
+        return JobAdrift(run_id, f"its Dask task is {future.status}, and its worker does not report how the run ended")
     return JobEnded(run_id, ended.exit_code, ended.had_claim)
 
 

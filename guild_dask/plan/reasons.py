@@ -57,7 +57,7 @@ class TooLong(_Waits):
 
     def __str__(self) -> str:
         asked, longest = format_duration(self.asked), format_duration(self.longest)
-        return f"may take {asked}, and the longest that a worker lasts is {longest}"
+        return f"may take {asked}, but no worker lasts longer than {longest}"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class NotWhole(_Waits):
     asked: float
 
     def __str__(self) -> str:
-        return f"asks {self.name}={format_amount(self.asked)}, and gets whole ones (1, 2, ...) or a part of one (0.5)"
+        return f"asks {self.name}={format_amount(self.asked)}; use a whole number (1, 2, ...) or a part of one (0.5)"
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class ToBeTriedAgain(_Waits):
     """The run waits for its next attempt."""
 
     def __str__(self) -> str:
-        return "was to be tried again"
+        return "was waiting for its next attempt"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""What a starter records when its run is over: a decision, and the writes that carry it out.
+"""What a starter records when its run has ended: a pure decision, and the writes that carry it out.
 
-Guild has recorded the exit status by then. This adds why the run ended, for users, for Guild and for other hosts.
+Guild has already recorded the exit status. This adds why the run ended, for users, for Guild and for other hosts.
 """
 
 import pathlib
@@ -15,32 +15,30 @@ from guild_dask.host import signals
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a starter knows when its run is over."""
+    """What a starter knows when its run has ended."""
 
     cause: Cause | None = None  # what cut the run short; None: it ended by itself
     excess: Excess = NO_EXCESS  # the limit that was reached, if the cause is one
-    was_over: bool = False  # the operation had ended before the cause, which ended only processes that it had left
+    was_over: bool = False  # the operation had ended before the cause, which ended only processes that it left behind
     exit_status: int | None = None  # of the operation's process; None: it was not seen to end
     node: str | None = None  # the host that Guild shows for the run; None: the scheduler's own, where no host is shown
 
 
 @dataclass(frozen=True)
 class FinalRecord:
-    """What is to be recorded."""
+    """What is recorded, and where."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)  # in the run's attribute
     is_terminated: bool = False  # Guild is to show the run as terminated, whatever exit status it recorded
     clears_node: bool = False  # Guild is to show no host any more
-    note: Note | None = (
-        None  # for other hosts; None: the scheduler, on the same host, sees by itself that the run is over
-    )
+    note: Note | None = None  # None: the scheduler is on the same host, and sees the end of the run by itself
 
 
 def record_for(evidence: Evidence) -> FinalRecord:
-    """Returns what is to be recorded about the end of a run. Pure."""
+    """Returns what to record about the end of a run. Pure."""
     cause = evidence.cause
     is_limit = cause is not None and cause.is_limit
-    # A run that had ended by itself did so whatever limit the processes that it left have reached.
+    # A run that had ended by itself was not cut short by a limit that only the processes it left behind have reached.
     noted = None if is_limit and evidence.was_over else cause
     return FinalRecord(
         facts=_facts(evidence),

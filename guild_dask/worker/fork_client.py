@@ -1,7 +1,7 @@
-"""The worker's end of its template: asks it to fork starters. A worker process has one template.
+"""The client of the template, the process that forks starters. A worker process has one template.
 
-start() returns None if there is no template (macOS, where forking a process that has imported so much is not safe) or
-it died; the caller then spawns the starter itself.
+start() returns None if the template died, or if there is none: on macOS, forking a process that has imported so much is
+not safe. The caller then spawns the starter itself.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _REPLY_TIMEOUT = 60.0
 # Seconds for the template to exit when its socket is closed.
 _EXIT_TIMEOUT = 2.0
 
-# After so many failures in a row, the template is not used any more.
+# After this many failures in a row, the template is not used any more.
 _MOST_FAILURES = 3
 
 
@@ -98,7 +98,7 @@ class Template:
         result, reported = os.pipe()
         try:
             with self._lock:
-                pid = self._ask(request, [gate, output, reported])
+                pid = self._send(request, [gate, output, reported])
         except OSError:
             self._failures += 1
             self.close()
@@ -112,7 +112,7 @@ class Template:
             return None
         return WarmStarter(pid, os.fdopen(result, "rb"))
 
-    def _ask(self, request: Request, descriptors: list[int]) -> int:
+    def _send(self, request: Request, descriptors: list[int]) -> int:
         connection = self._connection(request.environ)
         body = request.encoded()
         socket.send_fds(connection, [len(body).to_bytes(8, "big")], descriptors)

@@ -1,6 +1,7 @@
 """A process that has imported Guild and forks a starter for each run, so that a start need not import Guild.
 
-Run as a file, by guild_dask.warm: `python template.py SOCKET`. It has one thread, and no state but imported modules.
+`fork_client` calls it the template, and runs this file: `python forkserver.py SOCKET`. It has one thread, and no state
+but imported modules.
 Each request comes with three descriptors: the starter's gate, its output, and a pipe for its exit code. The reply is
 the starter's process id. The template ends when the worker closes the socket or dies; its starters go on.
 """
@@ -26,7 +27,7 @@ from guild_dask.host import processes
 from guild_dask.worker import starter
 from guild_dask.worker.options import terms_for_text
 
-# What a start imports, at the latest when the operation prints its first line.
+# The modules that a start imports, up to the first line that the operation prints.
 _PRELOADED = (
     "guild.main_bootstrap",
     "guild.main",

@@ -1,4 +1,4 @@
-"""What a starter watches during its run: whether its worker lives, the Guild home is reachable, or a stop is requested.
+"""What a starter watches during its run: whether its worker is alive, the Guild home reachable, or a stop requested.
 
 Each watch is a thread. It ends the run by passing the cause to a callback, which sends SIGTERM to the starter's own
 process; the signal's handler knows whether the operation has started.
@@ -41,11 +41,11 @@ class Guard:
         self._last_heartbeat = _clock()
 
     def hold(self, lifeline: int) -> None:
-        """Starts to watch the lifeline: a pipe whose other end is open for as long as the worker lives."""
+        """Starts to watch the lifeline: a pipe whose other end is open for as long as the worker is alive."""
         threading.Thread(target=self._hold, args=(lifeline,), daemon=True).start()
 
     def watch(self, owner: ProcessIdentity) -> None:
-        """Starts the heartbeat for other hosts, and ends the run before one of them may take it for dead."""
+        """Starts the heartbeat for other hosts, and ends the run before one of them may consider it dead."""
         if self._terms.lease:
             self._owner = owner
             self._last_heartbeat = _clock()
@@ -58,7 +58,7 @@ class Guard:
 
     @property
     def is_too_late(self) -> bool:
-        """Tells whether the lease has run out, so that another host may take the run for dead."""
+        """Tells whether the lease has run out, so that another host may consider the run dead."""
         return bool(self._terms.lease) and _clock() - self._last_heartbeat > self._terms.lease
 
     def close(self) -> None:

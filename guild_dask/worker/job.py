@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from guild_dask.home.claim import Claim
 from guild_dask.worker.options import Terms
 
-# A starter's exit code if it did not start the run. An operation may exit with the same code, so it counts only while
-# the claim is not marked as started.
+# A starter's exit code if it did not start the run. An operation may exit with the same code, so it has this meaning
+# only while the claim is not marked as started.
 NOT_STARTED = 75
 
 
@@ -33,4 +33,6 @@ class Ended:
     """The starter's exit code: Guild's own, NOT_STARTED, or minus the signal that killed it."""
 
     exit_code: int
-    had_claim: bool = True  # False: the claim was not this job's; another scheduler's job may be running the run
+    had_claim: bool = (
+        True  # False: this job did not own the claim; the job of another scheduler may have started the run
+    )

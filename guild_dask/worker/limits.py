@@ -52,11 +52,11 @@ class Limits:
             interval = min(interval * _GROWTH, longest)
 
     def _is_out_of_memory(self) -> bool:
-        used, asked = self._meter.sample(), self._terms.memory
-        if not asked or used <= asked * (1 + MARGIN):
+        used, requested = self._meter.sample(), self._terms.memory
+        if not requested or used <= requested * (1 + MARGIN):
             return False
         used = min(used, self._meter.exact())
-        if used <= asked * (1 + MARGIN):
+        if used <= requested * (1 + MARGIN):
             return False
-        self._end(Cause.OUT_OF_MEMORY, Excess(asked, used))
+        self._end(Cause.OUT_OF_MEMORY, Excess(requested, used))
         return True

@@ -43,7 +43,7 @@ def is_guild_stop(words: Sequence[str]) -> bool:
 
 
 class Operation:
-    """The operation that this process starts, and why it is to end."""
+    """The operation that this process starts, and why it is ended."""
 
     def __init__(self, run_dir: str, claim: pathlib.Path, terms: Terms) -> None:
         self.run_dir = run_dir
@@ -56,7 +56,7 @@ class Operation:
         self.was_over = False  # whether the operation had ended by itself before that
         self.identity: Any = None  # of this process, once it may start the run
         self.is_starting = False  # True from begin() on, unless the claim could not be marked as started
-        self.is_stopping = False  # True once the run is to end; never False again
+        self.is_stopping = False  # True once the run is being ended; never False again
         self.ended = threading.Event()  # set when the operation's process has ended, after exit_status
         self.exit_status: int | None = None  # of the operation's process
         self._own: set[int] = set()  # processes that Guild started itself, and waits for
@@ -88,7 +88,7 @@ class Operation:
             raise SystemExit(NOT_STARTED)
         from guild_dask.home import claims
 
-        # The kernel takes some milliseconds to move us there, which is worth it only for a run with a memory limit.
+        # The kernel takes some milliseconds to move us into a cgroup, so only a run with a memory limit gets one.
         self._cgroup = cgroup_for_run() if self.terms.memory else None
         # From here on a signal does not interrupt the start, but ends the process once it is there.
         self.is_starting = True
@@ -115,7 +115,7 @@ class Operation:
                 self.stop_soon()
 
     def _was_asked_by_guild(self) -> bool:
-        """Tells whether an operation that exited by itself and left processes behind may have been stopped by the user.
+        """Tells whether the user may have stopped an operation that exited by itself and left processes behind.
 
         `guild stop` signals the operation's own process, and is still running at this moment, to wait for its end.
         """
@@ -140,7 +140,7 @@ class Operation:
         self.cause, self.excess, self.was_over = cause, excess, self.ended.is_set()
 
     def _cause_of_signal(self) -> Cause:
-        """Returns the cause for a signal of unknown origin: a job queue ends its jobs so, and a user a process."""
+        """Returns the cause for a signal of unknown sender: a job queue on another node, the user on this host."""
         return Cause.SIGNAL if self.terms.node else Cause.KILLED
 
     def on_signal(self, _number: int, _frame: object) -> None:

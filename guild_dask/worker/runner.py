@@ -219,7 +219,7 @@ class Runner:
             self._signal(run_id, signal.SIGTERM)
 
     def lose_all(self) -> None:
-        """Ends all runs because the worker is told to close: they are lost, not stopped. No other run starts."""
+        """Ends all runs because the worker closes: they are lost, not stopped. No other run starts."""
         with self._lock:
             self._is_closing = True
             started = list(self._started)

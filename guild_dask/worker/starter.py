@@ -1,8 +1,8 @@
 """The process that starts one run: Guild's own `guild run --start RUN_DIR`, under a guard.
 
-Run as a file, by guild_dask.runner: `python starter.py GATE CLAIM RUN_DIR TERMS`. It
+`runner` runs this file, `python starter.py GATE CLAIM RUN_DIR TERMS`, or the template forks it. The process
 
-- waits at the gate until its identity is in the claim, so that no scheduler can take it for dead while it lives;
+- waits at the gate until its identity is in the claim, so that no scheduler can consider it dead while it is alive;
 - marks the claim as started immediately before Guild starts the operation's process, and not earlier;
 - on SIGTERM gives up if the claim is not marked yet, and otherwise ends the operation and all of its descendants;
 - ends processes that the run leaves behind, whatever session or process group they are in;

@@ -9,7 +9,7 @@ quick:
 """
 
 
-def test_runs_run_on_a_cluster_of_any_class_which_is_closed_in_the_end(user: Sandbox, guild: Guild) -> None:
+def test_cluster_of_any_class_gets_runs_and_is_closed_at_the_end(user: Sandbox, guild: Guild) -> None:
     a_project(user, QUICK)
     stage(guild, "quick", "aaa", "bbb")
     command = f"run dask:scheduler cluster=distributed:LocalCluster workers=2 run-once=yes {NO_DASHBOARD} -y"

@@ -25,7 +25,7 @@ class _Pool:
     """A cluster to which nothing is sent."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
         self.here: list[WorkerCapacity] = []
 
@@ -33,17 +33,17 @@ class _Pool:
         return self.here
 
     def submit(self, work: Job, *_args: object) -> None:
-        self.told.append(work.run_id)
+        self.calls.append(work.run_id)
 
     def stop(self, run_id: str) -> None:
-        self.told.append(run_id)
+        self.calls.append(run_id)
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(name)
 
 
 @pytest.mark.parametrize("last", [JobEnded("aaa", 0), JobLost("aaa", "gone"), JobAdrift("aaa", "gone")])
-def test_run_is_forgotten_when_it_is_over(last: ClusterEvent) -> None:
+def test_ended_run_is_forgotten(last: ClusterEvent) -> None:
     events: list[ClusterEvent] = []
     runs = RunsOfPools(events.append)
     pool, other = _Pool(), _Pool()
@@ -53,12 +53,12 @@ def test_run_is_forgotten_when_it_is_over(last: ClusterEvent) -> None:
     composite.stop("aaa")
     runs.report(last)
     composite.stop("aaa")
-    assert (pool.told, other.told) == (["aaa"], [])
+    assert (pool.calls, other.calls) == (["aaa"], [])
     assert events == [WorkersChanged(), last]
 
 
-def test_run_goes_to_the_pool_of_its_worker_although_that_has_gone() -> None:
-    # It has gone since it was planned with; its pool says what becomes of the run.
+def test_run_goes_to_the_pool_of_its_worker_even_if_that_has_left() -> None:
+    # The worker has left since the plan was made. Its pool reports what happens to the run.
     me = processes.identity(os.getpid())
     assert me
     local, queue = _Pool(), _Pool()
@@ -70,7 +70,7 @@ def test_run_goes_to_the_pool_of_its_worker_although_that_has_gone() -> None:
         composite.workers()
     claim = claims.Claim("aaa", "sss", me, me)
     composite.submit(Job("run", claim, "claims", "folder", None, "output"), "tcp://node:1", {})
-    assert (local.told, queue.told) == ([], ["aaa"])
+    assert (local.calls, queue.calls) == ([], ["aaa"])
 
 
 @pytest.fixture
@@ -85,10 +85,10 @@ def scheduler_file(tmp_path: pathlib.Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("is_open", [False, True])
-def test_address_in_a_scheduler_file_is_looked_at(
+def test_warning_depends_on_the_address_in_a_scheduler_file(
     scheduler_file: str, is_open: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Another host is not to be had here; the address that is asked about is.
+    # There is no other host here, so the test checks which address is examined.
     asked: list[str] = []
 
     def is_open_to_others(reached: str) -> bool:
@@ -103,12 +103,12 @@ def test_address_in_a_scheduler_file_is_looked_at(
     assert ("is not encrypted" in caplog.text) == is_open
 
 
-def test_unencrypted_ways_to_other_hosts_are_known() -> None:
+def test_unencrypted_addresses_of_other_hosts_are_recognized() -> None:
     addresses = ("tcp://head:1", "ucx://head:1", "ws://head:1", "tls://head:1", "tcp://127.0.0.1:1", "tcp://[::1]:1")
     assert [existing.is_open_to_others(each) for each in addresses] == [True] * 3 + [False] * 3
 
 
-def test_cluster_of_anybodys_class_that_does_not_close_is_left(scheduler_file: str) -> None:
+def test_cluster_of_another_package_that_does_not_close_is_abandoned(scheduler_file: str) -> None:
     hanging = threading.Event()
 
     class Hanging:

@@ -1,4 +1,4 @@
-"""GPUs as devices: which there are, and that no two runs have one, whatever happens to the scheduler."""
+"""GPUs as devices: how they are found, and that no two runs get the same one, even if a scheduler dies."""
 
 import json
 import os
@@ -31,7 +31,7 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-77b1)
 """
 
 
-# Which there are
+# Finding devices
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ def test_no_text_raises(text: str) -> None:
         ({"SLURM_STEP_GPUS": "1", "SLURM_JOB_GPUS": "0,1"}, ["1"]),
     ],
 )
-def test_what_is_visible_is_decided_by_the_user_or_the_job(environ: dict[str, str], devices: list[str]) -> None:
+def test_variables_of_the_user_or_the_job_decide(environ: dict[str, str], devices: list[str]) -> None:
     assert gpus.found(environ, nvidia=["false"]) == devices
 
 
-def test_drivers_are_asked_if_nobody_has_decided(tmp_path: pathlib.Path) -> None:
+def test_drivers_are_asked_if_no_variable_is_set(tmp_path: pathlib.Path) -> None:
     command = tmp_path / "nvidia-smi"
     command.write_text(f"#!/bin/sh\ncat <<'END'\n{PLAIN}END\n")
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
@@ -87,7 +87,7 @@ def test_amd_devices_are_those_of_the_kernel(tmp_path: pathlib.Path) -> None:
     assert gpus.found({}, nvidia=["/no/such/command"], amd=tmp_path) == ["0", "1"]
 
 
-def test_machine_without_any_has_none(tmp_path: pathlib.Path) -> None:
+def test_machine_without_gpus_has_none(tmp_path: pathlib.Path) -> None:
     assert gpus.found({}, nvidia=["false"], amd=tmp_path / "nothing") == []
 
 
@@ -118,7 +118,7 @@ def test_run_sees_its_devices_and_no_others() -> None:
         (None, None),
     ],
 )
-def test_devices_that_the_user_gave_are_read(op: object, devices: tuple[str, ...] | None) -> None:
+def test_devices_that_the_user_assigned_are_read(op: object, devices: tuple[str, ...] | None) -> None:
     assert operation_data.gpus(op) == devices
 
 
@@ -136,7 +136,7 @@ def test_no_operation_data_raises(op: object) -> None:
     assert operation_data.gpus(op) is None
 
 
-# Who has which
+# Assigning devices
 
 
 def test_claim_keeps_devices_and_old_claims_have_none(tmp_path: pathlib.Path) -> None:
@@ -166,14 +166,14 @@ def test_run_of_a_scheduler_that_was_killed_keeps_its_device(user: Sandbox, guil
         scheduler_process(user).kill()
         first.wait()
     with guild.started(f"run dask:scheduler gpus=0,1 workers=4 {NO_DASHBOARD} -y") as second:
-        # Device 0 would be the first to be given out.
+        # Device 0 would be assigned first.
         second.wait_for_output("bbb sees [1]")
         assert statuses(user) == {"aaa": "running", "bbb": "running"}
         go.touch()
         wait_until(lambda: statuses(user) == {"aaa": "completed", "bbb": "completed"})
 
 
-def test_two_schedulers_do_not_give_out_the_same_device(user: Sandbox, guild: Guild) -> None:
+def test_two_schedulers_do_not_assign_the_same_device(user: Sandbox, guild: Guild) -> None:
     go = user.folder / "go"
     hold = f'echo "$RUN_ID sees [$CUDA_VISIBLE_DEVICES]"; until [ -e {go} ]; do sleep 0.1; done'
     a_project(user, "".join(f"{name}:\n  exec: sh -c '{hold}'\n" for name in ("one", "two")))
@@ -182,7 +182,7 @@ def test_two_schedulers_do_not_give_out_the_same_device(user: Sandbox, guild: Gu
     one = f"run dask:scheduler gpus=0 poll-interval=1 {NO_DASHBOARD} 'filter=op = one' -y"
     other = f"run dask:scheduler gpus=0,1 poll-interval=1 workers=4 {NO_DASHBOARD} 'filter=op = two' -y"
     with guild.started(one) as first, guild.started(other) as second:
-        # The second one has room for both of its runs, if it were alone.
+        # Alone, the second scheduler could start both of its runs.
         wait_until(lambda: list(statuses(user).values()).count("running") == 2, describe=lambda: statuses(user))
         wait_until(lambda: (first.output + second.output).count(" sees [") == 2)
         said = first.output + second.output
@@ -226,16 +226,16 @@ def test_gpus_of_a_worker_are_its_devices() -> None:
     assert (plain.devices, plain.resources) == ((), {"foo": 1.0})
 
 
-def test_gpus_of_a_host_are_given_to_one_of_its_workers() -> None:
-    # Both see all of them, if nobody has said whose they are.
+def test_gpus_of_a_host_are_assigned_to_one_of_its_workers() -> None:
+    # Both see all GPUs, if none are assigned to a worker.
     first = handshake.capacity_for("tcp://v", ABOUT, card("host", "0", is_assigned=False), ())
     second = handshake.capacity_for("tcp://w", ABOUT, card("host", "0", is_assigned=False), [first])
     elsewhere = handshake.capacity_for("tcp://x", ABOUT, card("other", "0", is_assigned=False), [first])
     assert (first.devices, second.devices, elsewhere.devices) == (("0",), (), ("0",))
     assert second.resources["gpu"] == 0
-    # Those of a job are the job's.
+    # GPUs that are assigned to a job belong to its worker.
     assert handshake.capacity_for("tcp://w", ABOUT, card("host", "0"), [first]).devices == ("0",)
 
 
-def test_dask_is_asked_only_for_what_it_knows() -> None:
+def test_dask_gets_only_requests_that_it_can_meet() -> None:
     assert set(handshake.known_to_dask({"gpu": 1.0, "foo": 1.0, "bar": 0.0}, {"foo", "bar"})) == {"foo"}

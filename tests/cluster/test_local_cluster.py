@@ -41,7 +41,7 @@ def _job(folder: pathlib.Path, run_id: str, output: str) -> Job:
     return Job(str(run_dir), claim, str(folder / "claims"), str(folder), dict(os.environ), output)
 
 
-def test_end_of_each_job_is_told_and_nothing_is_kept_of_it(
+def test_end_of_each_job_is_reported_and_nothing_is_kept_of_it(
     cluster: LocalCluster, events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox
 ) -> None:
     jobs = []
@@ -62,19 +62,19 @@ def test_end_of_each_job_is_told_and_nothing_is_kept_of_it(
     wait_until(is_tidy)
 
 
-def test_job_that_fails_is_told_as_lost(
+def test_job_that_fails_is_reported_as_lost(
     cluster: LocalCluster, events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox
 ) -> None:
     cluster.submit(_job(user.folder, "aaa", "/no/such/folder/output"), LocalCluster.WORKER, {})
     lost = events.get(timeout=DEADLINE)
     assert isinstance(lost, JobLost)
-    assert lost.problem.startswith("its worker says: [Errno 2] No such file")
+    assert lost.problem.startswith("its worker reports: [Errno 2] No such file")
 
 
-def test_job_that_dask_does_not_do_is_told_as_lost_at_the_next_look(
+def test_job_that_dask_cancels_is_reported_as_lost_at_the_next_poll(
     cluster: LocalCluster, events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox
 ) -> None:
-    # The worker has only one of them, so the task waits until it is cancelled.
+    # The worker has only one GPU, so the task waits until it is cancelled.
     cluster.submit(_job(user.folder, "aaa", str(user.folder / "output")), LocalCluster.WORKER, {"gpu": 7.0})
     (key,) = cluster.client.futures
     future = distributed.Future(key, cluster.client)
@@ -82,13 +82,13 @@ def test_job_that_dask_does_not_do_is_told_as_lost_at_the_next_look(
     wait_until(future.done)
     assert events.empty()
     cluster.tidy()
-    assert events.get(timeout=DEADLINE) == JobLost("aaa", "its worker says: its Dask task is cancelled")
+    assert events.get(timeout=DEADLINE) == JobLost("aaa", "its worker reports: its Dask task is cancelled")
 
 
 def test_worker_closes_after_its_heartbeat(
     events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # One that finds its worker closed leaves tracebacks in Dask's log.
+    # Dask logs a traceback for a heartbeat that finds its worker closed.
     begun = threading.Event()
     seen = []
 

@@ -1,4 +1,4 @@
-"""What this machine has, as far as this process may use it."""
+"""The CPUs and the memory that this process may use."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ def test_cpus_are_those_that_this_process_may_use() -> None:
         assert float(shown) == 1
 
 
-def test_memory_is_at_most_that_of_the_machine_and_reads_as_it_counts() -> None:
+def test_memory_is_at_most_that_of_the_machine_and_its_text_is_exact() -> None:
     found = machine.memory()
     assert 0 < found <= psutil.virtual_memory().total
     assert amount_for_text(found.text) == pytest.approx(found)
@@ -59,19 +59,19 @@ def test_container_without_limits_has_all(group: machine.Groups) -> None:
     assert machine.amounts(["cpu", "mem"], group) == before
 
 
-def test_only_what_is_named_is_found_out() -> None:
+def test_only_named_resources_are_measured() -> None:
     assert machine.amounts([]) == {}
     assert set(machine.amounts(["cpu"])) == {"cpu"}
 
 
-# What is `auto` in a definition
+# Definitions with `auto`
 
 
 def test_cpu_and_memory_may_be_automatic() -> None:
     assert definition_for_spec("cpu=auto gpu=2 mem=AUTO") == Request({"gpu": 2}, (), ("cpu", "mem"))
 
 
-def test_others_may_not() -> None:
+def test_other_resources_may_not_be_automatic() -> None:
     (problem,) = definition_for_spec("gpu=auto").unreadable
     assert str(problem).endswith("cpu and mem can be auto; for devices there is the flag gpus=auto")
 
@@ -86,10 +86,10 @@ def test_no_definition_raises(spec: str) -> None:
 # Threads
 
 
-def test_threads_are_told_unless_the_user_has() -> None:
-    told = environment.thread_variables({}, 4)
-    assert told["OMP_NUM_THREADS"] == told["MKL_NUM_THREADS"] == "4"
+def test_thread_variables_are_set_unless_the_user_has_set_them() -> None:
+    variables = environment.thread_variables({}, 4)
+    assert variables["OMP_NUM_THREADS"] == variables["MKL_NUM_THREADS"] == "4"
     assert "MKL_NUM_THREADS" not in environment.thread_variables({"MKL_NUM_THREADS": "2"}, 4)
-    # All the others follow this one.
+    # All other libraries follow this variable.
     assert environment.thread_variables({"OMP_NUM_THREADS": "2"}, 4) == {}
     assert environment.thread_variables({}, 0) == {}

@@ -1,4 +1,4 @@
-"""Workers that are asked for from a job queue whose commands fail, hang or say nothing."""
+"""Workers that are requested from a job queue whose commands fail, hang or print nothing."""
 
 import os
 import pathlib
@@ -36,15 +36,15 @@ def wait_for_trouble(queue: FakeQueue, count: int = 1) -> list[ClusterTrouble]:
 
 
 def wait_for_jobs(queue: FakeQueue, count: int) -> None:
-    """Waits until so many jobs have been requested at a time, and their ids are known."""
-    news = f"Asked for {count} worker job"
+    """Waits until that many jobs have been requested at a time, and their ids are known."""
+    news = f"Requested {count} worker job"
     wait_until(
         lambda: any(event.news.startswith(news) for event in queue.events if isinstance(event, WorkersChanged)),
         describe=lambda: queue.events,
     )
 
 
-def test_jobs_are_waited_for_while_the_queue_gives_no_answer(queue: FakeQueue) -> None:
+def test_jobs_are_kept_while_the_queue_does_not_answer(queue: FakeQueue) -> None:
     queue.write("squeue-fails", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
     with queue.pool(most=2) as pool:
         queue.adjust(pool, 2)
@@ -60,7 +60,7 @@ def test_jobs_are_waited_for_while_the_queue_gives_no_answer(queue: FakeQueue) -
 
 
 @pytest.mark.parametrize("complaint", ["", "slurm_load_jobs error: Invalid job id specified\n"])
-def test_jobs_that_are_gone_together_are_one_failure(queue: FakeQueue, complaint: str) -> None:
+def test_jobs_that_end_together_are_one_failure(queue: FakeQueue, complaint: str) -> None:
     with queue.pool(most=3) as pool:
         queue.adjust(pool, 3)
         wait_for_jobs(queue, 3)
@@ -116,7 +116,7 @@ def test_worker_that_is_refused_is_a_failure_of_its_job(queue: FakeQueue) -> Non
         queue.wait_for("cancelled", 2)
 
 
-def test_worker_that_comes_ends_the_failures(queue: FakeQueue) -> None:
+def test_worker_that_joins_resets_the_failures(queue: FakeQueue) -> None:
     queue.write("sbatch-fails", "Batch job submission failed")
     with queue.pool(most=2) as pool:
         queue.adjust(pool, 1)
@@ -132,7 +132,7 @@ def test_worker_that_comes_ends_the_failures(queue: FakeQueue) -> None:
         assert [trouble.pause for trouble in wait_for_trouble(queue, 2)] == [pause_after(1)] * 2
 
 
-def test_command_that_hangs_holds_up_neither_workers_nor_the_end(queue: FakeQueue) -> None:
+def test_command_that_hangs_delays_neither_workers_nor_the_end(queue: FakeQueue) -> None:
     queue.write("jobs-start")
     with queue.pool(most=2) as pool:
         queue.adjust(pool, 1)
@@ -143,7 +143,7 @@ def test_command_that_hangs_holds_up_neither_workers_nor_the_end(queue: FakeQueu
         queue.events.clear()
         process = int(queue.lines("pids")[0])
         os.kill(process, signal.SIGKILL)
-        wait_until(lambda: not pool.workers(), describe=lambda: queue.events)  # it is still seen who goes
+        wait_until(lambda: not pool.workers(), describe=lambda: queue.events)  # a worker that leaves is still noticed
         assert any(isinstance(event, WorkersChanged) for event in queue.events)
     # The end of the block has a deadline.
 
@@ -157,7 +157,7 @@ def test_prologue_may_have_any_comment(tmp_path: pathlib.Path, monkeypatch: pyte
         assert pool.prospects()[0].resources == {"GPU": 2.0}
 
 
-def test_resources_that_cannot_be_read_are_told(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resources_that_cannot_be_read_are_reported(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"worker-extra-args": ["--resources", "GPU"]}
     with (
         fake_queue(tmp_path / "queue", monkeypatch, **settings) as queue,
@@ -167,7 +167,7 @@ def test_resources_that_cannot_be_read_are_told(tmp_path: pathlib.Path, monkeypa
         pass
 
 
-def test_pools_have_certificates_of_their_own_which_go_with_them(
+def test_each_pool_has_certificates_of_its_own_which_are_removed_with_it(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings: dict[str, object] = {"interface": None, "scheduler-options": {}}

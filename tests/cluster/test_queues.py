@@ -1,4 +1,4 @@
-"""What is read out of the answers of job queues."""
+"""Which jobs are over, by the answers of job queues."""
 
 import pytest
 
@@ -15,7 +15,7 @@ CANNOT_SAY = {
     "htcondor": Answer(1, "", "-- Failed to fetch ads from: <10.0.0.1:9618> : head"),
 }
 
-# The jobs that are asked about, the answer, and those which are over by it.
+# The jobs in question, the answer, and the jobs that are over.
 SAYS = [
     ("slurm", ["1", "2", "3"], Answer(0, "1\n3\n"), {"2"}),
     ("slurm", ["1"], Answer(0, ""), {"1"}),
@@ -36,13 +36,13 @@ SAYS = [
 ]
 
 
-def test_every_queue_can_be_asked() -> None:
+def test_every_queue_has_an_inquiry() -> None:
     assert set(INQUIRIES) == set(JOB_QUEUES)
 
 
 @pytest.mark.parametrize("queue", JOB_QUEUES)
-def test_queue_that_cannot_be_reached_says_nothing_about_its_jobs(queue: str) -> None:
-    # A controller that is being restarted has forgotten nothing, and the jobs will come.
+def test_no_job_is_over_if_its_queue_cannot_be_reached(queue: str) -> None:
+    # A controller that is being restarted still has its jobs, and will start them.
     assert INQUIRIES[queue].over(["1", "2"], CANNOT_SAY[queue]) == set()
 
 

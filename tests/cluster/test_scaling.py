@@ -1,4 +1,4 @@
-"""How many workers are asked for, and which are given back."""
+"""How many workers are requested, and which are given back."""
 
 import math
 from dataclasses import replace
@@ -19,21 +19,21 @@ def _runs(count: int, gpu: float = 1.0) -> list[StagedRun]:
     return [StagedRun(f"run-{n}", {"gpu": gpu}) for n in range(count)]
 
 
-def test_as_many_are_asked_for_as_waiting_runs_fill() -> None:
+def test_as_many_workers_are_requested_as_waiting_runs_fill() -> None:
     assert [need(_runs(n), TWO_GPUS, expected=0, room=10).jobs for n in (0, 1, 2, 3, 5)] == [0, 1, 1, 2, 3]
 
 
-def test_no_more_than_there_is_room_for() -> None:
+def test_no_more_jobs_are_requested_than_are_allowed() -> None:
     assert need(_runs(100), TWO_GPUS, expected=0, room=3).jobs == 3
     assert need(_runs(100), TWO_GPUS, expected=0, room=0).jobs == 0
 
 
-def test_those_that_were_asked_for_and_have_not_come_count() -> None:
+def test_requested_workers_that_have_not_joined_count() -> None:
     assert need(_runs(4), TWO_GPUS, expected=1, room=10).jobs == 1
     assert need(_runs(4), TWO_GPUS, expected=2, room=10).jobs == 0
 
 
-def test_nothing_is_asked_for_where_no_worker_could_hold_the_run() -> None:
+def test_no_worker_is_requested_for_a_run_that_none_could_hold() -> None:
     assert need(_runs(3, gpu=3.0), TWO_GPUS, expected=0, room=10).jobs == 0
 
 
@@ -41,7 +41,7 @@ def test_several_workers_of_one_job_count_together() -> None:
     assert need(_runs(5), TWO_GPUS, expected=0, room=10, of_each_job=2).jobs == 2
 
 
-def test_only_what_is_idle_for_long_is_given_back_and_never_the_last_few() -> None:
+def test_only_long_idle_jobs_are_given_back_and_never_below_the_least() -> None:
     jobs = {
         "busy": Requested("busy", True, None),
         "new": Requested("new", False, None),
@@ -60,8 +60,9 @@ def test_pauses_after_failures_grow_and_are_bounded() -> None:
     assert pauses[0] < pauses[-1] <= 600
 
 
-def test_nothing_is_asked_for_a_run_that_its_worker_could_not_end_in_time() -> None:
-    # The same margins hold when the worker is there. Else it would come, start nothing, go, and be asked for again.
+def test_no_worker_is_requested_for_a_run_that_it_could_not_end_in_time() -> None:
+    # The same margins apply when the worker has joined. Otherwise it would join, start nothing, leave, and be requested
+    # again.
     worker = WorkerCapacity("to come", 1, {}, "", lifetime=3600.0)
     asked = {limit: need([StagedRun("run", {TIME: limit})], worker, 0, 5).jobs for limit in (3600.0, 3541.0, 3300.0)}
     assert asked == {3600.0: 0, 3541.0: 0, 3300.0: 1}
@@ -79,6 +80,6 @@ def test_worker_without_an_end_lasts_for_ever() -> None:
     assert TWO_GPUS.lasts == math.inf
 
 
-def test_runs_that_would_still_wait_are_told() -> None:
+def test_runs_that_would_still_wait_are_returned() -> None:
     runs = [*_runs(5), StagedRun("large", {"gpu": 3.0})]
     assert [run.id for run in need(runs, TWO_GPUS, expected=1, room=1).left] == ["run-4", "large"]

@@ -10,11 +10,11 @@ import pytest
 from distributed import Worker
 
 from guild_dask import __version__
-from guild_dask.cluster.background import Background, answers, in_loop_of, told
+from guild_dask.cluster.background import Background, call_workers, in_loop_of, try_to_call
 from guild_dask.cluster.base import Common, Timeouts
 from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, WorkerRefused, WorkersChanged
 from guild_dask.cluster.existing import open_existing
-from guild_dask.cluster.handshake import PLUGIN, is_silence, problem_of_stranger
+from guild_dask.cluster.handshake import PLUGIN, is_no_answer, problem_for_error
 from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.home import claims
 from guild_dask.host import processes
@@ -55,20 +55,22 @@ def closes(cluster: RemoteCluster) -> None:
     wait_until(lambda: not closing.is_alive(), describe="the end of close()")
 
 
-def test_silent_workers_hold_up_neither_words_to_others_nor_the_end(user: Sandbox, dask: DaskProcesses) -> None:
+def test_silent_workers_delay_neither_calls_to_others_nor_the_end(user: Sandbox, dask: DaskProcesses) -> None:
     events: list[ClusterEvent] = []
     silent = dask.start_worker("silent")
     dask.start_worker("lively")
     cluster = opened(user, dask, events)
-    places = {worker.label: worker.name for worker in cluster.workers()}
+    addresses = {worker.label: worker.name for worker in cluster.workers()}
     silent.signal(signal.SIGSTOP)
     try:
         for _ in range(50):
-            in_loop_of(cluster.client, told(cluster.client, 60.0, [places["silent"]], runner.stop, "no such run"))
+            in_loop_of(
+                cluster.client, try_to_call(cluster.client, 60.0, [addresses["silent"]], runner.stop, "no such run")
+            )
         answered: list[object] = []
 
         async def ask() -> None:
-            answered.append(await answers(cluster.client, 60.0, [places["lively"]], runner.stop, "no such run"))
+            answered.append(await call_workers(cluster.client, 60.0, [addresses["lively"]], runner.stop, "no such run"))
 
         in_loop_of(cluster.client, ask())
         wait_until(lambda: answered, describe=lambda: events)
@@ -81,7 +83,7 @@ def is_silent(cluster: RemoteCluster) -> bool:
     return any(worker.is_silent for worker in cluster.known_workers())
 
 
-def test_worker_that_answers_late_is_welcome_then(user: Sandbox, dask: DaskProcesses) -> None:
+def test_worker_that_answers_late_joins_then(user: Sandbox, dask: DaskProcesses) -> None:
     events: list[ClusterEvent] = []
     late = dask.start_worker("late")
     late.signal(signal.SIGSTOP)
@@ -89,7 +91,7 @@ def test_worker_that_answers_late_is_welcome_then(user: Sandbox, dask: DaskProce
         cluster = opened(user, dask, events, timeouts=Timeouts(connect=5.0, handshake=1.0))
         wait_until(lambda: is_silent(cluster), describe=lambda: events)
         cluster.tidy()
-        wait_until(lambda: not is_silent(cluster), describe=lambda: events)  # it is asked once more
+        wait_until(lambda: not is_silent(cluster), describe=lambda: events)  # it is asked again
     finally:
         late.signal(signal.SIGCONT)
 
@@ -115,8 +117,8 @@ def a_job(user: Sandbox, run_id: str) -> Job:
     )
 
 
-def test_worker_that_does_not_say_how_runs_ended_holds_up_no_other(user: Sandbox, dask: DaskProcesses) -> None:
-    # Dask has one thread for the ends of all tasks, five places for their results, and waits for ever for one.
+def test_worker_that_does_not_send_results_delays_no_other(user: Sandbox, dask: DaskProcesses) -> None:
+    # Dask has one thread for the ends of all tasks, fetches five results at a time, and has no timeout for a result.
     events: list[ClusterEvent] = []
     dask.start_worker("silent", "--nthreads 8")
     cluster = opened(user, dask, events, timeouts=Timeouts(result=10.0))
@@ -147,7 +149,7 @@ def test_worker_that_does_not_say_how_runs_ended_holds_up_no_other(user: Sandbox
 
 
 def set_status(cluster: RemoteCluster, name: str) -> None:
-    """Does to all workers what Dask does with one whose memory is nearly full, and not any more."""
+    """Sets the status of all workers, as Dask does for example if memory is nearly full."""
 
     def set_it(dask_worker: Worker) -> None:
         dask_worker.status = type(dask_worker.status)[name]
@@ -157,7 +159,7 @@ def set_status(cluster: RemoteCluster, name: str) -> None:
 
 def test_worker_that_dask_has_paused_gets_no_runs(user: Sandbox, dask: DaskProcesses) -> None:
     events: list[ClusterEvent] = []
-    dask.start_worker("one", "--memory-limit 0")  # or Dask itself would see that it has memory, and let it go on
+    dask.start_worker("one", "--memory-limit 0")  # otherwise Dask would see that memory is free, and resume it
     cluster = opened(user, dask, events)
 
     def is_seen(slots: int) -> bool:
@@ -176,12 +178,16 @@ def test_worker_that_dask_has_paused_gets_no_runs(user: Sandbox, dask: DaskProce
     set_status(cluster, "closing_gracefully")
     wait_until(lambda: is_seen(0), describe=lambda: events)
     news = [each.news.partition(" on ")[2].partition(" ")[2] for each in events if isinstance(each, WorkersChanged)]
-    assert news[-3:] == ["is paused by Dask, and gets no run", "takes runs again", "is about to close, and gets no run"]
+    assert news[-3:] == [
+        "is paused by Dask, and gets no run",
+        "accepts runs again",
+        "is about to close, and gets no run",
+    ]
     closes(cluster)
 
 
 def who_has_our_plugin(cluster: RemoteCluster) -> list[bool]:
-    """Returns for each worker whether it has it."""
+    """Returns for each worker whether it has our plugin."""
 
     def has_plugin(dask_worker: Worker) -> bool:
         return PLUGIN in dask_worker.plugins
@@ -189,7 +195,7 @@ def who_has_our_plugin(cluster: RemoteCluster) -> list[bool]:
     return list(cluster.client.run(has_plugin).values())
 
 
-def test_worker_keeps_our_plugin_until_the_last_of_our_schedulers_has_gone(user: Sandbox, dask: DaskProcesses) -> None:
+def test_worker_keeps_our_plugin_until_the_last_of_our_schedulers_has_left(user: Sandbox, dask: DaskProcesses) -> None:
     dask.start_worker("one")
     first, second = (opened(user, dask, [], token) for token in ("first", "second"))
     closes(second)
@@ -202,7 +208,7 @@ def test_worker_keeps_our_plugin_until_the_last_of_our_schedulers_has_gone(user:
 
 
 class HeldAtPause(list[ClusterEvent]):
-    """Events; whoever reports that a worker is paused waits until it may go on."""
+    """Events. The thread that reports that a worker is paused waits until may_go_on is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -214,7 +220,7 @@ class HeldAtPause(list[ClusterEvent]):
             assert self.may_go_on.wait(DEADLINE)
 
 
-def test_worker_that_was_started_anew_at_its_address_is_another_one(user: Sandbox, dask: DaskProcesses) -> None:
+def test_worker_that_was_restarted_at_its_address_is_another_worker(user: Sandbox, dask: DaskProcesses) -> None:
     events = HeldAtPause()
     port = f"--worker-port {free_port()} --memory-limit 0"
     before = dask.start_worker("one", port)
@@ -242,16 +248,16 @@ def test_worker_that_was_started_anew_at_its_address_is_another_one(user: Sandbo
     closes(cluster)
 
 
-def test_clear_refusal_is_no_silence() -> None:
-    assert is_silence(asyncio.TimeoutError())
-    assert is_silence(ConnectionRefusedError("connection refused"))
-    assert not is_silence(ModuleNotFoundError("No module named 'guild_dask'"))
-    assert not is_silence(OSError("ModuleNotFoundError(\"No module named 'guild_dask'\")"))
-    assert not is_silence(AttributeError("no such attribute"))
-    assert problem_of_stranger(ModuleNotFoundError("No module named 'guild_dask'")) == NotInstalled(__version__)
+def test_refusal_is_distinguished_from_no_answer() -> None:
+    assert is_no_answer(asyncio.TimeoutError())
+    assert is_no_answer(ConnectionRefusedError("connection refused"))
+    assert not is_no_answer(ModuleNotFoundError("No module named 'guild_dask'"))
+    assert not is_no_answer(OSError("ModuleNotFoundError(\"No module named 'guild_dask'\")"))
+    assert not is_no_answer(AttributeError("no such attribute"))
+    assert problem_for_error(ModuleNotFoundError("No module named 'guild_dask'")) == NotInstalled(__version__)
 
 
-def test_thread_that_hangs_keeps_nobody_from_closing() -> None:
+def test_thread_that_hangs_does_not_delay_closing() -> None:
     hanging = threading.Event()
     background = Background("test")
     done: list[int] = []

@@ -1,7 +1,7 @@
-"""A cgroup of its own for a run: where one is made, and where it is left to the present way to measure.
+"""A cgroup for each run: where one is created, and where not.
 
-A folder with plain files stands for the kernel's where only names and contents matter. What the kernel does with it is
-tested where it lets us, that is where memory is handed on to cgroups (version 2) beside our own.
+A folder with plain files is used in place of the kernel's if only names and contents matter. The kernel itself is
+tested where this process may create cgroups of version 2 with the memory controller.
 """
 
 import os
@@ -24,7 +24,7 @@ V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdele
 HYBRID = "41 40 0:35 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw"
 V1 = "42 40 0:36 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory"
 
-# Goes where nobody finds it who asks for groups and sessions, hears no TERM, and starts itself anew all the time.
+# Leaves its session and process group, ignores TERM, and forks itself all the time.
 FLEE = """
 import os, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -45,8 +45,8 @@ while True:
         ("4:memory:/x\n1:cpu:/\n0::/a", f"{V1}\n{HYBRID}", "/sys/fs/cgroup/unified/a"),
         ("0::/box/a", V2.replace(" / ", " /box "), "/sys/fs/cgroup/a"),
         ("0::/a", V2.replace("/sys/fs/cgroup", "/my\\040groups"), "/my groups/a"),
-        ("0::/other/a", V2.replace(" / ", " /box "), None),  # of another part than what is mounted
-        ("0::/../other", V2, None),  # of another container
+        ("0::/other/a", V2.replace(" / ", " /box "), None),  # outside of the mounted part
+        ("0::/../other", V2, None),  # outside of this container
         ("4:memory:/a", V1, None),
         ("0::/a", V1, None),
         ("0::/a", "", None),
@@ -75,13 +75,13 @@ def test_own_cgroup_is_found(cgroup: str, mountinfo: str, own: str | None) -> No
         ("\x00", None),
     ],
 )
-def test_memory_is_what_is_no_file(stat: str, memory: int | None) -> None:
+def test_memory_is_counted_without_file_pages(stat: str, memory: int | None) -> None:
     assert cgroups.memory_in(stat) == memory
 
 
 @pytest.fixture
 def mount(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A folder that stands for the kernel's, with memory handed on to `top/own`."""
+    """A folder in place of the kernel's, with the memory controller enabled for `top/own`."""
     for folder in (tmp_path, tmp_path / "top", tmp_path / "top" / "own"):
         folder.mkdir(exist_ok=True)
         (folder / "cgroup.procs").touch()
@@ -90,22 +90,22 @@ def mount(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def test_cgroup_is_made_beside_our_own(mount: pathlib.Path) -> None:
+def test_cgroup_is_created_beside_our_own(mount: pathlib.Path) -> None:
     assert cgroups.parent_for(mount, mount / "top" / "own") == mount / "top"
 
 
-def test_cgroup_is_made_in_our_own_where_that_hands_memory_on(mount: pathlib.Path) -> None:
-    # Only the root can do that while it has processes: on a machine without systemd all are there.
+def test_cgroup_is_created_in_our_own_if_that_has_the_memory_controller_enabled(mount: pathlib.Path) -> None:
+    # Only the root can have both; on a machine without systemd, all processes are in the root.
     assert cgroups.parent_for(mount, mount) == mount
 
 
-def test_nothing_is_made_above_the_mount(mount: pathlib.Path) -> None:
+def test_no_cgroup_is_created_above_the_mount(mount: pathlib.Path) -> None:
     (mount / "top" / "cgroup.subtree_control").write_text("")
     assert cgroups.parent_for(mount / "top", mount / "top") is None
 
 
 @pytest.mark.parametrize("text", ["", "cpu pids", "memoryless", "\x00"])
-def test_nothing_is_made_where_memory_is_not_handed_on(mount: pathlib.Path, text: str) -> None:
+def test_no_cgroup_is_created_without_the_memory_controller(mount: pathlib.Path, text: str) -> None:
     (mount / "top" / "cgroup.subtree_control").write_text(text)
     assert cgroups.parent_for(mount, mount / "top" / "own") is None
 
@@ -114,14 +114,14 @@ def test_nothing_is_made_where_memory_is_not_handed_on(mount: pathlib.Path, text
     ("name", "limit"),
     [("memory.max", "1000000"), ("memory.high", "0"), ("cpu.max", "50000 100000"), ("cpuset.cpus", "0-3")],
 )
-def test_run_does_not_get_out_of_a_limit(mount: pathlib.Path, name: str, limit: str) -> None:
-    # Whoever starts a scheduler with 16 GB for all of it means its runs.
+def test_run_does_not_escape_from_a_limit(mount: pathlib.Path, name: str, limit: str) -> None:
+    # A user who limits a scheduler to 16 GB means its runs, too.
     own = mount / "top" / "own"
     (own / name).write_text(f"{limit}\n")
     assert cgroups.parent_for(mount, own) is None
 
 
-def test_what_nobody_has_set_is_no_limit(mount: pathlib.Path) -> None:
+def test_default_settings_are_no_limit(mount: pathlib.Path) -> None:
     own = mount / "top" / "own"
     for name, text in {"memory.max": "max", "cpu.max": "max 100000", "cpu.weight": "100", "cpuset.cpus": ""}.items():
         (own / name).write_text(f"{text}\n")
@@ -129,8 +129,8 @@ def test_what_nobody_has_set_is_no_limit(mount: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["jobs.service", "guild-dask-7/run-1-2"])
-def test_run_does_not_get_out_of_a_service_or_another_run(mount: pathlib.Path, name: str) -> None:
-    # systemd ends what is in a service; and what a run starts counts as the run's, also if it is a scheduler with runs.
+def test_run_does_not_escape_from_a_service_or_another_run(mount: pathlib.Path, name: str) -> None:
+    # systemd ends all processes of a service. All that a run starts belongs to the run, even another scheduler.
     own = mount / "top" / name
     own.mkdir(parents=True)
     (own.parent / "cgroup.procs").touch()
@@ -138,15 +138,15 @@ def test_run_does_not_get_out_of_a_service_or_another_run(mount: pathlib.Path, n
     assert cgroups.parent_for(mount, own) is None
 
 
-def test_what_cannot_be_made_leaves_nothing(mount: pathlib.Path) -> None:
-    # There is no kernel to fill the new folders, as there is none on a file system that is something else.
+def test_failed_creation_leaves_nothing_behind(mount: pathlib.Path) -> None:
+    # On an ordinary file system, the kernel does not create files in the new folders.
     before = sorted(mount.rglob("*"))
     assert cgroups.cgroup_below(mount, mount / "top" / "own") is None
     assert cgroups.cgroup_below(mount, mount / "top" / "gone") is None
     assert sorted(mount.rglob("*")) == before
 
 
-def test_what_killed_starters_have_left_is_removed(mount: pathlib.Path) -> None:
+def test_cgroups_of_killed_starters_are_removed(mount: pathlib.Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     gone, kept = mount / "guild-dask-1", mount / "guild-dask-2"
@@ -156,7 +156,7 @@ def test_what_killed_starters_have_left_is_removed(mount: pathlib.Path) -> None:
     (kept / f"run-{dead.pid}-1").mkdir()
     used = kept / f"run-{dead.pid}-2"
     used.mkdir()
-    (used / "process").touch()  # such a cgroup can be removed as little as a folder with a file
+    (used / "process").touch()  # a cgroup with a process cannot be removed, like a folder with a file
     (kept / "run-0999999999999999999999999-1").mkdir()
     (mount / "others").mkdir()
     cgroups.remove_stale(mount)
@@ -167,7 +167,7 @@ def test_what_killed_starters_have_left_is_removed(mount: pathlib.Path) -> None:
     cgroups.remove_stale(mount / "nothing")
 
 
-def test_process_starts_all_the_same_where_the_cgroup_is_gone(tmp_path: pathlib.Path) -> None:
+def test_process_starts_even_if_the_cgroup_is_gone(tmp_path: pathlib.Path) -> None:
     cgroup = Cgroup(tmp_path / "gone" / "run-1-1", tmp_path / "gone")
     with cgroup.entered():
         process = taker(200)
@@ -195,13 +195,13 @@ def members(cgroup: Cgroup) -> list[int]:
     return [int(pid) for pid in (cgroup.folder / "cgroup.procs").read_text().split()]
 
 
-def test_memory_of_all_in_it_is_counted_once(cgroup: Cgroup) -> None:
+def test_memory_of_all_processes_is_counted_once(cgroup: Cgroup) -> None:
     with cgroup.entered():
         process = taker(200, children=4)
     assert len(members(cgroup)) == 5
     assert process.pid in members(cgroup)
     assert os.getpid() not in members(cgroup)
-    # The kernel brings its sums up to date every two seconds.
+    # The kernel updates its sums every two seconds.
     wait_until(lambda: (cgroup.memory() or 0) > 190 * MB)
     meter = Meter(os.getpid(), cgroup)
     assert 190 * MB < meter.sample() < 300 * MB
@@ -220,7 +220,7 @@ def test_mapped_files_do_not_count(cgroup: Cgroup, tmp_path: pathlib.Path) -> No
     end(second)
 
 
-def test_what_the_starter_takes_does_not_count(cgroup: Cgroup) -> None:
+def test_memory_of_the_starter_does_not_count(cgroup: Cgroup) -> None:
     with cgroup.entered():
         process = taker(1)
     taken = bytearray(os.urandom(1)) * (200 * MB)
@@ -231,7 +231,7 @@ def test_what_the_starter_takes_does_not_count(cgroup: Cgroup) -> None:
     end(process)
 
 
-def test_all_in_it_are_killed_at_once(cgroup: Cgroup) -> None:
+def test_all_processes_are_killed_at_once(cgroup: Cgroup) -> None:
     if not (cgroup.folder / "cgroup.kill").exists():
         pytest.skip("this kernel cannot kill a cgroup (Linux 5.14)")
     with cgroup.entered():
@@ -245,7 +245,7 @@ def test_all_in_it_are_killed_at_once(cgroup: Cgroup) -> None:
     wait_until(lambda: "populated 0" in (cgroup.folder / "cgroup.events").read_text())
 
 
-def test_starter_that_cannot_get_out_goes_on(cgroup: Cgroup, tmp_path: pathlib.Path) -> None:
+def test_starter_that_cannot_leave_the_cgroup_continues(cgroup: Cgroup, tmp_path: pathlib.Path) -> None:
     folders = cgroups.folders_for_texts(*(pathlib.Path(f"/proc/self/{n}").read_text() for n in ("cgroup", "mountinfo")))
     assert folders
     caught = Cgroup(cgroup.folder, tmp_path)
@@ -254,7 +254,7 @@ def test_starter_that_cannot_get_out_goes_on(cgroup: Cgroup, tmp_path: pathlib.P
             process = taker(200)
         assert os.getpid() in members(caught)
         wait_until(lambda: (caught.memory() or 0) > 190 * MB)
-        caught.kill()  # would be our own end
+        caught.kill()  # would kill this process, too
         assert process.poll() is None
         end(process)
         caught.remove()
@@ -263,11 +263,11 @@ def test_starter_that_cannot_get_out_goes_on(cgroup: Cgroup, tmp_path: pathlib.P
         (folders[1] / "cgroup.procs").write_text("0")
 
 
-def test_run_has_a_cgroup_as_long_as_it_runs(cgroup: Cgroup, user: Sandbox, guild: Guild) -> None:
+def test_run_has_a_cgroup_while_it_runs(cgroup: Cgroup, user: Sandbox, guild: Guild) -> None:
     a_project(user, "take:\n  exec: sh -c 'cat /proc/self/cgroup; exec python take.py 150 1'\n", {"take.py": TAKE})
     stage(guild, "take", "aaa", options="--tag dask:mem=300MB")
     stage(guild, "take", "bbb", options="--tag dask:mem=300MB")
-    stage(guild, "take", "ccc")  # nobody counts on the figure, and to enter a cgroup takes some milliseconds
+    stage(guild, "take", "ccc")  # it has no memory limit, and entering a cgroup takes some milliseconds
     output = guild(f"run dask:scheduler run-once=yes resources=mem=1GB {NO_DASHBOARD} -y").output
     groups = {line.rpartition("/")[2] for line in output.splitlines() if "0::" in line}
     assert len(groups) == 3
@@ -279,7 +279,9 @@ def test_run_has_a_cgroup_as_long_as_it_runs(cgroup: Cgroup, user: Sandbox, guil
     assert [path for path in cgroup.folder.parent.iterdir() if path.is_dir()] == [cgroup.folder]
 
 
-def test_cgroup_of_a_killed_starter_goes_with_the_next_one(cgroup: Cgroup, user: Sandbox, guild: Guild) -> None:
+def test_cgroup_of_a_killed_starter_is_removed_when_the_next_one_is_created(
+    cgroup: Cgroup, user: Sandbox, guild: Guild
+) -> None:
     a_project(user, "forever:\n  exec: sh -c 'echo working; while true; do sleep 0.1; done'\n")
     stage(guild, "forever", "aaa", options="--tag dask:mem=300MB")
     group = cgroup.folder.parent

@@ -14,7 +14,7 @@ from tests.support.sandbox import Guild
 
 checked = settings(deadline=None, max_examples=150)
 
-# What an operating system takes. The surrogates are how Python shows bytes that are no UTF-8.
+# The characters that an operating system accepts. Surrogates are Python's form of bytes that are not UTF-8.
 CHARACTERS = st.characters(exclude_characters="\0", exclude_categories=["Cs"]) | st.characters(
     min_codepoint=0xDC80, max_codepoint=0xDCFF, categories=["Cs"]
 )
@@ -41,20 +41,20 @@ def test_run_sees_what_the_user_has_set_and_nothing_of_the_scheduler(user: dict[
 
 @checked
 @given(ENVIRONMENTS)
-def test_what_is_carried_along_means_nothing_to_guild(user: dict[str, str]) -> None:
+def test_guild_does_not_change_the_variable(user: dict[str, str]) -> None:
     # Guild resolves `${...}` in the variables that a plugin adds.
     for text in overridden_variables(user).values():
         assert "$" not in text
         assert text.isascii()
 
 
-def test_nothing_is_carried_along_where_nothing_is_covered() -> None:
+def test_there_is_no_variable_if_guild_overrides_nothing() -> None:
     assert overridden_variables({"PATH": "/bin", "HOME": "/root"}) == {}
 
 
 @checked
 @given(st.text() | st.recursive(st.none() | st.text(), st.lists).map(json.dumps))
-def test_whatever_is_carried_along_breaks_nothing(text: str) -> None:
+def test_unreadable_variable_is_ignored(text: str) -> None:
     assert user_environment({"PATH": "/bin", OVERRIDDEN: text}) == {"PATH": "/bin"}
 
 
@@ -64,10 +64,10 @@ SHOW = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w')
 @pytest.mark.parametrize(
     "variables", [{}, {"RUN_ID": "mine", "FLAG_LR": "${x}", "PYTHONPATH": "/mine", "LOG_LEVEL": "30"}]
 )
-def test_everything_that_guild_sets_for_an_operation_is_known(
+def test_all_variables_that_guild_sets_are_known(
     guild: Guild, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, variables: dict[str, str]
 ) -> None:
-    # The scheduler is such an operation. What Guild newly sets, in another version, shows here.
+    # The scheduler is such an operation. This fails if another version of Guild sets more variables.
     shown = tmp_path / "shown.json"
     pathlib.Path("show.py").write_text(SHOW)
     exec_ = json.dumps(f"{sys.executable} {os.path.abspath('show.py')} {shown} ${{flag_args}}")

@@ -1,4 +1,4 @@
-"""Processes: who lives, since when, and who descends from whom. All of them are real."""
+"""Processes: identities, whether they are alive, and descendants. All of them are real processes."""
 
 import contextlib
 import dataclasses
@@ -21,7 +21,7 @@ ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel has no
 
 @contextlib.contextmanager
 def living(*command: str, **options: object) -> Iterator["subprocess.Popen[bytes]"]:
-    """Gives a process that waits for the end of its input, and ends it."""
+    """Yields a process that waits for the end of its input, and ends it."""
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)  # type: ignore[call-overload]
     try:
         yield process
@@ -65,7 +65,7 @@ def tree() -> Iterator[Tree]:
 
 
 def die(process: "subprocess.Popen[bytes]") -> None:
-    """Ends a process, and leaves it as a zombie: nobody has asked for its exit status yet."""
+    """Ends a process, and leaves it as a zombie: its exit status is not read."""
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
@@ -82,8 +82,8 @@ def test_identity_is_that_of_a_living_process(child: "subprocess.Popen[bytes]") 
     assert known(child.pid) != known(os.getpid())
 
 
-def test_process_that_nobody_waited_for_is_dead(child: "subprocess.Popen[bytes]") -> None:
-    # A scheduler that was killed may stay a zombie for as long as its parent likes.
+def test_zombie_is_dead(child: "subprocess.Popen[bytes]") -> None:
+    # A killed scheduler may stay a zombie until its parent reads its exit status.
     before = known(child.pid)
     die(child)
     assert psutil.pid_exists(child.pid)
@@ -91,7 +91,7 @@ def test_process_that_nobody_waited_for_is_dead(child: "subprocess.Popen[bytes]"
     assert processes.identity(child.pid) is None
 
 
-def test_process_that_is_gone_is_dead(child: "subprocess.Popen[bytes]") -> None:
+def test_ended_process_is_dead(child: "subprocess.Popen[bytes]") -> None:
     before = known(child.pid)
     child.kill()
     child.wait(DEADLINE)
@@ -99,7 +99,7 @@ def test_process_that_is_gone_is_dead(child: "subprocess.Popen[bytes]") -> None:
     assert processes.identity(child.pid) is None
 
 
-def test_pid_that_is_used_again_is_another_process(child: "subprocess.Popen[bytes]") -> None:
+def test_reused_pid_is_another_process(child: "subprocess.Popen[bytes]") -> None:
     now = known(child.pid)
     assert processes.is_alive(dataclasses.replace(now, started=now.started - 1)) is False
 
@@ -109,12 +109,12 @@ def test_process_from_before_a_boot_is_dead(child: "subprocess.Popen[bytes]") ->
     assert processes.is_alive(dataclasses.replace(known(child.pid), boot="before")) is False
 
 
-def test_whether_a_process_of_another_host_lives_cannot_be_seen(child: "subprocess.Popen[bytes]") -> None:
+def test_process_of_another_host_is_neither_alive_nor_dead(child: "subprocess.Popen[bytes]") -> None:
     assert processes.is_alive(dataclasses.replace(known(child.pid), host="another.example.org")) is None
 
 
 @pytest.mark.parametrize("pid", [0, -1, 2**31, 2**70])
-def test_pid_that_cannot_be_is_no_process(pid: int) -> None:
+def test_invalid_pid_is_no_process(pid: int) -> None:
     assert processes.identity(pid) is None
     assert processes.is_alive(dataclasses.replace(known(os.getpid()), pid=pid)) is False
     assert processes.descendants(pid if pid else 2**31) == []
@@ -124,8 +124,8 @@ def test_pid_that_cannot_be_is_no_process(pid: int) -> None:
 
 @ON_LINUX
 @pytest.mark.parametrize("name", ["a b", "a) R 1 (b", "(", ")"])
-def test_name_of_a_process_does_not_change_who_it_is(tmp_path: pathlib.Path, name: str) -> None:
-    # The kernel writes it between the numbers as it is.
+def test_name_of_a_process_does_not_change_its_identity(tmp_path: pathlib.Path, name: str) -> None:
+    # The kernel writes the name between the numbers, without quotes.
     script = tmp_path / name
     script.write_text("#!/bin/sh\necho ready\nread line\n")
     script.chmod(0o700)
@@ -143,7 +143,7 @@ def test_boot_is_the_same_for_all_processes() -> None:
     assert other.stdout.strip() == processes.boot_id() != ""
 
 
-def test_descendants_are_all_below_and_parents_come_first(tree: Tree) -> None:
+def test_descendants_include_all_levels_and_parents_come_first(tree: Tree) -> None:
     found = [process.pid for process in processes.descendants(os.getpid())]
     assert [pid for pid in found if pid in (tree.child, tree.grandchild)] == [tree.child, tree.grandchild]
     assert [process.pid for process in processes.descendants(tree.child)] == [tree.grandchild]
@@ -151,20 +151,20 @@ def test_descendants_are_all_below_and_parents_come_first(tree: Tree) -> None:
 
 
 def test_zombie_is_no_descendant(child: "subprocess.Popen[bytes]") -> None:
-    # Else somebody who waits until there are none would wait for ever.
+    # Otherwise a wait for the end of all descendants would never end.
     assert child.pid in [process.pid for process in processes.descendants(os.getpid())]
     die(child)
     assert child.pid not in [process.pid for process in processes.descendants(os.getpid())]
 
 
-def test_below_means_any_number_of_steps_down(tree: Tree) -> None:
+def test_is_below_includes_all_levels(tree: Tree) -> None:
     assert processes.is_below(tree.child, os.getpid())
     assert processes.is_below(tree.grandchild, os.getpid())
     assert not processes.is_below(os.getpid(), tree.child)
     assert not processes.is_below(os.getpid(), os.getpid())
 
 
-def test_leaves_and_children_are_told_apart(tree: Tree) -> None:
+def test_leaves_and_children_are_distinguished(tree: Tree) -> None:
     both = [psutil.Process(tree.child), psutil.Process(tree.grandchild)]
     assert processes.leaves(both) == [both[1]]
     assert processes.leaves(both[:1]) == both[:1]
@@ -172,7 +172,7 @@ def test_leaves_and_children_are_told_apart(tree: Tree) -> None:
     assert processes.children(both, tree.child) == [both[1]]
 
 
-def test_process_that_ends_meanwhile_disturbs_nobody(child: "subprocess.Popen[bytes]") -> None:
+def test_functions_accept_a_process_that_has_ended(child: "subprocess.Popen[bytes]") -> None:
     ended = psutil.Process(child.pid)
     child.kill()
     child.wait(DEADLINE)
@@ -183,7 +183,7 @@ def test_process_that_ends_meanwhile_disturbs_nobody(child: "subprocess.Popen[by
     processes.send(ended, signal.SIGKILL)
 
 
-def test_processes_of_a_session_are_found_whoever_their_parents_are(tree: Tree) -> None:
+def test_processes_of_a_session_are_found_even_if_they_are_orphans(tree: Tree) -> None:
     number = processes.session(os.getpid())
     assert number is not None
     assert os.getpid() in {process.pid for process in processes.in_session(number)}
@@ -191,7 +191,7 @@ def test_processes_of_a_session_are_found_whoever_their_parents_are(tree: Tree) 
     assert not processes.in_session(2**22 + 1)
 
 
-def test_session_is_told(tree: Tree) -> None:
+def test_session_of_a_process_is_found(tree: Tree) -> None:
     assert processes.session(tree.child) == os.getsid(0)
     assert processes.session(tree.grandchild) == tree.grandchild
 
@@ -199,7 +199,7 @@ def test_session_is_told(tree: Tree) -> None:
 def test_variables_are_those_that_a_process_was_started_with() -> None:
     with living("sh", "-c", "echo ready; cat", env={**os.environ, "RUN_ID": "aaa"}) as process:
         assert process.stdout
-        process.stdout.readline()  # in the instant of its start, a process shows no environment
+        process.stdout.readline()  # a process that is just starting has no readable environment
         assert processes.variable_of(process.pid, "RUN_ID") == "aaa"
         assert processes.variable_of(process.pid, "RUN_IDENTITY") is None
 

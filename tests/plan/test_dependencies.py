@@ -1,4 +1,4 @@
-"""Runs that come after runs: who must wait, who waits in vain, and that nobody else is held back."""
+"""Runs that come after other runs: which must wait, which can never start, and that no other run is held."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from guild_dask.home import claims, lookup, run_directory
 from guild_dask.host import processes
-from guild_dask.plan.dependencies import Fate, Found, Links, decide
+from guild_dask.plan.dependencies import Found, Links, RunStatus, decide
 from guild_dask.plan.reasons import AfterAmbiguous, AfterCycle, AfterFailed, AfterRuns, AfterUnknown, Hold
 from guild_dask.plan.tags import After
 from guild_dask.scheduler.dependency_lookup import DependencyLookup
@@ -31,56 +31,56 @@ def after(*runs: str) -> Links:
     return Links(tuple(After(run) for run in runs))
 
 
-def one(fate: Fate, run_id: str = "xxx") -> dict[str, Found]:
+def one(fate: RunStatus, run_id: str = "xxx") -> dict[str, Found]:
     return {"x": Found(fate, (run_id,))}
 
 
 @pytest.mark.parametrize(
     ("fate", "by_tag", "however", "by_operation"),
     [
-        (Fate.STAGED, AfterRuns(("xxx",)), AfterRuns(("xxx",)), AfterRuns(("xxx",))),
-        (Fate.GOES_ON, AfterRuns(("xxx",)), AfterRuns(("xxx",)), AfterRuns(("xxx",))),
-        (Fate.COMPLETED, None, None, None),
-        (Fate.FAILED, AfterFailed("xxx", "failed"), None, AfterFailed("xxx", "failed")),
-        # Guild takes files of a run that was terminated.
-        (Fate.TERMINATED, AfterFailed("xxx", "terminated"), None, None),
-        (Fate.UNKNOWN, AfterUnknown("x"), AfterUnknown("x"), None),
-        (Fate.AMBIGUOUS, AfterAmbiguous("x", ("xxx",)), AfterAmbiguous("x", ("xxx",)), None),
+        (RunStatus.STAGED, AfterRuns(("xxx",)), AfterRuns(("xxx",)), AfterRuns(("xxx",))),
+        (RunStatus.GOES_ON, AfterRuns(("xxx",)), AfterRuns(("xxx",)), AfterRuns(("xxx",))),
+        (RunStatus.COMPLETED, None, None, None),
+        (RunStatus.FAILED, AfterFailed("xxx", "failed"), None, AfterFailed("xxx", "failed")),
+        # Guild accepts the files of a terminated run.
+        (RunStatus.TERMINATED, AfterFailed("xxx", "terminated"), None, None),
+        (RunStatus.UNKNOWN, AfterUnknown("x"), AfterUnknown("x"), None),
+        (RunStatus.AMBIGUOUS, AfterAmbiguous("x", ("xxx",)), AfterAmbiguous("x", ("xxx",)), None),
     ],
 )
-def test_fate_of_the_other_run_decides(
-    fate: Fate, by_tag: Hold | None, however: Hold | None, by_operation: Hold | None
+def test_status_of_the_predecessor_decides(
+    fate: RunStatus, by_tag: Hold | None, however: Hold | None, by_operation: Hold | None
 ) -> None:
     assert holds(one(fate), aaa=after("x")).get("aaa") == by_tag
     assert holds(one(fate), aaa=Links((After("x", however_it_ends=True),))).get("aaa") == however
     assert holds(one(fate), aaa=Links(needs=("x",))).get("aaa") == by_operation
 
 
-def test_failure_is_told_before_others_have_ended() -> None:
-    found = {"b": Found(Fate.GOES_ON, ("bbb",)), "c": Found(Fate.FAILED, ("ccc",))}
+def test_failed_predecessor_is_the_reason_although_others_still_run() -> None:
+    found = {"b": Found(RunStatus.GOES_ON, ("bbb",)), "c": Found(RunStatus.FAILED, ("ccc",))}
     assert holds(found, aaa=after("b", "c")) == {"aaa": AfterFailed("ccc", "failed")}
 
 
-def test_there_is_hope_while_a_run_that_is_waited_for_goes_on() -> None:
-    assert decide({"aaa": after("x")}, one(Fate.GOES_ON)).has_hope
-    assert not decide({"aaa": after("x")}, one(Fate.STAGED)).has_hope
+def test_decision_tells_whether_a_predecessor_is_still_running() -> None:
+    assert decide({"aaa": after("x")}, one(RunStatus.GOES_ON)).has_hope
+    assert not decide({"aaa": after("x")}, one(RunStatus.STAGED)).has_hope
 
 
 def test_run_that_comes_after_itself_is_a_cycle() -> None:
-    assert holds(one(Fate.STAGED, "aaa"), aaa=after("x")) == {"aaa": AfterCycle(("aaa",))}
+    assert holds(one(RunStatus.STAGED, "aaa"), aaa=after("x")) == {"aaa": AfterCycle(("aaa",))}
 
 
-def test_cycle_is_named_to_those_in_it_and_others_wait_for_it() -> None:
-    found = {name: Found(Fate.STAGED, (name,)) for name in ("aaa", "bbb", "ccc", "ddd")}
+def test_runs_of_a_cycle_name_it_and_others_wait_for_them() -> None:
+    found = {name: Found(RunStatus.STAGED, (name,)) for name in ("aaa", "bbb", "ccc", "ddd")}
     links = {"ccc": after("bbb"), "bbb": after("aaa"), "aaa": after("ccc"), "ddd": after("aaa")}
     cycle = AfterCycle(("aaa", "ccc", "bbb"))
     assert holds(found, **links) == {"aaa": cycle, "bbb": cycle, "ccc": cycle, "ddd": AfterRuns(("aaa",))}
     assert str(cycle) == "runs wait for each other: aaa -> ccc -> bbb -> aaa"
 
 
-def test_long_chains_and_cycles_are_no_problem() -> None:
+def test_long_chains_and_cycles_are_decided() -> None:
     count = 20_000
-    found = {f"r{number}": Found(Fate.STAGED, (f"r{number}",)) for number in range(count)}
+    found = {f"r{number}": Found(RunStatus.STAGED, (f"r{number}",)) for number in range(count)}
     chain = {f"r{number}": after(f"r{number + 1}") for number in range(count - 1)}
     assert not any(isinstance(hold, AfterCycle) for hold in holds(found, **chain).values())
     closed = {**chain, f"r{count - 1}": after("r0")}
@@ -97,7 +97,7 @@ def ends_reached(graph: Mapping[str, list[str]]) -> set[str]:
     """Returns the runs that complete when each starts as soon as it is not held."""
     done: set[str] = set()
     while True:
-        found = {name: Found(Fate.COMPLETED if name in done else Fate.STAGED, (name,)) for name in NAMES}
+        found = {name: Found(RunStatus.COMPLETED if name in done else RunStatus.STAGED, (name,)) for name in NAMES}
         links = {name: after(*awaits) for name, awaits in graph.items() if name not in done}
         free = {name for name in NAMES if name not in done} - decide(links, found).holds.keys()
         if not free:
@@ -109,7 +109,7 @@ def ends_reached(graph: Mapping[str, list[str]]) -> set[str]:
 @given(GRAPHS)
 def test_every_run_starts_unless_it_waits_for_a_cycle_and_the_cycle_is_named(graph: dict[str, list[str]]) -> None:
     done = ends_reached(graph)
-    found = {name: Found(Fate.COMPLETED if name in done else Fate.STAGED, (name,)) for name in NAMES}
+    found = {name: Found(RunStatus.COMPLETED if name in done else RunStatus.STAGED, (name,)) for name in NAMES}
     left = decide({name: after(*awaits) for name, awaits in graph.items() if name not in done}, found).holds
     assert left.keys() == set(NAMES) - done
     cycles = {hold.runs for hold in left.values() if isinstance(hold, AfterCycle)}
@@ -133,7 +133,7 @@ def test_no_run_starts_before_those_that_it_comes_after(graph: dict[str, list[st
     assert all(set(awaits) <= done for name, awaits in graph.items() if name in done)
 
 
-# What has become of a run
+# The status of a run
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def fate_of(runs_dir: pathlib.Path, reference: str) -> Found:
     return lookup.found(str(runs_dir), runs_dir.parent / "claims", VANISHED, [reference])[reference]
 
 
-def test_fates_are_those_that_guild_tells(runs_dir: pathlib.Path) -> None:
+def test_statuses_agree_with_guild(runs_dir: pathlib.Path) -> None:
     for name, exit_status in {"completed": "0\n", "failed": "3\n", "terminated": "-15\n", "unreadable": "[\n"}.items():
         run_directory.clear_marker(str(make_run(runs_dir / name, exit_status=exit_status)), "STAGED")
     make_run(runs_dir / "staged")
@@ -159,53 +159,53 @@ def test_fates_are_those_that_guild_tells(runs_dir: pathlib.Path) -> None:
         (run_dir / ".guild" / "LOCK").write_text(str(pid))
     assert not psutil.pid_exists(2**22 + 1)
     assert {path.name: fate_of(runs_dir, path.name).fate for path in runs_dir.iterdir()} == {
-        "completed": Fate.COMPLETED,
-        "failed": Fate.FAILED,
-        "terminated": Fate.TERMINATED,
-        "unreadable": Fate.FAILED,
-        "staged": Fate.STAGED,
-        "pending": Fate.GOES_ON,
-        "runs": Fate.GOES_ON,
-        "died": Fate.FAILED,
+        "completed": RunStatus.COMPLETED,
+        "failed": RunStatus.FAILED,
+        "terminated": RunStatus.TERMINATED,
+        "unreadable": RunStatus.FAILED,
+        "staged": RunStatus.STAGED,
+        "pending": RunStatus.GOES_ON,
+        "runs": RunStatus.GOES_ON,
+        "died": RunStatus.FAILED,
     }
 
 
-def test_run_that_a_scheduler_has_claimed_goes_on(runs_dir: pathlib.Path) -> None:
-    # Between two of Guild's steps a run that starts has no marker, no process and no exit code.
+def test_claimed_run_counts_as_running(runs_dir: pathlib.Path) -> None:
+    # Between two of Guild's steps, a run that starts has neither a marker nor a process nor an exit code.
     run_directory.clear_marker(str(make_run(runs_dir / "aaa")), "STAGED")
-    assert fate_of(runs_dir, "aaa").fate is Fate.FAILED
+    assert fate_of(runs_dir, "aaa").fate is RunStatus.FAILED
     me = processes.identity(os.getpid())
     assert me
     claims.write(runs_dir.parent / "claims", claims.Claim("aaa", "sched", me, me))
-    assert fate_of(runs_dir, "aaa").fate is Fate.GOES_ON
+    assert fate_of(runs_dir, "aaa").fate is RunStatus.GOES_ON
 
 
-def test_id_is_itself_even_if_others_begin_with_it(runs_dir: pathlib.Path) -> None:
+def test_complete_id_is_that_run_even_if_other_ids_begin_with_it(runs_dir: pathlib.Path) -> None:
     for name in ("ab", "abc", "abd", "xyz"):
         make_run(runs_dir / name)
-    assert fate_of(runs_dir, "ab") == Found(Fate.STAGED, ("ab",))
-    assert fate_of(runs_dir, "x") == Found(Fate.STAGED, ("xyz",))
-    assert fate_of(runs_dir, "a") == Found(Fate.AMBIGUOUS, ("ab", "abc", "abd"))
-    assert fate_of(runs_dir, "nobody") == Found(Fate.UNKNOWN)
-    assert fate_of(runs_dir, "../runs/ab") == Found(Fate.UNKNOWN)
-    assert fate_of(runs_dir, "bat") == Found(Fate.COMPLETED, ("batch1",))
-    assert fate_of(runs_dir, "patch") == Found(Fate.UNKNOWN)
-    assert fate_of(runs_dir / "nowhere", "a") == Found(Fate.UNKNOWN)
+    assert fate_of(runs_dir, "ab") == Found(RunStatus.STAGED, ("ab",))
+    assert fate_of(runs_dir, "x") == Found(RunStatus.STAGED, ("xyz",))
+    assert fate_of(runs_dir, "a") == Found(RunStatus.AMBIGUOUS, ("ab", "abc", "abd"))
+    assert fate_of(runs_dir, "nobody") == Found(RunStatus.UNKNOWN)
+    assert fate_of(runs_dir, "../runs/ab") == Found(RunStatus.UNKNOWN)
+    assert fate_of(runs_dir, "bat") == Found(RunStatus.COMPLETED, ("batch1",))
+    assert fate_of(runs_dir, "patch") == Found(RunStatus.UNKNOWN)
+    assert fate_of(runs_dir / "nowhere", "a") == Found(RunStatus.UNKNOWN)
 
 
 @checked
 @given(st.text())
 def test_no_reference_raises(reference: str) -> None:
-    assert lookup.found("/nowhere", pathlib.Path("/nowhere"), (), [reference])[reference] == Found(Fate.UNKNOWN)
+    assert lookup.found("/nowhere", pathlib.Path("/nowhere"), (), [reference])[reference] == Found(RunStatus.UNKNOWN)
 
 
-# What is known already
+# Cached statuses
 
 
-def test_only_what_is_not_known_is_looked_up() -> None:
-    # With thousands of runs that come after others, each end of a run would else cost thousands of files.
+def test_only_unknown_references_are_looked_up() -> None:
+    # Otherwise, with thousands of dependent runs, each end of a run would read thousands of files.
     asked: list[set[str]] = []
-    fate = {"aa": Fate.STAGED, "bb": Fate.GOES_ON, "cc": Fate.COMPLETED, "dd": Fate.FAILED}
+    fate = {"aa": RunStatus.STAGED, "bb": RunStatus.GOES_ON, "cc": RunStatus.COMPLETED, "dd": RunStatus.FAILED}
 
     def find(references: Iterable[str]) -> dict[str, Found]:
         asked.append(set(references))
@@ -225,22 +225,22 @@ def test_only_what_is_not_known_is_looked_up() -> None:
     references = {"a", "bb", "c", "dd"}
     first = found(references, {"bb"})
     assert asked == [{"a", "c", "dd"}]
-    assert first["bb"] == Found(Fate.STAGED, ("bb",))
+    assert first["bb"] == Found(RunStatus.STAGED, ("bb",))
     # A short reference is known from now on, and a run that completed has completed.
     assert found(references, {"aa", "bb"}) == first
     assert asked[1:] == [{"dd"}]
     active.add("aa")
-    assert found({"a", "c"}, ())["a"] == Found(Fate.GOES_ON, ("aa",))
+    assert found({"a", "c"}, ())["a"] == Found(RunStatus.GOES_ON, ("aa",))
     assert asked[2:] == []
     assert lookup.means("aa")
     assert not lookup.means("dd")
     # It ended.
     active.clear()
-    fate["aa"] = Fate.COMPLETED
-    assert found({"a"}, ())["a"].fate is Fate.COMPLETED
+    fate["aa"] = RunStatus.COMPLETED
+    assert found({"a"}, ())["a"].fate is RunStatus.COMPLETED
 
 
-# At work
+# With real runs
 
 
 def test_run_waits_for_one_that_was_started_by_hand(user: Sandbox, guild: Guild) -> None:
@@ -252,7 +252,7 @@ def test_run_waits_for_one_that_was_started_by_hand(user: Sandbox, guild: Guild)
         with guild.started(f"run dask:scheduler run-once=yes poll-interval=0.2 {NO_DASHBOARD} -y") as scheduler:
             scheduler.wait_for_output("Found staged run bbb (waiting for runs to finish: aaa)")
             before = scheduler.output
-            # It neither starts it nor gives up.
+            # The scheduler neither starts the run nor gives up.
             deadline = time.monotonic() + 2
             wait_until(lambda: time.monotonic() > deadline)
             assert scheduler.output == before
@@ -262,7 +262,7 @@ def test_run_waits_for_one_that_was_started_by_hand(user: Sandbox, guild: Guild)
     assert statuses(user) == {"aaa": "completed", "bbb": "completed"}
 
 
-def test_needs_of_guilds_own_making_are_read(user: Sandbox, guild: Guild) -> None:
+def test_runs_that_an_operation_requires_are_read(user: Sandbox, guild: Guild) -> None:
     a_project(
         user,
         """

@@ -1,4 +1,4 @@
-"""Which devices a run gets: none twice, parts of one, whole ones never in parts."""
+"""Which devices a run gets: no device is assigned twice, fractions share one, and whole devices stay whole."""
 
 from collections.abc import Mapping, Sequence
 
@@ -38,8 +38,8 @@ def test_two_halves_share_a_device_and_leave_the_other_whole() -> None:
     assert given_by(decided) == {"aaa": {"d0": 0.5}, "bbb": {"d0": 0.5}, "ccc": {"d1": 1}}
 
 
-def test_two_halves_are_not_a_whole() -> None:
-    # As an amount there would be enough.
+def test_halves_of_two_devices_are_not_a_whole_device() -> None:
+    # As a plain amount, there would be enough.
     decided = plan([run("aaa", 1)], [worker(d0=0.5, d1=0.5)])
     assert decided.held == {"aaa": InUse("gpu", 1, 0)}
 
@@ -55,26 +55,26 @@ def test_part_is_taken_of_the_device_that_has_the_least_left() -> None:
     assert given_by(decided) == {"aaa": {"d2": 0.25}}
 
 
-def test_more_than_one_and_not_whole_can_never_be_given() -> None:
+def test_one_and_a_half_devices_are_impossible() -> None:
     held = plan([run("aaa", 1.5), run("bbb", 3)], [worker(d0=1, d1=1)]).held
     assert held == {"aaa": NotWhole("gpu", 1.5), "bbb": TooLarge("gpu", 3, 2)}
-    assert str(held["aaa"]) == "asks gpu=1.5, and gets whole ones (1, 2, ...) or a part of one (0.5)"
+    assert str(held["aaa"]) == "asks gpu=1.5; use a whole number (1, 2, ...) or a part of one (0.5)"
 
 
-def test_gpus_without_names_are_an_amount() -> None:
+def test_gpus_without_names_are_a_plain_amount() -> None:
     plain = Worker("w", 9, {"gpu": 2}, 9, {"gpu": 2})
     decided = plan([run("aaa", 1.5), run("bbb", 0, "d7")], [plain])
     assert [start.id for start, _ in decided.starts] == ["aaa", "bbb"]
     assert decided.devices == {}
 
 
-def test_device_that_a_run_names_is_kept_for_it_alone() -> None:
+def test_run_gets_the_device_that_it_names() -> None:
     decided = plan([run("aaa", 0, "d0"), run("bbb", 1), run("ccc", 0, "d0")], [worker(d0=1, d1=1)])
     assert given_by(decided) == {"aaa": {"d0": 1}, "bbb": {"d1": 1}}
     assert decided.held == {"ccc": InUse("gpu:d0", 1, 0)}
 
 
-def test_device_that_no_worker_has_is_named() -> None:
+def test_reason_names_a_device_that_no_worker_has() -> None:
     held = plan([run("aaa", 0, "d9")], [worker(d0=1)]).held
     assert held == {"aaa": NotDefined(("gpu:d9",))}
 
@@ -85,14 +85,14 @@ def test_run_goes_to_the_worker_that_has_the_device() -> None:
     assert given_by(decided) == {"aaa": {"e1": 1}}
 
 
-def test_devices_are_kept_for_a_run_that_was_passed_over_often() -> None:
+def test_devices_are_reserved_for_a_run_that_was_passed_over_often() -> None:
     staged = [run("aaa", 2), run("bbb", 1), run("ccc", 0.5), run("ddd", 0, "d0")]
     decided = plan(staged, [worker(d0=1, d1=0)], {"aaa": PATIENCE})
     kept = Reserved("aaa")
     assert decided.held == {"aaa": InUse("gpu", 2, 1), "bbb": kept, "ccc": kept, "ddd": kept}
 
 
-def test_device_is_kept_for_a_run_that_names_it() -> None:
+def test_device_is_reserved_for_a_run_that_names_it() -> None:
     staged = [run("aaa", 0, "d0"), run("bbb", 0.25), run("ccc", 1)]
     decided = plan(staged, [worker(d0=0.5, d1=1, d2=1)], {"aaa": PATIENCE})
     assert "d0" not in {name for shares in given_by(decided).values() for name in shares}
@@ -131,7 +131,7 @@ def situations(draw: st.DrawFn) -> tuple[list[StagedRun], list[Worker], dict[str
 
 @checked
 @given(situations())
-def test_no_device_is_given_away_twice(situation: tuple[list[StagedRun], list[Worker], dict[str, int]]) -> None:
+def test_no_device_is_assigned_twice(situation: tuple[list[StagedRun], list[Worker], dict[str, int]]) -> None:
     staged, workers, passed = situation
     decided = plan(staged, workers, passed)
     left = {name: share for each in workers for name, share in each.devices.items()}
@@ -146,7 +146,7 @@ def test_no_device_is_given_away_twice(situation: tuple[list[StagedRun], list[Wo
 
 @checked
 @given(situations())
-def test_run_gets_what_it_asks_for_and_whole_ones_whole(
+def test_run_gets_the_shares_that_it_requests_and_whole_devices_whole(
     situation: tuple[list[StagedRun], list[Worker], dict[str, int]],
 ) -> None:
     decided = plan(*situation)
@@ -161,7 +161,7 @@ def test_run_gets_what_it_asks_for_and_whole_ones_whole(
 
 @checked
 @given(situations())
-def test_every_run_starts_or_has_a_reason_and_what_fits_is_not_held(
+def test_every_run_starts_or_has_a_reason_and_a_run_that_fits_is_not_held(
     situation: tuple[list[StagedRun], list[Worker], dict[str, int]],
 ) -> None:
     staged, workers, passed = situation
@@ -189,8 +189,8 @@ def left_after(workers: Sequence[Worker], decided: Plan) -> list[tuple[int, Mapp
 
 
 @pytest.mark.parametrize("asked", [0.25, 0.5, 1, 2])
-def test_stream_of_parts_does_not_keep_whole_devices_from_a_run_for_ever(asked: float) -> None:
-    # Halves come for ever, each for three rounds; the run that wants whole devices came first.
+def test_stream_of_halves_does_not_starve_a_run_that_requests_whole_devices(asked: float) -> None:
+    # Halves are staged for ever, and each runs for three rounds. The run that requests whole devices was staged first.
     waiting = [run("whole", 2)]
     running: list[tuple[int, Mapping[str, float]]] = []
     passed: Mapping[str, int] = {}

@@ -53,17 +53,17 @@ def test_runs_start_in_order_while_there_are_slots() -> None:
 
 
 def test_run_that_fits_passes_an_earlier_one_that_waits_for_something_else() -> None:
-    # Dask's worker looks only at the first of its waiting tasks, and lets the free `b` lie idle.
+    # Dask's worker considers only the first of its waiting tasks, and would leave the free `b` idle.
     busy = Worker("w", 4, {"a": 1, "b": 1}, 3, {"a": 0, "b": 1})
     decided = plan([run("aaa", a=1), run("bbb", b=1)], [busy])
     assert [start.id for start, _ in decided.starts] == ["bbb"]
     assert decided.held == {"aaa": InUse("a", 1, 0)}
-    # It took nothing that the earlier one asks for, so nobody was passed over.
+    # It took nothing that the earlier run requests, so that run was not passed over.
     assert decided.passed == {}
 
 
 def test_run_larger_than_every_worker_is_held() -> None:
-    # Two workers with 2 GPUs each have 4 together, but a run lives on one.
+    # Two workers with 2 GPUs each have 4 together, but a run needs a single worker.
     workers = [idle("v", 1, gpu=2), idle("w", 1, gpu=2)]
     assert plan([run("aaa", gpu=3)], workers).held == {"aaa": TooLarge("gpu", 3, 2)}
 
@@ -78,7 +78,7 @@ def test_no_amount_is_too_small_to_be_more_than_nothing(amount: float) -> None:
     assert plan([run("aaa", a=amount)], [idle("w", 1, a=0)]).held == {"aaa": TooLarge("a", amount, 0)}
 
 
-def test_undefined_names_are_all_told_and_come_first() -> None:
+def test_all_undefined_names_are_reported_before_other_reasons() -> None:
     held = plan([run("aaa", foo=5, baz=1, bar=1)], [idle("w", 1, foo=3)]).held
     assert held == {"aaa": NotDefined(("bar", "baz"))}
     assert str(held["aaa"]) == "requires resources not defined for cluster: bar, baz"
@@ -89,7 +89,7 @@ def test_no_amount_is_too_small_to_be_undefined(amount: float) -> None:
     assert plan([run("aaa", foo=amount)], [idle("w", 1)]).held == {"aaa": NotDefined(("foo",))}
 
 
-def test_asking_for_nothing_of_an_undefined_name_asks_for_nothing() -> None:
+def test_request_for_0_of_an_undefined_resource_is_no_request() -> None:
     assert started([run("aaa", foo=0)], [idle("w", 1)]) == ["aaa"]
 
 
@@ -99,29 +99,29 @@ def test_run_whose_amounts_are_on_different_workers_is_held() -> None:
 
 
 def test_without_workers_runs_wait_for_one() -> None:
-    # That is no reason to tell a user that the run can never start.
+    # This must not be reported as a run that can never start.
     assert plan([run("aaa", a=1)], []).held == {"aaa": NoWorker()}
     assert is_impossible(run("aaa", a=1), []) is None
 
 
-def test_worker_without_slots_is_none() -> None:
+def test_worker_without_slots_is_ignored() -> None:
     assert plan([run("aaa")], [idle("w", 0)]).held == {"aaa": NoWorker()}
     assert plan([run("aaa", a=1)], [idle("v", 0, a=1), idle("w", 1)]).held == {"aaa": NotDefined(("a",))}
 
 
-def test_parts_of_a_resource_add_up_to_the_whole() -> None:
+def test_fractions_of_a_resource_add_up_to_the_whole() -> None:
     # 0.1 + 0.2 is more than 0.3 in binary.
     assert started([run("aaa", a=0.1), run("bbb", a=0.2)], [idle("w", 2, a=0.3)]) == ["aaa", "bbb"]
 
 
 def test_run_goes_where_it_leaves_the_larger_gap() -> None:
-    # Else the second run would find 3 on each worker.
+    # Otherwise the second run would find 3 on each worker.
     workers = [idle("v", 2, a=4), Worker("w", 2, {"a": 4}, 1, {"a": 1})]
     assert plan([run("aaa", a=1), run("bbb", a=4)], workers).starts == ((run("aaa", a=1), "w"), (run("bbb", a=4), "v"))
 
 
-def test_more_in_use_than_there_is_holds_runs_and_breaks_nothing() -> None:
-    # Runs of a scheduler that died go on, and count, even where the new scheduler has fewer slots.
+def test_overcommitted_worker_holds_runs() -> None:
+    # Runs of a dead scheduler continue, and count, even if the new scheduler has fewer slots.
     crowded = Worker("w", 1, {"a": 1}, -1, {"a": -2})
     assert plan([run("aaa"), run("bbb", a=1)], [crowded]).held == {
         "aaa": NoFreeSlot(1),
@@ -129,14 +129,14 @@ def test_more_in_use_than_there_is_holds_runs_and_breaks_nothing() -> None:
     }
 
 
-def test_reason_is_the_resource_where_the_end_of_any_run_is_not_enough() -> None:
+def test_reason_is_the_resource_if_a_free_slot_would_not_be_enough() -> None:
     full = Worker("w", 2, {"gpu": 1}, 0, {"gpu": 0})
     assert plan([run("aaa", gpu=1)], [full]).held == {"aaa": InUse("gpu", 1, 0)}
     other = Worker("v", 2, {"gpu": 1}, 0, {"gpu": 1})
     assert plan([run("aaa", gpu=1)], [full, other]).held == {"aaa": NoFreeSlot(4)}
 
 
-def test_passing_over_is_counted_when_it_takes_what_the_earlier_run_asks_for() -> None:
+def test_passing_over_is_counted_if_the_later_run_takes_what_the_earlier_one_requests() -> None:
     busy = Worker("w", 9, {"a": 4, "b": 1}, 8, {"a": 3, "b": 1})
     staged = [run("aaa", a=4), run("bbb", a=1), run("ccc", b=1), run("ddd", a=2)]
     decided = plan(staged, [busy], {"aaa": 5})
@@ -144,7 +144,7 @@ def test_passing_over_is_counted_when_it_takes_what_the_earlier_run_asks_for() -
     assert decided.passed == {"aaa": 7}
 
 
-def test_run_that_was_passed_over_often_has_what_it_needs_kept() -> None:
+def test_requests_of_a_run_that_was_passed_over_often_are_reserved() -> None:
     busy = Worker("w", 9, {"a": 4, "b": 1}, 8, {"a": 3, "b": 1})
     staged = [run("aaa", a=4), run("bbb", a=1), run("ccc", b=1)]
     assert started(staged, [busy], {"aaa": PATIENCE - 1}) == ["bbb", "ccc"]
@@ -153,7 +153,7 @@ def test_run_that_was_passed_over_often_has_what_it_needs_kept() -> None:
     assert decided.held == {"aaa": InUse("a", 4, 3), "bbb": Reserved("aaa")}
 
 
-def test_run_that_fits_beside_what_is_kept_starts() -> None:
+def test_run_that_fits_beside_a_reservation_starts() -> None:
     busy = Worker("w", 9, {"a": 4}, 8, {"a": 3.5})
     other = Worker("v", 9, {"a": 1}, 9, {"a": 1})
     assert started([run("aaa", a=4), run("bbb", a=1)], [busy, other], {"aaa": PATIENCE}) == ["bbb"]
@@ -164,22 +164,22 @@ def _half_busy() -> Worker:
     return Worker("w", 9, {"a": 4, "b": 1}, 8, {"a": 4, "b": 0})
 
 
-def test_worker_that_has_most_of_what_is_needed_is_kept() -> None:
+def test_worker_that_lacks_the_least_is_reserved() -> None:
     workers = [Worker("v", 9, {"a": 4}, 8, {"a": 1}), Worker("w", 9, {"a": 4}, 8, {"a": 3})]
     decided = plan([run("aaa", a=4), run("bbb", a=2), run("ccc", a=1)], workers, {"aaa": PATIENCE})
     assert decided.held == {"aaa": InUse("a", 4, 3), "bbb": Reserved("aaa")}
     assert decided.starts == ((run("ccc", a=1), "v"),)
 
 
-def test_what_is_kept_for_a_run_is_not_given_to_a_later_one_that_was_passed_over_often_too() -> None:
+def test_reservation_is_not_given_to_a_later_run_that_was_passed_over_often_too() -> None:
     busy = Worker("w", 9, {"a": 4, "b": 1}, 7, {"a": 3, "b": 0})
     staged = [run("aaa", a=4), run("bbb", a=2, b=1), run("ccc", a=1)]
     held = plan(staged, [busy], {"aaa": PATIENCE, "bbb": PATIENCE}).held
     assert held == {"aaa": InUse("a", 4, 3), "bbb": InUse("b", 1, 0), "ccc": Reserved("aaa")}
 
 
-def test_one_worker_is_kept_for_one_run() -> None:
-    # For both, both workers would stand empty, and small runs would wait for nothing.
+def test_one_worker_is_reserved_for_one_run() -> None:
+    # If both were reserved, both workers would be idle, and small runs would wait for nothing.
     workers = [Worker(name, 9, {"a": 4}, 8, {"a": 3}) for name in ("v", "w")]
     staged = [run("aaa", a=4), run("bbb", a=1), run("ccc", a=1)]
     assert started(staged, workers, {"aaa": PATIENCE}) == ["bbb", "ccc"]
@@ -200,7 +200,7 @@ def test_reasons_say_what_a_user_can_act_on(reason: Reason, text: str) -> None:
     assert str(reason) == text
 
 
-# Properties. Amounts are tenths, kept as whole numbers here: what is left is exact, whatever the plan computes in.
+# Properties. Amounts are tenths, as whole numbers here, so that the expected remainders are exact.
 
 NAMES = ("a", "b", "c")
 TENTHS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 25))
@@ -241,7 +241,7 @@ def machines(draw: st.DrawFn) -> list[Machine]:
 
 @dataclass(frozen=True)
 class Situation:
-    """Anything that a plan can be asked about."""
+    """The arguments of a plan."""
 
     asks: Mapping[str, Mapping[str, int]]  # run id -> tenths, in the order of the queue
     machines: Sequence[Machine]
@@ -259,7 +259,7 @@ class Situation:
 
 @st.composite
 def situations(draw: st.DrawFn) -> Situation:
-    # Few kinds, so that runs with equal needs meet.
+    # Few kinds, so that several runs have equal requests.
     kinds = draw(st.lists(TENTHS, min_size=1, max_size=4))
     chosen = draw(st.lists(st.sampled_from(kinds), max_size=12))
     asks = {f"r{number:02}": kind for number, kind in enumerate(chosen)}
@@ -268,7 +268,7 @@ def situations(draw: st.DrawFn) -> Situation:
 
 
 def left_after(situation: Situation) -> dict[str, tuple[int, dict[str, int]]]:
-    """Returns the slots and tenths that are left on each worker when the plan's starts have taken theirs."""
+    """Returns the slots and tenths that are left on each worker after the plan's starts."""
     left = {machine.name: (machine.free_slots, dict(machine.free)) for machine in situation.machines}
     for start, name in plan(situation.staged, situation.workers, situation.passed, situation.patience).starts:
         slots, free = left[name]
@@ -303,7 +303,7 @@ def test_every_run_starts_or_has_a_reason(situation: Situation) -> None:
 
 @checked
 @given(situations())
-def test_nothing_that_fits_is_held_but_for_an_earlier_run_that_was_passed_over_often(situation: Situation) -> None:
+def test_run_that_fits_is_held_only_for_an_earlier_run_that_was_passed_over_often(situation: Situation) -> None:
     left = left_after(situation)
     decided = plan(situation.staged, situation.workers, situation.passed, situation.patience)
     order = list(situation.asks)
@@ -318,7 +318,7 @@ def test_nothing_that_fits_is_held_but_for_an_earlier_run_that_was_passed_over_o
 
 @checked
 @given(situations())
-def test_order_is_kept_within_equal_needs(situation: Situation) -> None:
+def test_order_is_kept_among_runs_with_equal_requests(situation: Situation) -> None:
     held_kinds = []
     starts = {start.id for start, _ in plan(situation.staged, situation.workers, situation.passed).starts}
     for run_id, asks in situation.asks.items():
@@ -331,7 +331,7 @@ def test_order_is_kept_within_equal_needs(situation: Situation) -> None:
 
 @checked
 @given(situations())
-def test_runs_that_can_never_start_are_told_why_and_only_those(situation: Situation) -> None:
+def test_exactly_the_impossible_runs_have_a_final_reason(situation: Situation) -> None:
     held = plan(situation.staged, situation.workers, situation.passed, situation.patience).held
     with_slots = [machine for machine in situation.machines if machine.slots > 0]
     for staged in situation.staged:
@@ -353,13 +353,13 @@ def test_runs_that_can_never_start_are_told_why_and_only_those(situation: Situat
             assert reason == expected
         else:
             assert not isinstance(reason, (*IMPOSSIBLE, NoWorker))
-        # The announcement of a run uses the same judgement before there is a plan.
+        # The scheduler uses this to report such runs before it makes a plan.
         assert is_impossible(staged, situation.workers) == (None if isinstance(expected, NoWorker) else expected)
 
 
 @checked
 @given(situations())
-def test_runs_that_wait_are_told_what_for(situation: Situation) -> None:
+def test_reason_of_a_waiting_run_is_true(situation: Situation) -> None:
     left = left_after(situation)
     held = plan(situation.staged, situation.workers, situation.passed, situation.patience).held
     for run_id, reason in held.items():
@@ -388,7 +388,7 @@ def test_only_waiting_runs_are_counted_as_passed_over_and_counts_never_fall(situ
 @checked
 @given(situations())
 def test_same_situation_gives_the_same_plan(situation: Situation) -> None:
-    # Whatever the order in which a user wrote the parts of a tag.
+    # The order in which a user wrote the parts of a tag does not matter.
     turned = [StagedRun(run.id, dict(reversed(list(run.asks.items())))) for run in situation.staged]
     first = plan(situation.staged, situation.workers, situation.passed, situation.patience)
     assert plan(turned, situation.workers, situation.passed, situation.patience) == first
@@ -414,7 +414,7 @@ def test_of_runs_staged_within_a_day_higher_priorities_come_first_and_then_the_o
 def test_run_is_overtaken_only_by_those_that_come_within_a_day_for_each_point_of_priority(
     since: int, low: int, high: int, later: int
 ) -> None:
-    # However many come after that, they stand behind it: no run waits for ever.
+    # All runs that are staged after that are behind it: no run waits for ever.
     comes = since + max(0, high - low) * DAY + later
     assert place_for(since, low) < place_for(comes, high)
 
@@ -423,7 +423,7 @@ def test_run_is_overtaken_only_by_those_that_come_within_a_day_for_each_point_of
 
 
 class Cluster:
-    """Workers over time: what a plan starts runs for as many rounds as it is told."""
+    """Workers over time: each run that a plan starts takes a given number of rounds."""
 
     def __init__(self, workers: Sequence[Worker], patience: int) -> None:
         self.patience = patience
@@ -484,10 +484,10 @@ def test_no_run_waits_for_ever_while_small_ones_keep_coming(
     assume(cluster.waiting)
     durations = durations_for(seed)
     slots = sum(worker.slots for worker in workers)
-    # Each early run is passed over at most so many times, then waits for what is running, one early run at a time.
+    # Each early run is passed over a limited number of times, then waits for running runs, one early run at a time.
     bound = len(early) * (patience + 2) * (LONGEST + 1)
     for now in range(bound):
-        # More small runs than could ever start: those that end are replaced at once.
+        # More small runs than could ever start: a run that ends is replaced at once.
         for number in range(slots + 1):
             asks = stream[(now + number) % len(stream)]
             cluster.waiting.append(StagedRun(f"small{now:04}-{number}", asks))
@@ -516,7 +516,7 @@ def test_large_run_starts_soon_although_small_ones_keep_its_worker_busy() -> Non
 
 
 def test_cost_of_a_plan_grows_with_kinds_and_workers_rather_than_with_runs() -> None:
-    # What did not fit for one run is not tried again for the thousands behind it that ask for the same.
+    # If one run does not fit, the thousands behind it with the same requests are not checked again.
     workers = [idle(f"w{number:03}", 4, a=8, b=4) for number in range(100)]
 
     def seconds_for(count: int) -> float:
@@ -543,7 +543,7 @@ def test_run_with_a_time_limit_is_placed_where_it_fits_in_time() -> None:
 
 
 def test_run_waits_for_a_worker_that_lasts_long_enough() -> None:
-    # The one that is there ends too soon, and one to come would not.
+    # The present worker ends too soon, and a requested one would not.
     run = StagedRun("aaa", {TIME: 300.0})
     short = Worker("short", 1, {}, 1, {}, lasts=60)
     to_come = Worker("to come", 1, {}, 0, {}, is_to_come=True, lasts=600)
@@ -554,7 +554,7 @@ def test_run_that_may_take_longer_than_any_worker_lasts_is_impossible() -> None:
     assert plan([StagedRun("aaa", {TIME: 3600.0})], [LASTING]).held == {"aaa": TooLong(3600.0, 600)}
 
 
-def test_time_is_not_used_up() -> None:
+def test_runs_do_not_use_up_the_time_of_a_worker() -> None:
     two = Worker("two", 2, {}, 2, {}, lasts=600)
     runs = [StagedRun("aaa", {TIME: 500.0}), StagedRun("bbb", {TIME: 500.0})]
     assert len(plan(runs, [two]).starts) == 2

@@ -46,7 +46,7 @@ def test_warning_for_a_spec_that_is_empty_or_open_ended_names_it_and_what_is_acc
 
 
 @pytest.mark.parametrize("bad", ["foo", "foo=bar", "foo=-1", "foo=nan", "foo=", "=3"])
-def test_bad_part_is_named_and_the_rest_counts(bad: str) -> None:
+def test_bad_part_is_named_and_the_others_are_read(bad: str) -> None:
     request = request_for_spec(f"a=1 {bad} b=2")
     assert request.amounts == {"a": 1, "b": 2}
     (warning,) = (str(part) for part in request.unreadable)
@@ -85,7 +85,7 @@ def test_any_text_is_read_without_an_error(spec: str) -> None:
 
 @checked
 @given(st.lists(TYPED))
-def test_specs_together_say_what_each_says(specs: list[str]) -> None:
+def test_several_specs_are_read_like_each_of_them(specs: list[str]) -> None:
     together = request_for_specs(specs)
     each = [request_for_spec(spec) for spec in specs]
     assert together.unreadable == tuple(part for request in each for part in request.unreadable)
@@ -94,7 +94,7 @@ def test_specs_together_say_what_each_says(specs: list[str]) -> None:
 
 @checked
 @given(st.dictionaries(NAMES, AMOUNTS, min_size=1))
-def test_amounts_are_read_back_from_what_they_are_shown_as(amounts: dict[str, float]) -> None:
+def test_formatted_amounts_are_read_back(amounts: dict[str, float]) -> None:
     request = request_for_spec(format_amounts(amounts))
     assert request.unreadable == ()
     assert request.amounts == amounts
@@ -115,7 +115,7 @@ def test_unreadable_parts_are_values() -> None:
     assert Unreadable("a b", "a", "") != Unreadable("a b", "b", "")
 
 
-def test_rounding_errors_of_sums_do_not_count() -> None:
+def test_rounding_errors_of_sums_are_ignored() -> None:
     assert 0.1 + 0.2 > 0.3
     assert fits(0.1 + 0.2, 0.3)
     assert fits(0.2, remaining({"foo": 0.3}, {"foo": 0.1})["foo"])
@@ -135,14 +135,14 @@ def test_equal_parts_of_a_whole_fit_one_after_the_other_and_no_more(parts: int, 
 @checked
 @given(st.integers(0, 10**11), st.integers(1, 10**6))
 def test_whole_numbers_are_compared_exactly(free: int, more: int) -> None:
-    # Also large ones: a byte more than there is free is more than there is free.
+    # Also large ones: a single byte too much does not fit.
     assert fits(free, free)
     assert not fits(free + more, free)
 
 
-def test_remaining_leaves_out_names_that_are_not_there() -> None:
+def test_remaining_ignores_taken_names_that_are_not_free() -> None:
     assert remaining({"foo": 3, "bar": 1}, {"foo": 1, "baz": 9}) == {"foo": 2, "bar": 1}
 
 
-def test_commas_do_as_well_as_white_space() -> None:
+def test_commas_separate_parts_like_white_space() -> None:
     assert request_for_spec("gpu=1,mem=8GB, cpu=2").amounts == {"gpu": 1, "mem": 8e9, "cpu": 2}

@@ -1,4 +1,4 @@
-"""Whether a run is tried again, and after which pause."""
+"""Whether a run is started again, and after which pause."""
 
 import pytest
 from hypothesis import given
@@ -18,21 +18,21 @@ def test_failed_run_is_not_tried_again_by_default() -> None:
     assert not may_try_again(policy_for(None), [], is_loss=False)
 
 
-def test_losses_and_failures_are_counted_apart() -> None:
-    # The machine's fault must not use up what the user granted for the run's own.
+def test_losses_and_failures_are_counted_separately() -> None:
+    # Lost workers must not use up the retries that the user set for failures of the run itself.
     policy = policy_for(1)
     assert may_try_again(policy, [True], is_loss=False)
     assert may_try_again(policy, [False], is_loss=True)
     assert not may_try_again(policy, [True, False], is_loss=False)
 
 
-def test_no_retries_is_none_at_all() -> None:
+def test_retries_0_means_no_retry_after_a_loss_either() -> None:
     assert not may_try_again(policy_for(0), [], is_loss=True)
     assert not may_try_again(policy_for(0), [], is_loss=False)
 
 
 @given(st.one_of(st.none(), st.integers(0, 10)), OUTCOMES)
-def test_attempts_come_to_an_end(retries: int | None, outcomes: list[bool]) -> None:
+def test_number_of_attempts_is_limited(retries: int | None, outcomes: list[bool]) -> None:
     policy = policy_for(retries)
     made: list[bool] = []
     for is_loss in outcomes:

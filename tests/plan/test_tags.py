@@ -1,4 +1,4 @@
-"""What the tags of a run ask for, as values; what cannot be read, too."""
+"""The requirements in the tags of a run, and the tags that cannot be read."""
 
 import pytest
 from hypothesis import given, settings
@@ -26,7 +26,7 @@ VALUES = st.text() | st.text("ab=0123456789.eE+-:, dhms\"'\\\t\n")
 TAGS = st.builds("{}{}".format, st.sampled_from(NAMES), VALUES)
 
 
-def test_run_without_tags_asks_for_nothing() -> None:
+def test_run_without_tags_has_no_requirements() -> None:
     assert demands_for_tags(()) == Demands()
 
 
@@ -49,17 +49,17 @@ def test_run_without_tags_asks_for_nothing() -> None:
         ("dask-prio:3", "there is no such tag; use dask:, dask-priority:"),
     ],
 )
-def test_tag_that_was_meant_for_us_is_not_passed_over(tag: str, hint: str) -> None:
+def test_misspelt_tag_is_reported_with_a_hint(tag: str, hint: str) -> None:
     (bad,) = demands_for_tags((tag,)).unreadable
     assert str(bad).startswith(f"Ignoring tag {tag!r}: {hint}")
 
 
 @pytest.mark.parametrize("tag", ["dask", "dask-experiment", "daskboard=1", "dask-time-series", "best"])
-def test_tag_of_the_users_own_is_left_alone(tag: str) -> None:
+def test_other_tag_of_the_user_is_ignored(tag: str) -> None:
     assert demands_for_tags((tag,)) == Demands()
 
 
-def test_tags_of_all_kinds_count_together() -> None:
+def test_tags_of_all_kinds_are_combined() -> None:
     tags = (
         "dask:gpu=1 mem=8GB",
         "dask:foo=2",
@@ -74,8 +74,8 @@ def test_tags_of_all_kinds_count_together() -> None:
     assert demands_for_tags(tags) == Demands({"gpu": 1, "mem": 8e9, "foo": 2}, -3, 5400, 2, after)
 
 
-def test_later_one_of_two_tags_counts() -> None:
-    # As it does for amounts, so that `guild tag --add` can change what was asked for.
+def test_last_of_two_tags_wins() -> None:
+    # As for amounts, so that `guild tag --add` can change a requirement.
     assert demands_for_tags(("dask-priority:1", "dask-priority:2", "dask-priority:x")).priority == 2
 
 
@@ -100,7 +100,7 @@ def test_later_one_of_two_tags_counts() -> None:
         ("dask-prio:3", "there is no such tag; use dask:, dask-priority:, dask-time:"),
     ],
 )
-def test_bad_tag_is_named_with_what_is_accepted_and_the_rest_counts(tag: str, accepted: str) -> None:
+def test_bad_tag_is_reported_with_what_is_accepted_and_the_others_apply(tag: str, accepted: str) -> None:
     demands = demands_for_tags((tag, "dask:gpu=1", "dask-priority:7", "dask-after:zzz"))
     (bad,) = demands.unreadable
     assert isinstance(bad, BadTag)
@@ -110,13 +110,13 @@ def test_bad_tag_is_named_with_what_is_accepted_and_the_rest_counts(tag: str, ac
 
 
 @pytest.mark.parametrize("tag", ["dask", "dasks", "dask-notes", "dask2:gpu=1", "a dask:gpu=1", "other"])
-def test_tag_that_only_looks_alike_is_the_users_own(tag: str) -> None:
+def test_tag_that_only_looks_similar_is_ignored(tag: str) -> None:
     assert demands_for_tags((tag,)) == Demands()
 
 
 @checked
 @given(st.lists(TAGS | st.text(), max_size=6))
-def test_nothing_that_is_typed_raises(tags: list[str]) -> None:
+def test_no_tag_raises(tags: list[str]) -> None:
     demands = demands_for_tags(tuple(tags))
     assert -1000 <= demands.priority <= 1000
     assert demands.retries is None or demands.retries >= 0
@@ -128,7 +128,7 @@ def test_nothing_that_is_typed_raises(tags: list[str]) -> None:
 
 @checked
 @given(st.lists(TAGS, max_size=6), st.lists(st.sampled_from(NAMES[1:6]).map(lambda name: f"{name}?,"), max_size=3))
-def test_bad_tags_take_nothing_away_from_the_others(good: list[str], bad: list[str]) -> None:
+def test_bad_tags_do_not_change_the_others(good: list[str], bad: list[str]) -> None:
     without, with_bad = demands_for_tags(tuple(good)), demands_for_tags((*good, *bad))
     assert len(with_bad.unreadable) == len(without.unreadable) + len(bad)
     assert (with_bad.amounts, with_bad.after, with_bad.time_limit) == (
@@ -139,12 +139,12 @@ def test_bad_tags_take_nothing_away_from_the_others(good: list[str], bad: list[s
 
 
 @pytest.mark.parametrize("tag", ["dask", "Dask", "daskboard", "daskboard:1", "dask is nice", "dask board=great"])
-def test_tag_that_only_begins_like_ours_is_no_concern_of_ours(tag: str) -> None:
+def test_tag_that_only_begins_like_ours_is_ignored(tag: str) -> None:
     assert not demands_for_tags((tag,)).unreadable
 
 
 @pytest.mark.parametrize(("tag", "may_be"), [("Dask:gpu=1", True), ("dask", True), ("my-dask:test", False)])
-def test_tag_that_may_be_ours_is_told_from_others(tag: str, may_be: bool) -> None:
+def test_tag_may_be_ours_if_it_begins_like_ours(tag: str, may_be: bool) -> None:
     assert may_be_ours(tag) is may_be
 
 
@@ -154,13 +154,15 @@ def test_tag_that_may_be_ours_is_told_from_others(tag: str, may_be: bool) -> Non
         (("dask:mem=8",), 64e9, "mem=8GB"),
         (("dask:mem=8GB", "dask:gpu=1 mem=16000"), 64e9, "mem=16000MB"),
         (("dask:mem=8",), 64, ""),  # the user counts gigabytes
-        (("dask:mem=8",), 0, ""),  # nobody knows what the user counts
+        (("dask:mem=8",), 0, ""),  # the unit of the user is unknown
         (("dask:mem=8", "dask:mem=8GB"), 64e9, ""),
         (("dask:mem=0",), 64e9, ""),
         (("dask:mem=900kB",), 64e9, ""),
     ],
 )
-def test_memory_without_a_unit_is_a_matter_of_doubt(tags: tuple[str, ...], counted: float, meant: str) -> None:
+def test_memory_without_a_unit_is_reported_if_it_must_be_missing(
+    tags: tuple[str, ...], counted: float, meant: str
+) -> None:
     text = few_bytes(tags, counted)
     assert text.endswith(f"amounts of mem are bytes; write {meant}") if meant else not text
     assert not meant or repr(tags[-1]) in text

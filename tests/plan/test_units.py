@@ -52,19 +52,19 @@ def test_sizes_agree_with_dask(text: str) -> None:
 
 @pytest.mark.parametrize(("amount", "text"), [(3, "3"), (3.0, "3"), (2.5, "2.5"), (1e300, "1e+300"), (0, "0")])
 def test_computed_amount_is_shown_in_its_shortest_exact_form(amount: float, text: str) -> None:
-    # A whole number may come as an int, too: a caller that writes {"gpu": 3} is right.
+    # An int is accepted, too: callers may write {"gpu": 3}.
     assert format_amount(amount) == text
 
 
-def test_units_come_from_what_was_typed() -> None:
+def test_unit_is_that_in_which_the_amount_was_typed() -> None:
     assert unit_of(Amount(64e9, "64GB")) == (10**9, "GB")
     assert unit_of(3.0) == (1, "")
 
 
 @checked
 @given(AMOUNTS, st.text())
-def test_amount_keeps_its_text_when_it_travels(value: float, text: str) -> None:
-    # Amounts go through Dask to workers, which pickles them.
+def test_amount_keeps_its_text_when_it_is_pickled_or_copied(value: float, text: str) -> None:
+    # Dask pickles the amounts that it sends to workers.
     amount = Amount(value, text)
     for travelled in (pickle.loads(pickle.dumps(amount)), copy.deepcopy(amount)):
         assert (type(travelled), travelled, travelled.text) == (Amount, value, text)
@@ -74,7 +74,7 @@ def test_amount_keeps_its_text_when_it_travels(value: float, text: str) -> None:
     ("amount", "text"),
     [(0, "0B"), (999, "999B"), (1000, "1kB"), (8e9, "8GB"), (1.234e9, "1.23GB"), (2**31, "2.15GB"), (3e15, "3PB")],
 )
-def test_sizes_are_shown_for_people(amount: float, text: str) -> None:
+def test_sizes_are_shown_with_a_unit(amount: float, text: str) -> None:
     assert format_size(amount) == text
 
 
@@ -120,7 +120,7 @@ def test_time_is_written_as_it_is_read(seconds: int) -> None:
         ("lsf", "90", 1.5 * HOUR),
         ("lsf", "90/head", 1.5 * HOUR),
         ("lsf", "24:00/head", DAY),
-        ("lsf", "00:30:00", None),  # LSF takes hours and minutes only
+        ("lsf", "00:30:00", None),  # LSF accepts hours and minutes only
         ("pbs", "3600", HOUR),
         ("pbs", "30:15", 30 * 60 + 15),
         ("pbs", "72:00:00", 3 * DAY),
@@ -149,12 +149,12 @@ def test_walltime_with_units_means_the_same_for_every_queue(queue: str) -> None:
 
 @pytest.mark.parametrize("queue", JOB_QUEUES)
 @pytest.mark.parametrize("text", ["", "soon", "-5", "1.5", "1:", "1:2:3:4:5", "1--2"])
-def test_text_that_is_no_walltime_is_none(queue: str, text: str) -> None:
+def test_text_that_is_not_a_walltime_is_none(queue: str, text: str) -> None:
     assert seconds_for_walltime(queue, text) is None
 
 
 @checked
 @given(st.sampled_from(JOB_QUEUES), st.text() | st.text("0123456789:-/. dhms"))
-def test_nothing_that_is_typed_as_a_walltime_raises(queue: str, text: str) -> None:
+def test_no_walltime_raises(queue: str, text: str) -> None:
     seconds = seconds_for_walltime(queue, text)
     assert seconds is None or seconds >= 0

@@ -20,7 +20,7 @@ checked = settings(deadline=None, max_examples=200)
 
 LOCAL = "127.0.0.1"
 
-# What is accepted, as the message for a value that is not says it.
+# What is accepted, as in the error for any other value.
 ACCEPTED = {
     "workers": "a whole number of at least 1",
     "poll-interval": "a number of seconds above 0",
@@ -178,13 +178,13 @@ def test_error_for_a_bad_key_says_that_it_is_in_the_configuration(name: str, val
     assert str(error.value).startswith(f"{source}use {ACCEPTED[name]}")
 
 
-def test_error_is_one_line_whatever_was_typed() -> None:
+def test_error_is_one_line() -> None:
     with pytest.raises(BadSetting, match=r"invalid value workers='1\\n2': use a whole number"):
         with_flag("workers", "1\n2")
 
 
 def test_unreadable_resources_are_no_error() -> None:
-    # They are a warning, and the scheduler goes on without them.
+    # The scheduler logs a warning, and starts without them.
     assert with_flag("resources", "foo").resources.unreadable
     assert with_configured("resources", "foo").resources.unreadable
 
@@ -199,7 +199,7 @@ def test_resources_of_the_configuration_may_be_a_mapping() -> None:
     assert with_configured("resources", {"gpu": 2, "mem": "8GB"}).resources.amounts == {"gpu": 2, "mem": 8e9}
 
 
-def test_words_that_yaml_reads_as_truth_values_mean_what_they_say(tmp_path: pathlib.Path) -> None:
+def test_words_that_yaml_reads_as_booleans_are_accepted(tmp_path: pathlib.Path) -> None:
     text = "guild-dask: {run-once: yes, wait-for-running: off, dashboard-address: no}"
     section, unknown = section_of(collected(tmp_path, text, {}))
     found = settings_for({}, section)
@@ -213,7 +213,7 @@ def test_key_without_a_value_is_a_default() -> None:
 @pytest.mark.parametrize("section", ["guild-dask", "guild_dask"])
 @pytest.mark.parametrize("key", ["poll-interval", "poll_interval"])
 def test_section_and_keys_may_have_hyphens_or_underscores(tmp_path: pathlib.Path, section: str, key: str) -> None:
-    # Dask itself takes both for the same.
+    # For Dask itself, both are the same.
     assert section_of(collected(tmp_path, f"{section}: {{{key}: 3}}", {})) == ({"poll-interval": 3}, [])
 
 
@@ -228,7 +228,7 @@ def test_flag_wins_over_environment_and_that_over_files(tmp_path: pathlib.Path, 
 
 
 def test_number_of_workers_is_marked_when_a_flag_gives_it() -> None:
-    # What the log says of it depends on that.
+    # The number is logged only then.
     assert with_flag("workers", "2").workers_given
     assert not with_configured("workers", 2).workers_given
 
@@ -245,16 +245,16 @@ def test_unknown_keys_are_named() -> None:
     assert unknown == ["wokers", "run_one", "3"]
 
 
-def test_other_sections_are_none_of_our_business() -> None:
+def test_other_sections_are_ignored() -> None:
     assert section_of({"distributed": {"workers": 8}, "workers": 9}) == ({}, [])
 
 
 @pytest.mark.parametrize("section", ["8", 8, 0, "", [], ["workers"], False])
-def test_section_that_is_no_mapping_is_named_as_unknown(section: object) -> None:
+def test_section_that_is_not_a_mapping_is_reported_as_unknown(section: object) -> None:
     assert section_of({"guild-dask": section}) == ({}, [str(section)])
 
 
-def test_empty_section_is_none() -> None:
+def test_empty_section_has_no_settings() -> None:
     assert section_of({"guild-dask": None}) == ({}, [])
 
 
@@ -294,8 +294,8 @@ def test_value_that_python_cannot_show_is_an_error_like_any_other(text: str) -> 
     assert len(section_of({"guild-dask": value})[1]) == 1
 
 
-def test_only_one_pool_is_this_machine() -> None:
-    # Both would have a worker of the same name, and each would take itself for all of the machine.
+def test_only_one_pool_may_be_local() -> None:
+    # Both would have a worker of the same name, and each would use the whole machine.
     pools = {"a": {"cluster": "local", "workers": 2}, "b": {"cluster": "local", "workers": 4}}
     with pytest.raises(BadSetting, match="only one of the pools can have cluster: local"):
         settings_for({}, {"pools": pools})
@@ -304,11 +304,11 @@ def test_only_one_pool_is_this_machine() -> None:
 @pytest.mark.parametrize(
     ("given", "meant"), [("slrum", "slurm"), ("SLUM", "slurm"), ("locla", "local"), ("pool", "pools")]
 )
-def test_cluster_that_is_nearly_one_is_named(given: str, meant: str) -> None:
+def test_misspelt_cluster_gets_a_hint(given: str, meant: str) -> None:
     with pytest.raises(BadSetting, match=rf"cluster={given}: use .*; did you mean {meant}\?$"):
         settings_for({"cluster": given}, {})
 
 
-def test_cluster_that_is_like_none_is_not_guessed() -> None:
+def test_cluster_that_resembles_none_gets_no_hint() -> None:
     with pytest.raises(BadSetting, match=r"pools as configured$"):
         settings_for({"cluster": "xyzzy"}, {})

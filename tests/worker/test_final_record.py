@@ -1,4 +1,4 @@
-"""What a starter records when its run is over."""
+"""What a starter records when its run has ended."""
 
 import signal
 
@@ -19,7 +19,7 @@ TABLE = [
     (Evidence(exit_status=1), FinalRecord()),
     (Evidence(exit_status=0, node=NODE), FinalRecord(clears_node=True, note=Note(None))),
     (Evidence(), FinalRecord()),
-    # A signal that requests an end is no failure; another one is.
+    # A signal that requests an end is not a failure; all others are.
     (Evidence(exit_status=-signal.SIGTERM), FinalRecord()),
     (Evidence(exit_status=-signal.SIGSEGV), FinalRecord({KILLED_BY: 11})),
     # The run was cut short.
@@ -36,13 +36,13 @@ TABLE = [
         Evidence(Cause.TIME_LIMIT, EXCESS, exit_status=0),
         FinalRecord(LIMIT, is_terminated=True, note=Note(Cause.TIME_LIMIT, EXCESS)),
     ),
-    # The run had ended by itself, and the processes that it had left reached the limit.
+    # The run had ended by itself, and the processes that it left behind reached the limit.
     (Evidence(Cause.TIME_LIMIT, EXCESS, was_over=True, exit_status=0), FinalRecord(LEFT_LIMIT)),
     (
         Evidence(Cause.TIME_LIMIT, EXCESS, was_over=True, exit_status=0, node=NODE),
         FinalRecord(LEFT_LIMIT, clears_node=True, note=Note(None, EXCESS)),
     ),
-    # A stop request counts for the run, whether or not only processes that it had left are stopped.
+    # A stop request stops the run, even if only the processes that it left behind are still there.
     (
         Evidence(Cause.STOPPED, was_over=True, exit_status=0),
         FinalRecord({LEFT: Cause.STOPPED.value}, note=Note(Cause.STOPPED)),

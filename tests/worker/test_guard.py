@@ -1,4 +1,4 @@
-"""Runs on a worker that is a process of its own: what ends them, and what any other host can see of it."""
+"""Runs on a worker in another process: what ends them, and what other hosts can see of that."""
 
 import os
 import pathlib
@@ -104,7 +104,7 @@ def test_other_hosts_see_where_the_run_is(world: _World) -> None:
     assert "terminated" in world.guild("runs").output
 
 
-def test_run_that_its_scheduler_stops_was_stopped(world: _World) -> None:
+def test_run_that_its_scheduler_stops_is_recorded_as_stopped(world: _World) -> None:
     world.runner.stop("aaa")
     code = world.wait()
     assert end_note.read(world.claimed) == Note(Cause.STOPPED)
@@ -119,7 +119,7 @@ def test_run_can_be_stopped_through_the_home(world: _World) -> None:
     assert end_note.read(world.claimed) == Note(Cause.STOPPED)
 
 
-def test_run_ends_with_its_worker_and_is_tried_again(user: Sandbox, guild: Guild) -> None:
+def test_run_ends_with_its_worker_and_is_started_again(user: Sandbox, guild: Guild) -> None:
     world = _World(user, guild, lease=30.0)
     with subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE) as worker:
         assert worker.stdin
@@ -146,7 +146,7 @@ def test_signal_from_the_job_queue_is_a_loss(world: _World) -> None:
     assert Cause.SIGNAL.is_loss
 
 
-def test_run_that_cannot_reach_the_home_is_ended_before_its_lease_is_over_elsewhere(
+def test_run_that_cannot_reach_the_home_is_ended_before_other_hosts_consider_it_dead(
     user: Sandbox, guild: Guild
 ) -> None:
     world = _World(user, guild, lease=3.0).begin()
@@ -169,14 +169,14 @@ def test_run_that_cannot_reach_the_home_is_ended_before_its_lease_is_over_elsewh
     assert result.cause.is_loss
 
 
-def test_run_on_another_host_is_left_alone_while_it_beats(world: _World) -> None:
+def test_run_on_another_host_is_left_alone_while_it_has_a_heartbeat(world: _World) -> None:
     wait_until(lambda: world.claimed.with_suffix(".beat").exists())
     recovered = recover(_seen_from_elsewhere(world), again=lambda *_: True)
     assert [claim.run_id for claim in recovered.orphans] == ["aaa"]
     assert not recovered.ended
 
 
-def test_run_on_another_host_is_tried_again_when_it_has_been_silent_for_long(world: _World) -> None:
+def test_run_on_another_host_is_started_again_when_its_heartbeat_is_too_old(world: _World) -> None:
     wait_until(lambda: world.claimed.with_suffix(".beat").exists())
     home = _seen_from_elsewhere(world)
     world.runner.destroy("aaa")
@@ -187,8 +187,8 @@ def test_run_on_another_host_is_tried_again_when_it_has_been_silent_for_long(wor
     assert (run_id, result.end, result.cause) == ("aaa", End.TRIED_AGAIN, Cause.NODE_LOST)
 
 
-def test_starter_that_slept_for_longer_than_its_lease_does_not_go_on(user: Sandbox, guild: Guild) -> None:
-    # A machine that was suspended: another host may have started the run in the meantime.
+def test_starter_that_was_suspended_for_longer_than_its_lease_ends_the_run(user: Sandbox, guild: Guild) -> None:
+    # The machine was suspended, and another host may have started the run meanwhile.
     world = _World(user, guild, lease=3.0).begin()
     beat = world.claimed.with_suffix(".beat")
     wait_until(beat.exists)
@@ -205,7 +205,7 @@ def test_starter_that_slept_for_longer_than_its_lease_does_not_go_on(user: Sandb
     assert (result.end, result.cause) == (End.TRIED_AGAIN, Cause.CUT_OFF)
 
 
-def test_starter_whose_run_is_anothers_by_now_ends_it_and_writes_nothing(user: Sandbox, guild: Guild) -> None:
+def test_starter_that_lost_its_claim_ends_the_run_and_writes_nothing(user: Sandbox, guild: Guild) -> None:
     world = _World(user, guild, lease=3.0).begin()
     started = world.claimed.with_suffix(".started")
     other = replace(world.claim, owner=replace(world.claim.owner, host="elsewhere"), serial=99)
@@ -229,7 +229,7 @@ def test_second_job_for_a_run_does_not_cut_the_lifeline_of_the_first(world: _Wor
     assert end_note.read(world.claimed) is None
 
 
-def test_worker_that_closes_starts_nothing_any_more(world: _World) -> None:
+def test_closing_worker_starts_no_run(world: _World) -> None:
     world.runner.lose_all()
     world.wait()
     assert end_note.read(world.claimed) == Note(Cause.SIGNAL)

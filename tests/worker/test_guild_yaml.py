@@ -1,4 +1,4 @@
-"""What Guild has on record for a run is the same whoever started it.
+"""Guild records the same for a run whether the user or a scheduler started it.
 
 A starter that is forked from the template has Guild read and write its records with the compiled half of PyYAML, and
 with the other half what that does not take.
@@ -20,7 +20,7 @@ from guild_dask.worker import forkserver
 from tests.support.sandbox import Guild, Sandbox
 from tests.support.scheduling import NO_DASHBOARD
 
-# Texts that YAML could take for something else, or break in two.
+# Texts that YAML could read as another type, or wrap.
 DIFFICULT = {
     "plain": "a b",
     "number": "'1e3'",
@@ -45,7 +45,7 @@ op:
     {}
 """
 
-# What is another for each run, or said by us.
+# Records that differ for each run, or that we write.
 _OWN = {"id", "initialized", "started", "stopped", "dask", "label", "random_seed"}
 _OWN_VARIABLES = {"RUN_ID", "RUN_DIR", "CMD_DIR", "PWD", "_", "SHLVL"}
 
@@ -72,7 +72,7 @@ def test_records_are_the_same_as_after_a_start_by_hand(
     flags = [f"{name}={text}" for name, text in DIFFICULT.items()]
     for run_id in ("aaa", "bbb"):
         guild(shlex.join(["run", "op", *flags, "--stage", "-y", "--run-id", run_id]))
-    # Not before: Guild cannot stage a run in a shell with half a letter in a variable, but it can start one.
+    # Not earlier: with a lone surrogate in a variable, Guild cannot stage a run, but it can start one.
     monkeypatch.setenv("DIFFICULT", DIFFICULT["marks"] + DIFFICULT["face"])
     monkeypatch.setenv("HALF_A_LETTER", "a\udcffb")
     guild("run --start aaa -y")
@@ -121,7 +121,7 @@ def test_libyaml_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 @example("y")
 @example("\udcff")
 @example({"a\udcffb": "\ud800"})
-def test_values_are_written_and_read_alike(value: object) -> None:
+def test_values_are_written_and_read_as_by_pyyaml(value: object) -> None:
     written = yaml_util.encode_yaml(value, strict=True)
     with libyaml():
         written_by_libyaml = yaml_util.encode_yaml(value, strict=True)
@@ -131,7 +131,7 @@ def test_values_are_written_and_read_alike(value: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["[1, 2", "a: b: c", "\0", "'"])
-def test_complaints_are_the_same(text: str, tmp_path: pathlib.Path) -> None:
+def test_errors_are_the_same(text: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / "record").write_text(text)
     with libyaml():
         complaint = _complaint(tmp_path / "record")

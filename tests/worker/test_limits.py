@@ -1,4 +1,4 @@
-"""What a starter holds its run to, and what it sees of its run."""
+"""The limits that a starter enforces, and the memory that it measures."""
 
 import os
 import pathlib
@@ -21,7 +21,8 @@ from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process,
 
 MB = 1_000_000
 
-# Takes so many million bytes, forks so many children that share them, says so, and waits for its input to close.
+# Allocates a number of megabytes, forks a number of children that share them, prints a line, and waits for its input to
+# close.
 TAKE = """
 import os, sys
 taken = bytearray(os.urandom(1)) * (int(sys.argv[1]) * 1_000_000)
@@ -34,7 +35,7 @@ sys.stdin.read()
 """
 
 
-# Maps a file, looks at all of it, says so, and waits for its input to close.
+# Maps a file, reads all of it, prints a line, and waits for its input to close.
 MAP = """
 import mmap, sys
 with open(sys.argv[1], "rb") as f:
@@ -46,7 +47,7 @@ with open(sys.argv[1], "rb") as f:
 
 
 def taker(megabytes: int, children: int = 0) -> "subprocess.Popen[str]":
-    """Returns a process that has so much memory, which its children share."""
+    """Returns a process with that much memory, which its children share."""
     return started(TAKE, str(megabytes), str(children))
 
 
@@ -84,7 +85,7 @@ def end(process: "subprocess.Popen[str]") -> None:
     process.communicate()
 
 
-def test_memory_of_a_process_below_is_seen() -> None:
+def test_memory_of_a_descendant_is_measured() -> None:
     meter = Meter(os.getpid())
     before = meter.sample()
     process = taker(200)
@@ -94,7 +95,7 @@ def test_memory_of_a_process_below_is_seen() -> None:
 
 
 def test_memory_that_processes_share_counts_once() -> None:
-    # The workers of a data loader are forks of the one that has loaded the data.
+    # The workers of a data loader are forks of the process that has loaded the data.
     process = taker(200, children=4)
     meter = Meter(os.getpid())
     meter.sample()
@@ -103,14 +104,14 @@ def test_memory_that_processes_share_counts_once() -> None:
 
 
 def test_mapped_files_do_not_count(tmp_path: pathlib.Path) -> None:
-    # Data sets are mapped, and may be larger than the memory that a run asks for.
+    # Mapped data sets may be larger than the memory that a run requests.
     process = mapper(tmp_path / "data", 200)
     assert psutil.Process(process.pid).memory_info().rss > 190 * MB
     assert Meter(os.getpid()).sample() < 100 * MB
     end(process)
 
 
-def test_all_processes_below_are_found_whichever_thread_started_them() -> None:
+def test_all_descendants_are_found_whichever_thread_started_them() -> None:
     found: list[subprocess.Popen[str]] = []
     thread = threading.Thread(target=lambda: found.append(taker(1, children=1)))
     thread.start()
@@ -123,7 +124,7 @@ def test_all_processes_below_are_found_whichever_thread_started_them() -> None:
     end(process)
 
 
-def test_process_that_is_gone_uses_nothing() -> None:
+def test_ended_process_uses_no_memory() -> None:
     process = taker(1)
     end(process)
     assert Meter(process.pid).sample() == 0
@@ -136,7 +137,7 @@ def test_time_limit_ends_the_run_once(over: threading.Event) -> None:
     assert ended == [(Cause.TIME_LIMIT, Excess(0.3))]
 
 
-def test_more_memory_than_asked_for_ends_the_run(over: threading.Event) -> None:
+def test_run_that_uses_more_memory_than_it_requests_is_ended(over: threading.Event) -> None:
     ended: list[tuple[Cause, Excess]] = []
     process = taker(200)
     limits = Limits(Terms(memory=100e6), lambda cause, excess: ended.append((cause, excess)), over)
@@ -149,11 +150,11 @@ def test_more_memory_than_asked_for_ends_the_run(over: threading.Event) -> None:
     assert limits.peak_memory > 190 * MB
 
 
-def test_shared_memory_ends_no_run(over: threading.Event) -> None:
+def test_run_is_not_ended_for_shared_memory(over: threading.Event) -> None:
     ended: list[tuple[Cause, Excess]] = []
     process = taker(200, children=4)
     Limits(Terms(memory=400e6), lambda cause, excess: ended.append((cause, excess)), over).begin()
-    # Several measurements long.
+    # As long as several measurements take.
     deadline = time.monotonic() + 2
     wait_until(lambda: time.monotonic() > deadline)
     end(process)
@@ -180,7 +181,7 @@ def test_time_limit_outlives_the_scheduler(user: Sandbox, guild: Guild) -> None:
         wait_until(lambda: statuses(user) == {"aaa": "terminated"})
 
 
-def test_what_a_run_used_is_on_record(user: Sandbox, guild: Guild) -> None:
+def test_peak_memory_of_a_run_is_recorded(user: Sandbox, guild: Guild) -> None:
     a_project(user, "take:\n  exec: python take.py 150 1\n", {"take.py": TAKE})
     stage(guild, "take", "aaa")
     guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y")

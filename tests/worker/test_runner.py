@@ -58,7 +58,7 @@ def _claimed(home: GuildHome, folder: pathlib.Path) -> Job:
     return Job(run.dir, claim, str(home.claims_folder), str(folder), environ, output, Terms(grace=5.0))
 
 
-def test_run_is_started_and_its_exit_code_told(home: GuildHome, user: Sandbox, runner: Runner) -> None:
+def test_run_is_started_and_its_exit_code_returned(home: GuildHome, user: Sandbox, runner: Runner) -> None:
     work = _claimed(home, user.folder)
     ended = runner.run(work)
     assert ended.exit_code == 4
@@ -80,7 +80,7 @@ def test_run_that_is_stopped_before_it_starts_is_staged_again(home: GuildHome, u
 
 
 def test_run_whose_claim_was_taken_away_is_not_started(home: GuildHome, user: Sandbox, runner: Runner) -> None:
-    # Another scheduler takes ours for dead.
+    # Another scheduler considers ours dead.
     work = _claimed(home, user.folder)
     claims.write(home.claims_folder, claims.Claim("aaa", "another", _me(), _me()))
     assert runner.run(work).exit_code == NOT_STARTED
@@ -92,7 +92,7 @@ def test_run_whose_claim_was_taken_away_is_not_started(home: GuildHome, user: Sa
 
 
 def test_run_that_another_scheduler_stages_again_is_not_started(home: GuildHome, user: Sandbox, runner: Runner) -> None:
-    # It takes ours for dead after the worker has read the claim and before the worker has written to it.
+    # It considers ours dead after the worker has read the claim and before the worker has written to it.
     work = _claimed(home, user.folder)
     pathlib.Path(work.run_dir, ".guild", "STAGED").touch()
     assert runner.run(work).exit_code == NOT_STARTED
@@ -102,7 +102,7 @@ def test_run_that_another_scheduler_stages_again_is_not_started(home: GuildHome,
 def test_stop_request_during_the_hand_over_of_the_claim_keeps_the_gate_closed(
     home: GuildHome, user: Sandbox, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A lifeline is a second end of the gate. A starter would wait for as long as that is open.
+    # A lifeline is a second end of the gate. A starter would wait for as long as it is open.
     work = _claimed(home, user.folder)
     work = replace(work, terms=replace(work.terms, has_lifeline=True))
     hand_over = claims.hand_over
