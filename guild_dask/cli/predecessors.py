@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from guild_dask.home import layout, lookup, run_directory
 from guild_dask.home.run_directory import BrokenRun
 from guild_dask.plan import dependencies
-from guild_dask.plan.dependencies import Fate, Found, Links
+from guild_dask.plan.dependencies import Found, Links, RunStatus
 from guild_dask.plan.reasons import Hold
 
 
@@ -34,7 +34,7 @@ def predecessors_of(home: str, run_id: str) -> Predecessors:
         asks[each] = run.demands.amounts
         links[each] = Links(run.demands.after, run.needs)
         found |= lookup.found(runs_dir, claims_folder, (), links[each].references)
-        staged = (found[name].run_ids[0] for name in links[each].references if found[name].fate is Fate.STAGED)
+        staged = (found[name].run_ids[0] for name in links[each].references if found[name].status is RunStatus.STAGED)
         ahead += (other for other in dict.fromkeys(staged) if other not in ahead)
     asks.pop(run_id, None)
     return Predecessors(asks, dependencies.decide(links, found).holds.get(run_id))

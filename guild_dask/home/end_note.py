@@ -10,11 +10,8 @@ import pathlib
 from typing import Any
 
 from guild_dask.home.outcome import NO_EXCESS, Cause, Excess, Note, cause_for_name
-from guild_dask.home.stop_request import request_stop as ask_to_stop
 from guild_dask.host import files
 from guild_dask.plan import records
-
-__all__ = ["ask_to_stop"]
 
 ENDED = ".ended"
 

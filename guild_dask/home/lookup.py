@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from guild_dask.home import claims, layout, run_directory
 from guild_dask.home.status import Status, status
-from guild_dask.plan.dependencies import Fate, Found
+from guild_dask.plan.dependencies import Found, RunStatus
 
 # How many runs are named for an ambiguous id.
 _NAMED = 3
@@ -32,7 +32,7 @@ def found(
         known[reference] = _found(runs_dir, claims_folder, run_ids)
         if not run_ids:
             gone = tuple(run_id for run_id in vanished if run_id.startswith(reference))
-            known[reference] = Found(Fate.COMPLETED, gone) if len(gone) == 1 else Found(Fate.UNKNOWN)
+            known[reference] = Found(RunStatus.COMPLETED, gone) if len(gone) == 1 else Found(RunStatus.UNKNOWN)
     return known
 
 
@@ -50,10 +50,10 @@ def names_of_runs(runs_dir: str) -> list[str]:
 
 def _found(runs_dir: str, claims_folder: pathlib.Path, run_ids: Sequence[str]) -> Found:
     if len(run_ids) != 1:
-        return Found(Fate.AMBIGUOUS, tuple(run_ids)) if run_ids else Found(Fate.UNKNOWN)
+        return Found(RunStatus.AMBIGUOUS, tuple(run_ids)) if run_ids else Found(RunStatus.UNKNOWN)
     # For moments, Guild shows a starting run as failed. A run with a claim goes on.
     if claims.written(claims_folder, run_ids[0]):
-        return Found(Fate.GOES_ON, tuple(run_ids))
+        return Found(RunStatus.GOES_ON, tuple(run_ids))
     run_dir = os.path.join(runs_dir, run_ids[0])
     run_directory.refresh(run_dir)
     return Found(_FATES[status(run_dir)], tuple(run_ids))
@@ -61,10 +61,10 @@ def _found(runs_dir: str, claims_folder: pathlib.Path, run_ids: Sequence[str]) -
 
 # What Guild's status of a run means for the runs that come after it.
 _FATES = {
-    Status.RUNNING: Fate.GOES_ON,
-    Status.PENDING: Fate.GOES_ON,
-    Status.STAGED: Fate.STAGED,
-    Status.COMPLETED: Fate.COMPLETED,
-    Status.TERMINATED: Fate.TERMINATED,
-    Status.ERROR: Fate.FAILED,
+    Status.RUNNING: RunStatus.GOES_ON,
+    Status.PENDING: RunStatus.GOES_ON,
+    Status.STAGED: RunStatus.STAGED,
+    Status.COMPLETED: RunStatus.COMPLETED,
+    Status.TERMINATED: RunStatus.TERMINATED,
+    Status.ERROR: RunStatus.FAILED,
 }

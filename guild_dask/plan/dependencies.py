@@ -20,15 +20,11 @@ class RunStatus(enum.Enum):
     FAILED = "failed"
 
 
-# The old name, for modules that have not been changed yet.
-Fate = RunStatus
-
-
 @dataclass(frozen=True)
 class Found:
     """The runs whose ids begin with a given text, and their status: one run, unless none is known or several are."""
 
-    fate: RunStatus
+    status: RunStatus
     run_ids: tuple[str, ...] = ()
 
 
@@ -64,7 +60,7 @@ def decide(links: Mapping[str, Links], found: Mapping[str, Found]) -> Decision:
             holds[run_id] = problem
         elif awaited:
             behind[run_id] = tuple(dict.fromkeys(one.run_ids[0] for one in awaited))
-            has_hope = has_hope or any(one.fate is RunStatus.GOES_ON for one in awaited)
+            has_hope = has_hope or any(one.status is RunStatus.GOES_ON for one in awaited)
     for run_id, awaits in behind.items():
         holds[run_id] = AfterRuns(awaits)
     for cycle in _cycles(behind):
@@ -73,22 +69,22 @@ def decide(links: Mapping[str, Links], found: Mapping[str, Found]) -> Decision:
 
 
 def _is_awaited(found: Found) -> bool:
-    return found.fate in (RunStatus.STAGED, RunStatus.GOES_ON)
+    return found.status in (RunStatus.STAGED, RunStatus.GOES_ON)
 
 
 def _problems(link: Links, found: Mapping[str, Found]) -> Iterator[Hold]:
     for after in link.after:
         one = found[after.run]
-        if one.fate is RunStatus.UNKNOWN:
+        if one.status is RunStatus.UNKNOWN:
             yield AfterUnknown(after.run)
-        elif one.fate is RunStatus.AMBIGUOUS:
+        elif one.status is RunStatus.AMBIGUOUS:
             yield AfterAmbiguous(after.run, one.run_ids)
-        elif one.fate in (RunStatus.FAILED, RunStatus.TERMINATED) and not after.however_it_ends:
-            yield AfterFailed(one.run_ids[0], one.fate.value)
+        elif one.status in (RunStatus.FAILED, RunStatus.TERMINATED) and not after.however_it_ends:
+            yield AfterFailed(one.run_ids[0], one.status.value)
     for needed in link.needs:
         # Guild reports a missing run itself, when this one starts. It accepts the files of a terminated run.
-        if found[needed].fate is RunStatus.FAILED:
-            yield AfterFailed(found[needed].run_ids[0], found[needed].fate.value)
+        if found[needed].status is RunStatus.FAILED:
+            yield AfterFailed(found[needed].run_ids[0], found[needed].status.value)
 
 
 def _cycles(behind: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:

@@ -177,9 +177,6 @@ class UnknownTrouble:
         return ""
 
 
-# The old name, for modules that have not been changed yet.
-NoWorkerComes = NoWorkerStarted
-
 Trouble = WorkerWithoutRuns | NoWorkerStarted | UnknownTrouble
 
 

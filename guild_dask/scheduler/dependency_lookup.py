@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from guild_dask.plan.dependencies import Fate, Found
+from guild_dask.plan.dependencies import Found, RunStatus
 
 
 @dataclass
@@ -23,15 +23,15 @@ class DependencyLookup:
             if reference in self._completed:
                 known[reference] = self._completed[reference]
             elif run_id in active:
-                known[reference] = Found(Fate.GOES_ON, (run_id,))
+                known[reference] = Found(RunStatus.GOES_ON, (run_id,))
             elif run_id in staged:
-                known[reference] = Found(Fate.STAGED, (run_id,))
+                known[reference] = Found(RunStatus.STAGED, (run_id,))
         return known
 
     def remember(self, found: Mapping[str, Found]) -> None:
         """Remembers what all references stand for now."""
         self._meant = {reference: one.run_ids[0] for reference, one in found.items() if len(one.run_ids) == 1}
-        self._completed = {reference: one for reference, one in found.items() if one.fate is Fate.COMPLETED}
+        self._completed = {reference: one for reference, one in found.items() if one.status is RunStatus.COMPLETED}
 
     def means(self, run_id: str) -> bool:
         """Tells whether a run is one that others depend on."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from guild_dask.cluster.base import Cluster
-from guild_dask.home import attempts, claims, end_note, recovery, run_info
+from guild_dask.home import attempts, claims, recovery, run_info, stop_request
 from guild_dask.home.claims import Claim
 from guild_dask.home.errors import HomeUnavailable, RunUnusable
 from guild_dask.home.outcome import Cause
@@ -216,4 +216,4 @@ class Dispatcher:
         for run_id in run_ids:
             with contextlib.suppress(OSError):
                 if self.home.is_ours(run_id):
-                    end_note.ask_to_stop(claims.path(self.home.claims_folder, run_id), Cause.SCHEDULER_STOPPED)
+                    stop_request.request_stop(claims.path(self.home.claims_folder, run_id), Cause.SCHEDULER_STOPPED)

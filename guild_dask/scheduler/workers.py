@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.cluster.events import ClusterTrouble, WorkerRefused
 from guild_dask.plan.placement import Worker
-from guild_dask.plan.troubles import NoWorkerComes, Refusal, Trouble, WorkerWithoutRuns
+from guild_dask.plan.troubles import NoWorkerStarted, Refusal, Trouble, WorkerWithoutRuns
 from guild_dask.scheduler.answers import ClusterView
 from guild_dask.scheduler.ledger import Ledger
 
@@ -41,7 +41,7 @@ class Troubles:
     """What is wrong with workers, as it was last reported."""
 
     _refused: dict[str, Refusal] = field(default_factory=dict)
-    _no_worker: NoWorkerComes | None = None
+    _no_worker: NoWorkerStarted | None = None
 
     def clear(self) -> None:
         """Notes that workers come again."""

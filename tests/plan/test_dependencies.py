@@ -49,7 +49,7 @@ def one(fate: RunStatus, run_id: str = "xxx") -> dict[str, Found]:
     ],
 )
 def test_status_of_the_predecessor_decides(
-    fate: RunStatus, by_tag: Hold | None, however: Hold | None, by_operation: Hold | None
+    status: RunStatus, by_tag: Hold | None, however: Hold | None, by_operation: Hold | None
 ) -> None:
     assert holds(one(fate), aaa=after("x")).get("aaa") == by_tag
     assert holds(one(fate), aaa=Links((After("x", however_it_ends=True),))).get("aaa") == however
@@ -158,7 +158,7 @@ def test_statuses_agree_with_guild(runs_dir: pathlib.Path) -> None:
         run_directory.clear_marker(str(run_dir), "STAGED")
         (run_dir / ".guild" / "LOCK").write_text(str(pid))
     assert not psutil.pid_exists(2**22 + 1)
-    assert {path.name: fate_of(runs_dir, path.name).fate for path in runs_dir.iterdir()} == {
+    assert {path.name: fate_of(runs_dir, path.name).status for path in runs_dir.iterdir()} == {
         "completed": RunStatus.COMPLETED,
         "failed": RunStatus.FAILED,
         "terminated": RunStatus.TERMINATED,
@@ -173,11 +173,11 @@ def test_statuses_agree_with_guild(runs_dir: pathlib.Path) -> None:
 def test_claimed_run_counts_as_running(runs_dir: pathlib.Path) -> None:
     # Between two of Guild's steps, a run that starts has neither a marker nor a process nor an exit code.
     run_directory.clear_marker(str(make_run(runs_dir / "aaa")), "STAGED")
-    assert fate_of(runs_dir, "aaa").fate is RunStatus.FAILED
+    assert fate_of(runs_dir, "aaa").status is RunStatus.FAILED
     me = processes.identity(os.getpid())
     assert me
     claims.write(runs_dir.parent / "claims", claims.Claim("aaa", "sched", me, me))
-    assert fate_of(runs_dir, "aaa").fate is RunStatus.GOES_ON
+    assert fate_of(runs_dir, "aaa").status is RunStatus.GOES_ON
 
 
 def test_complete_id_is_that_run_even_if_other_ids_begin_with_it(runs_dir: pathlib.Path) -> None:
@@ -237,7 +237,7 @@ def test_only_unknown_references_are_looked_up() -> None:
     # It ended.
     active.clear()
     fate["aa"] = RunStatus.COMPLETED
-    assert found({"a"}, ())["a"].fate is RunStatus.COMPLETED
+    assert found({"a"}, ())["a"].status is RunStatus.COMPLETED
 
 
 # With real runs

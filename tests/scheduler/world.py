@@ -18,7 +18,7 @@ from guild_dask.home.recovery import Recovered
 from guild_dask.home.result import Result
 from guild_dask.home.run_directory import Staged
 from guild_dask.host.processes import ProcessIdentity
-from guild_dask.plan.dependencies import Fate, Found
+from guild_dask.plan.dependencies import Found, RunStatus
 from guild_dask.scheduler import instructions as do
 from guild_dask.scheduler.answers import (
     Answer,
@@ -219,9 +219,9 @@ class World:
     def _found(self, name: str) -> Found:
         run = self.runs.get(name)
         if run is None:
-            return Found(Fate.UNKNOWN)
-        fates = {STAGED: Fate.STAGED, CLAIMED: Fate.GOES_ON, STARTED: Fate.GOES_ON}
-        ended = Fate.COMPLETED if run.end is End.COMPLETED else Fate.FAILED
+            return Found(RunStatus.UNKNOWN)
+        fates = {STAGED: RunStatus.STAGED, CLAIMED: RunStatus.GOES_ON, STARTED: RunStatus.GOES_ON}
+        ended = RunStatus.COMPLETED if run.end is End.COMPLETED else RunStatus.FAILED
         return Found(fates.get(run.where, ended), (name,))
 
     def _claim(self, starts: Iterable[do.Start]) -> ClaimAnswered:
