@@ -15,12 +15,12 @@ from typing import Any
 import dask.config
 
 from guild_dask.cluster.base import ClusterError, Common, WorkerCapacity
+from guild_dask.cluster.batch_systems import jobs_over
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
-from guild_dask.cluster.jobs import PoolTerms
 from guild_dask.cluster.local import QuietScheduler
 from guild_dask.cluster.pool import WorkerPool
-from guild_dask.cluster.queues import jobs_over
 from guild_dask.cluster.security import remove_certificates, security_for
+from guild_dask.cluster.worker_jobs import PoolTerms
 from guild_dask.plan.units import seconds_for_walltime
 from guild_dask.settings.cluster_spec import WorkerCount
 from guild_dask.settings.settings import DashboardAddress

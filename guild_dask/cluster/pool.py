@@ -8,10 +8,10 @@ from typing import Any
 from distributed import Client, SpecCluster
 
 from guild_dask.cluster.base import ClusterError, Common, WorkerCapacity
-from guild_dask.cluster.jobs import LAST_COMMANDS, PoolTerms, WorkerJobs
 from guild_dask.cluster.remote import RemoteCluster, WorkerTraits
 from guild_dask.cluster.scaling import Need, need
 from guild_dask.cluster.security import remove_certificates
+from guild_dask.cluster.worker_jobs import LAST_COMMANDS, PoolTerms, WorkerJobs
 from guild_dask.plan.placement import StagedRun
 from guild_dask.plan.troubles import NoWorkerStarted, Refusal
 from guild_dask.worker.job import Job

@@ -19,10 +19,10 @@ from distributed.deploy.spec import ProcessInterface
 
 from guild_dask.cluster.base import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
-from guild_dask.cluster.jobs import PoolTerms
 from guild_dask.cluster.local import QuietScheduler
 from guild_dask.cluster.pool import WorkerPool
 from guild_dask.cluster.security import security_for, worker_options
+from guild_dask.cluster.worker_jobs import PoolTerms
 from guild_dask.settings.cluster_spec import WorkerCount
 from guild_dask.settings.settings import DashboardAddress
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from guild_dask.home import end_note
-from guild_dask.home.claim import Claim, claim_for_text
+from guild_dask.home.claim_record import Claim, claim_for_text
 from guild_dask.home.end_note import ENDED
 from guild_dask.home.stop_request import STOP
 from guild_dask.host import files

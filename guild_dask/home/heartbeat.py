@@ -9,7 +9,7 @@ import json
 import pathlib
 
 from guild_dask.home import layout
-from guild_dask.home.claim import identity_for_data
+from guild_dask.home.claim_record import identity_for_data
 from guild_dask.host import files, processes
 from guild_dask.host.processes import ProcessIdentity
 

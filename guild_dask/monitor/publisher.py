@@ -19,12 +19,10 @@ from typing import Any, Protocol
 
 from guild_dask.home import run_directory, run_info
 from guild_dask.home.heartbeat import STATE, STATE_DRAFT
-from guild_dask.home.outcome import End
-from guild_dask.home.result import Result
+from guild_dask.home.outcome import End, Result
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.journal import NAME, Journal
-from guild_dask.monitor.page.rows import Rows as Book
-from guild_dask.monitor.page.rows import WaitingRow as InLine
+from guild_dask.monitor.page.rows import Rows, WaitingRow
 from guild_dask.monitor.state import (
     MOST_ENDED,
     MOST_WAITING,
@@ -103,13 +101,13 @@ def state_path(home: str, scheduler_id: str) -> pathlib.Path:
 class Publisher:
     """The state and the events of this scheduler."""
 
-    def __init__(self, home: str, run_dir: str, scheduler: State, book: Book | None = None) -> None:
+    def __init__(self, home: str, run_dir: str, scheduler: State, rows: Rows | None = None) -> None:
         self._path = state_path(home, scheduler.scheduler)
         self._runs_dir = os.path.join(home, "runs")
         self._journal = Journal(os.path.join(run_dir, NAME))
         self._state = scheduler
-        self._book = book  # the page of runs, if there is one
-        self.listeners: list[Listener] = [book] if book else []
+        self._rows = rows  # the page of runs, if there is one
+        self.listeners: list[Listener] = [rows] if rows else []
         self._running: dict[str, RunningRun] = {}
         self._ended: deque[EndedRun] = deque(maxlen=MOST_ENDED)
         self._ends: dict[str, int] = {}
@@ -191,8 +189,8 @@ class Publisher:
         latest = self.latest
         for listener in list(self.listeners):
             self._tell(listener, lambda each: each.look(latest))
-        if self._book and self._book.is_watched:
-            self._book.write(latest, _line(view))
+        if self._rows and self._rows.is_watched:
+            self._rows.write(latest, _line(view))
 
     def _tell(self, listener: Listener, what: Callable[[Listener], None]) -> None:
         """Tells a listener something; one that fails is told no more, and the runs go on."""
@@ -256,10 +254,10 @@ def _operation(run_dir: str) -> str:
     return run_directory.operation(run_dir)
 
 
-def _line(view: View) -> list[InLine]:
+def _line(view: View) -> list[WaitingRow]:
     """Returns all runs in the queue as the page shows them, in order."""
     kinds = {kind: (number, _without_time(kind)) for number, kind in enumerate(view.kinds)}
-    return [InLine(each.run, each.since, each.key, *kinds[each.kind]) for each in view.whole_queue()]
+    return [WaitingRow(each.run, each.since, each.key, *kinds[each.kind]) for each in view.whole_queue()]
 
 
 def _waiting_run(queued: QueuedRun) -> WaitingRun:

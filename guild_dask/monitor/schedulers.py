@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from guild_dask.home import claims, layout
-from guild_dask.home.claim import identity_for_data
+from guild_dask.home.claim_record import identity_for_data
 from guild_dask.home.heartbeat import SILENCE, STATE
 from guild_dask.home.status import Status, status
 from guild_dask.host import processes

@@ -8,7 +8,7 @@ from guild_dask.plan.placement import Kind, StagedRun, Worker, is_impossible
 from guild_dask.plan.reasons import AfterRuns, Hold, NotDefined, Obstacle, Reason, Reserved
 from guild_dask.plan.resources import MEMORY
 from guild_dask.plan.tags import few_bytes
-from guild_dask.scheduler import messages
+from guild_dask.scheduler import log_texts
 from guild_dask.scheduler.instructions import DEBUG, INFO, WARNING, Log
 from guild_dask.scheduler.waiting import WaitingRuns
 
@@ -138,7 +138,7 @@ class Announcer:
 
     def _line(self, run_id: str, reason: Reason | Hold | None) -> Log:
         if reason is None:
-            return Log(INFO, messages.starting(run_id, self._waiting.requests_of(run_id)))
+            return Log(INFO, log_texts.starting(run_id, self._waiting.requests_of(run_id)))
         if isinstance(reason, NotDefined):
             # The misspelling is part of the documented output of guildai's own scheduler, and stays.
             return Log(INFO, f"Ignorning staged run {run_id} ({reason})")

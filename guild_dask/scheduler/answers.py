@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.home.control import Control
 from guild_dask.home.listing import Listing
+from guild_dask.home.outcome import Result
 from guild_dask.home.recovery import Recovered
-from guild_dask.home.result import Result
 from guild_dask.plan.dependencies import Found
 from guild_dask.scheduler.ledger import ActiveRun
 

@@ -31,14 +31,13 @@ from guild_dask.cluster.events import (
 )
 from guild_dask.home.control import Control
 from guild_dask.home.listing import Listing
-from guild_dask.home.outcome import End
-from guild_dask.home.result import Result
+from guild_dask.home.outcome import End, Result
 from guild_dask.home.run_directory import Staged
 from guild_dask.plan import retries
 from guild_dask.plan.dependencies import Found
 from guild_dask.plan.placement import StagedRun, Worker, plan
 from guild_dask.plan.reasons import IMPOSSIBLE, IsScheduler, Obstacle, SetAside, StartsFailed
-from guild_dask.scheduler import messages
+from guild_dask.scheduler import log_texts
 from guild_dask.scheduler.announcer import Announcer
 from guild_dask.scheduler.answers import (
     Answer,
@@ -234,7 +233,7 @@ class Core:
         if self._is_done():
             self.is_over = True
             seconds = now - self._began
-            summary = messages.summary(self.ledger.outcomes, self.waiting.staged_count, seconds)
+            summary = log_texts.summary(self.ledger.outcomes, self.waiting.staged_count, seconds)
             return [*instructions, Publish(at_once=True), *([Log(INFO, summary)] if self.rules.run_once else [])]
         if not self.rules.run_once and not self.ledger.active and not self.waiting:
             instructions += self.announcer.idle(self.ledger.outcomes.total())
@@ -268,7 +267,7 @@ class Core:
 
     def _control_read(self, event: ControlRead, _now: float) -> list[Instruction]:
         before, self._control = self._control, event.control
-        text = messages.control_changed(before, event.control, len(self.ledger.active))
+        text = log_texts.control_changed(before, event.control, len(self.ledger.active))
         return [Log(INFO, text)] if text else []
 
     # The runs directory
@@ -450,7 +449,7 @@ class Core:
             self.ledger.retrying[run_id] = now + retries.pause_after(result.attempt)
         elif result.end is not End.STAGED_AGAIN:
             self._forget(run_id)
-        level, text = messages.ended(run_id, result, last_line)
+        level, text = log_texts.ended(run_id, result, last_line)
         return [PublishOutcome(run_id, result), Log(level, text)]
 
     def _forget(self, run_id: str) -> None:
@@ -476,7 +475,7 @@ class Core:
         if active is None:
             return []
         self.ledger.unseen[event.run_id] = active
-        return [Log(WARNING, messages.out_of_sight(event.run_id, active.host, event.problem))]
+        return [Log(WARNING, log_texts.out_of_sight(event.run_id, active.host, event.problem))]
 
     def _recovered(self, event: ClaimsRecovered, now: float) -> list[Instruction]:
         recovered, unseen = event.recovered, self.ledger.unseen

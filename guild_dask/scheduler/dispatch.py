@@ -16,7 +16,7 @@ from guild_dask.home.outcome import Cause
 from guild_dask.home.recovery import Recovered
 from guild_dask.home.run_directory import BrokenRun, Staged, operation, our_tags
 from guild_dask.home.run_queue import GuildHome
-from guild_dask.home.start_directory import working_directory
+from guild_dask.home.working_directory import working_directory
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.output import OutputFollower
 from guild_dask.monitor.publisher import Publisher

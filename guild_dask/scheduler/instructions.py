@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from guild_dask.home.result import Result
+from guild_dask.home.outcome import Result
 from guild_dask.home.run_directory import Staged
 from guild_dask.plan.placement import StagedRun
 from guild_dask.scheduler.ledger import ActiveRun

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from guild_dask.home.claim import Claim
+from guild_dask.home.claim_record import Claim
 from guild_dask.home.outcome import End
 from guild_dask.home.run_directory import Staged
 from guild_dask.plan.placement import Worker

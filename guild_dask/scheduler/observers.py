@@ -15,8 +15,8 @@ from guild_dask.monitor import journal, terminal
 from guild_dask.monitor.log import OutputStream
 from guild_dask.monitor.notify import Notifier, command_for
 from guild_dask.monitor.output import OutputFollower
-from guild_dask.monitor.page import server as showing
-from guild_dask.monitor.page.rows import Rows as Book
+from guild_dask.monitor.page import server
+from guild_dask.monitor.page.rows import Rows
 from guild_dask.monitor.progress import Progress
 from guild_dask.monitor.publisher import Publisher
 from guild_dask.monitor.report import files
@@ -42,11 +42,11 @@ def open_views(
 ) -> Views:
     """Opens the page of runs, and the publisher for it and for other views."""
     runs_dir = os.path.join(run_queue.guild_home(), "runs")
-    book = Book(runs_dir, lambda: put(PageOpened()))
-    link, close_page = _show_page(book, opened, settings.dashboard_address)
+    rows = Rows(runs_dir, lambda: put(PageOpened()))
+    link, close_page = _show_page(rows, opened, settings.dashboard_address)
     about = replace(about, run_once=settings.run_once, filter=settings.filter)
     about = replace(about, dashboard=opened.dashboard_link(), page=link)
-    publisher = Publisher(run_queue.guild_home(), run_dir, about, book if link else None)
+    publisher = Publisher(run_queue.guild_home(), run_dir, about, rows if link else None)
     scalars = Scalars(os.path.join(run_dir, FOLDER))
     publisher.listeners.append(scalars)
     notifier = None
@@ -67,7 +67,7 @@ def open_views(
     return Views(publisher, close)
 
 
-def _show_page(book: Book, opened: Cluster, wanted: DashboardAddress | None) -> tuple[str | None, Callable[[], None]]:
+def _show_page(rows: Rows, opened: Cluster, wanted: DashboardAddress | None) -> tuple[str | None, Callable[[], None]]:
     """Returns the link to the page of runs, or None if there is none, and what closes the page."""
 
     def free_address(wanted: DashboardAddress) -> tuple[str, int]:
@@ -76,7 +76,7 @@ def _show_page(book: Book, opened: Cluster, wanted: DashboardAddress | None) -> 
 
     if wanted is not None:
         try:
-            return showing.show(book, opened.add_pages, functools.partial(free_address, wanted))
+            return server.show(rows, opened.add_pages, functools.partial(free_address, wanted))
         except (ClusterError, OSError) as e:
             log.warning("There is no page of runs: %s", e)
     return None, lambda: None

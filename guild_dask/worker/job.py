@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from guild_dask.home.claim import Claim
+from guild_dask.home.claim_record import Claim
 from guild_dask.worker.options import Terms
 
 # A starter's exit code if it did not start the run. An operation may exit with the same code, so it has this meaning

@@ -11,10 +11,10 @@ import pytest
 from guild_dask.cluster.base import ClusterError, WorkerCapacity
 from guild_dask.cluster.events import ClusterTrouble, WorkersChanged
 from guild_dask.cluster.jobqueue import JobQueue
-from guild_dask.cluster.jobs import PoolTerms
 from guild_dask.cluster.pool import WorkerPool
 from guild_dask.cluster.scaling import pause_after
 from guild_dask.cluster.security import security_for, worker_options
+from guild_dask.cluster.worker_jobs import PoolTerms
 from guild_dask.settings.cluster_spec import WorkerCount
 from tests.support.fake_queue import FakeQueue, fake_queue
 from tests.support.sandbox import wait_until

@@ -2,7 +2,7 @@
 
 import pytest
 
-from guild_dask.cluster.queues import INQUIRIES, Answer
+from guild_dask.cluster.batch_systems import INQUIRIES, Answer
 from guild_dask.settings.cluster_spec import JOB_QUEUES
 
 CANNOT_SAY = {

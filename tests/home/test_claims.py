@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from guild_dask.home import claims, end_note, snapshot
-from guild_dask.home.claim import identity_for_data
+from guild_dask.home.claim_record import identity_for_data
 from guild_dask.home.claims import Claim
 from guild_dask.home.outcome import Cause
 from guild_dask.host import processes

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from guild_dask.home import layout, run_directory, start_directory
+from guild_dask.home import layout, run_directory, working_directory
 from guild_dask.home.run_directory import BrokenRun, Staged
 from tests.support.sandbox import Guild
 
@@ -59,7 +59,7 @@ def test_run_that_guild_staged_is_read(staged_by_guild: pathlib.Path) -> None:
     # Microseconds, as Guild counts.
     assert abs(found.since / 1e6 - staged_by_guild.stat().st_mtime) < 3600
     # The folder's name must come out of Guild's quoting.
-    assert start_directory.working_directory(run_dir, "/") == os.getcwd()
+    assert working_directory.working_directory(run_dir, "/") == os.getcwd()
 
 
 def test_tagging_and_staging_anew_change_the_signature(staged_by_guild: pathlib.Path, guild: Guild) -> None:
@@ -210,7 +210,7 @@ def test_broken_run_breaks_nothing_that_looks_at_all_runs(
     accident(run_dir / path)
     assert not run_directory.is_queue(str(run_dir))
     assert run_directory.locked_by(str(run_dir)) is None
-    assert start_directory.working_directory(str(run_dir), "/default") == "/default"
+    assert working_directory.working_directory(str(run_dir), "/default") == "/default"
     assert run_directory.has(str(run_dir), "STAGED") is (path not in (".guild", "."))
 
 
@@ -234,7 +234,7 @@ def test_whatever_is_in_the_files_a_run_is_read_or_broken(started: bytes, tags: 
         with contextlib.suppress(BrokenRun):
             run_directory.read_staged(str(run_dir))
         assert run_directory.is_queue(str(run_dir)) in (True, False)
-        assert os.path.isdir(start_directory.working_directory(str(run_dir), "/"))
+        assert os.path.isdir(working_directory.working_directory(str(run_dir), "/"))
 
 
 @checked
@@ -246,7 +246,7 @@ def test_whatever_is_in_the_lock_and_environment_of_a_run_is_read(environ: bytes
         run_dir = make_run(pathlib.Path(folder, "aaa"))
         (run_dir / ".guild/ENV").write_bytes(environ)
         (run_dir / ".guild/LOCK").write_bytes(lock)
-        assert os.path.isdir(start_directory.working_directory(str(run_dir), "/"))
+        assert os.path.isdir(working_directory.working_directory(str(run_dir), "/"))
         pid = run_directory.locked_by(str(run_dir))
         assert pid is None or pid > 0
 
@@ -301,15 +301,15 @@ def test_run_shows_when_its_process_last_started_or_ended(run_dir: pathlib.Path)
 
 def test_run_is_started_where_it_was_staged(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
     (run_dir / ".guild/ENV").write_text(f"export A=1\nexport CMD_DIR='{tmp_path}'\nexport B=2\n")
-    assert start_directory.working_directory(str(run_dir), "/") == str(tmp_path)
+    assert working_directory.working_directory(str(run_dir), "/") == str(tmp_path)
 
 
 def test_trial_is_started_in_its_project(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
     # It was staged in the run directory of its batch, which is deleted.
     (run_dir.parent / "batch").mkdir()
     (run_dir / ".guild/ENV").write_text(f"export CMD_DIR={run_dir.parent / 'batch'}\n")
-    assert start_directory.working_directory(str(run_dir), "/") == "/"
+    assert working_directory.working_directory(str(run_dir), "/") == "/"
     (run_dir / ".guild/opref").write_text(f"guildfile:{tmp_path}/guild.yml abc '' op")
-    assert start_directory.working_directory(str(run_dir), "/") == str(tmp_path)
+    assert working_directory.working_directory(str(run_dir), "/") == str(tmp_path)
     (run_dir / ".guild/opref").write_text(f"script:{tmp_path} abc '' op.py")
-    assert start_directory.working_directory(str(run_dir), "/") == str(tmp_path)
+    assert working_directory.working_directory(str(run_dir), "/") == str(tmp_path)

@@ -51,9 +51,9 @@ def one(fate: RunStatus, run_id: str = "xxx") -> dict[str, Found]:
 def test_status_of_the_predecessor_decides(
     status: RunStatus, by_tag: Hold | None, however: Hold | None, by_operation: Hold | None
 ) -> None:
-    assert holds(one(fate), aaa=after("x")).get("aaa") == by_tag
-    assert holds(one(fate), aaa=Links((After("x", however_it_ends=True),))).get("aaa") == however
-    assert holds(one(fate), aaa=Links(needs=("x",))).get("aaa") == by_operation
+    assert holds(one(status), aaa=after("x")).get("aaa") == by_tag
+    assert holds(one(status), aaa=Links((After("x", however_it_ends=True),))).get("aaa") == however
+    assert holds(one(status), aaa=Links(needs=("x",))).get("aaa") == by_operation
 
 
 def test_failed_predecessor_is_the_reason_although_others_still_run() -> None:

@@ -2,7 +2,7 @@
 
 import os
 
-from guild_dask.home.claim import Claim
+from guild_dask.home.claim_record import Claim
 from guild_dask.home.run_directory import Staged
 from guild_dask.host import processes
 from guild_dask.scheduler.ledger import ActiveRun, Ledger

@@ -4,21 +4,20 @@ import logging
 
 import pytest
 
-from guild_dask.home.outcome import End
-from guild_dask.home.result import Result
+from guild_dask.home.outcome import End, Result
 from guild_dask.plan.resources import request_for_specs
-from guild_dask.scheduler import messages
+from guild_dask.scheduler import log_texts
 
 RUN = "1234567890abcdef"
 
 
 def test_starting_shows_what_the_run_asks_for_as_it_was_typed() -> None:
     asks = request_for_specs(["mem=8GB gpu=1", "bar=2.50"]).amounts
-    assert messages.starting(RUN, asks) == f"Starting staged run {RUN} (requires bar=2.50 gpu=1 mem=8GB)"
+    assert log_texts.starting(RUN, asks) == f"Starting staged run {RUN} (requires bar=2.50 gpu=1 mem=8GB)"
 
 
 def test_starting_is_short_for_a_run_that_asks_for_nothing() -> None:
-    assert messages.starting(RUN, {}) == f"Starting staged run {RUN}"
+    assert log_texts.starting(RUN, {}) == f"Starting staged run {RUN}"
 
 
 @pytest.mark.parametrize(
@@ -47,27 +46,27 @@ def test_starting_is_short_for_a_run_that_asks_for_nothing() -> None:
     ],
 )
 def test_end_of_a_run_is_a_warning_where_a_user_may_want_to_act(result: Result, level: int, text: str) -> None:
-    assert messages.ended(RUN, result, "last words") == (level, text)
+    assert log_texts.ended(RUN, result, "last words") == (level, text)
 
 
 def test_every_end_has_a_text_of_its_own() -> None:
-    assert len({messages.ended(RUN, Result(end, 1))[1] for end in End}) == len(End)
+    assert len({log_texts.ended(RUN, Result(end, 1))[1] for end in End}) == len(End)
 
 
 def test_summary_counts_every_run_that_ended_badly_as_failed() -> None:
     ends = {End.COMPLETED: 5, End.FAILED: 2, End.GONE: 1, End.COULD_NOT_START: 1, End.STAGED_AGAIN: 7}
-    assert messages.summary(ends, 3, 12.345) == (
+    assert log_texts.summary(ends, 3, 12.345) == (
         "Processed staged runs in 12.3 seconds: 5 run(s) completed, 4 failed, 3 left staged"
     )
 
 
 def test_summary_of_nothing_says_so() -> None:
-    assert messages.summary({}, 0, 0) == (
+    assert log_texts.summary({}, 0, 0) == (
         "Processed staged runs in 0.0 seconds: 0 run(s) completed, 0 failed, 0 left staged"
     )
 
 
 def test_summary_speaks_of_terminated_runs_only_where_there_are_some() -> None:
-    assert messages.summary({End.TERMINATED: 2}, 0, 1) == (
+    assert log_texts.summary({End.TERMINATED: 2}, 0, 1) == (
         "Processed staged runs in 1.0 seconds: 0 run(s) completed, 0 failed, 2 terminated, 0 left staged"
     )

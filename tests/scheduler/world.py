@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, replace
 
 from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.cluster.events import JobAdrift, JobEnded, JobLost, WorkersChanged
-from guild_dask.home.claim import Claim
+from guild_dask.home.claim_record import Claim
 from guild_dask.home.control import Control
 from guild_dask.home.listing import Listing
-from guild_dask.home.outcome import End
+from guild_dask.home.outcome import End, Result
 from guild_dask.home.recovery import Recovered
-from guild_dask.home.result import Result
 from guild_dask.home.run_directory import Staged
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.plan.dependencies import Found, RunStatus

@@ -40,7 +40,7 @@ _OF_OTHERS = re.compile(r"guild(-dask)? [a-z]|%Y|export CMD_DIR=")
 
 # Modules with texts that job queues, Dask and the kernel read or write.
 _MODULES_OF_OTHERS = frozenset(
-    f"{PACKAGE}.{name}" for name in ("cluster.queues", "cluster.dask_settings", "host.cgroups")
+    f"{PACKAGE}.{name}" for name in ("cluster.batch_systems", "cluster.dask_settings", "host.cgroups")
 )
 
 

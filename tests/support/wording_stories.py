@@ -21,8 +21,7 @@ RUN = "worded"  # unique among tests: a process with this id would count as a pr
 def write(home: pathlib.Path) -> None:
     """Writes what a scheduler leaves: its state, its events, an attempt that is to be retried, and an end note."""
     from guild_dask.home import attempts, claims, end_note, run_info
-    from guild_dask.home.outcome import Cause, End, Excess
-    from guild_dask.home.result import Result
+    from guild_dask.home.outcome import Cause, End, Excess, Result
     from guild_dask.monitor.publisher import scheduler_state
     from guild_dask.monitor.state import EndedRun, WaitingKind, WaitingRun, as_data
 

@@ -10,8 +10,7 @@ import pytest
 
 from guild_dask.home import claims
 from guild_dask.home.heartbeat import Presence
-from guild_dask.home.outcome import End
-from guild_dask.home.result import Result
+from guild_dask.home.outcome import End, Result
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes
 from guild_dask.worker.fork_client import Template

@@ -4,8 +4,7 @@ import logging
 from collections.abc import Mapping
 
 from guild_dask.home.control import Control
-from guild_dask.home.outcome import End, text_for_cause
-from guild_dask.home.result import Result
+from guild_dask.home.outcome import End, Result, text_for_cause
 from guild_dask.host import signals
 from guild_dask.plan.resources import format_amounts
 
