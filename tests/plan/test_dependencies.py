@@ -36,7 +36,7 @@ def one(fate: RunStatus, run_id: str = "xxx") -> dict[str, Found]:
 
 
 @pytest.mark.parametrize(
-    ("fate", "by_tag", "however", "by_operation"),
+    ("status", "by_tag", "however", "by_operation"),
     [
         (RunStatus.STAGED, AfterRuns(("xxx",)), AfterRuns(("xxx",)), AfterRuns(("xxx",))),
         (RunStatus.GOES_ON, AfterRuns(("xxx",)), AfterRuns(("xxx",)), AfterRuns(("xxx",))),
