@@ -14,8 +14,8 @@ from guild_dask.host import files, processes
 from guild_dask.host.processes import ProcessIdentity
 
 # Seconds between heartbeats, and without one until a scheduler on another host counts as dead.
-BEAT = 30.0
-SILENCE = 10 * BEAT
+INTERVAL = 30.0
+SILENCE = 10 * INTERVAL
 
 # Suffixes of the state that publisher.py writes beside a heartbeat, and of its draft.
 STATE = ".state"
@@ -23,7 +23,7 @@ STATE_DRAFT = ".state-draft"
 _DRAFT = ".draft"
 
 
-class Presence:
+class Heartbeat:
     """This scheduler's own heartbeat, and those of others."""
 
     def __init__(self, home: str, scheduler_id: str, process: ProcessIdentity) -> None:
@@ -38,7 +38,7 @@ class Presence:
         """Returns the path of a file that exists for as long as this scheduler does."""
         return str(self._own)
 
-    def beat(self) -> None:
+    def renew(self) -> None:
         """Sends a heartbeat. Errors of the home are ignored here: other parts report them."""
         with contextlib.suppress(OSError):
             if not self._own.exists():
@@ -68,7 +68,7 @@ class Presence:
 
     def now(self) -> float:
         """Returns the time by the file system's clock, which all hosts share; 0 if the home cannot be used."""
-        self.beat()
+        self.renew()
         try:
             return self._own.stat().st_mtime
         except OSError:

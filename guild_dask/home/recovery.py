@@ -53,12 +53,12 @@ def _recover(home: GuildHome, unseen: Collection[str], again: Again) -> Recovere
         if claim is None:
             abandoned.append((found, Cause.KILLED))
             continue
-        is_ours = claim.scheduler == home.presence.process  # not the id: a scheduler may be restarted under its own
+        is_ours = claim.scheduler == home.heartbeat.process  # not the id: a scheduler may be restarted under its own
         if is_ours and stop_request.is_requested(claims.path(home.claims_folder, found.run_id)):
             stops.append(found.run_id)
         if is_ours and found.run_id not in unseen:
             continue
-        if not is_ours and home.presence.is_alive(claim.scheduler_id, claim.scheduler):
+        if not is_ours and home.heartbeat.is_alive(claim.scheduler_id, claim.scheduler):
             if claim.lease:
                 orphans.append(claim)  # it is none, but it uses a worker that both schedulers may use
             elif claim.devices:
@@ -121,7 +121,7 @@ def _silence(home: GuildHome, found: claims.Found, claim: claims.Claim, run_dir:
             return Cause.KILLED
         # Only that host knows whether a run that started goes on. One that did not start has lost its scheduler.
         return None if found.is_started else Cause.NODE_LOST
-    silence = home.presence.now() - claims.last_heartbeat(home.claims_folder, found.run_id)
+    silence = home.heartbeat.now() - claims.last_heartbeat(home.claims_folder, found.run_id)
     return Cause.NODE_LOST if silence > _LEASES_OF_SILENCE * claim.lease + _TIME_TO_END else None
 
 

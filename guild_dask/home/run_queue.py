@@ -15,7 +15,7 @@ from guild import config, lock
 
 from guild_dask.home import attempts, claims, end_note, layout, run_directory, snapshot, stop_request
 from guild_dask.home.errors import HomeUnavailable, problem_for, translated
-from guild_dask.home.heartbeat import Presence
+from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.listing import Listing, RunsDirectory
 from guild_dask.home.outcome import ClaimState, End, Evidence, Outcome, Result, Retries, outcome_for
 from guild_dask.home.run_directory import Staged
@@ -51,12 +51,12 @@ class GuildHome:
     """The runs of one Guild home, for one scheduler, which sees the selected ones."""
 
     def __init__(
-        self, home: str, presence: Presence, select: Callable[[Listing], Listing] = lambda found: found
+        self, home: str, heartbeat: Heartbeat, select: Callable[[Listing], Listing] = lambda found: found
     ) -> None:
         self.runs_dir = layout.runs_dir(home)
         self.claims_folder = layout.claims_folder(home)
         self._home = home
-        self.presence = presence
+        self.heartbeat = heartbeat
         self._directory = RunsDirectory(self.runs_dir)
         self._run_status: Any = None
         self._select = select
@@ -109,7 +109,7 @@ class GuildHome:
 
     def _devices_of_others(self) -> dict[str, float]:
         """Returns the shares of this host's devices that runs of other schedulers use. Called inside the lock."""
-        me = self.presence.process
+        me = self.heartbeat.process
         with translated("cannot read the claims of %s", "others"):
             found = [each.claim for each in claims.all_claims(self.claims_folder)]
         others = [claim for claim in found if claim and not claim.lease and claim.scheduler != me]
@@ -207,7 +207,7 @@ class GuildHome:
     def _ours(self, run_id: str) -> claims.Found | None:
         """Returns our claim on a run, or None if there is none; an unreadable claim counts as ours."""
         found = claims.present(self.claims_folder, run_id)
-        if found and found.claim and found.claim.scheduler != self.presence.process:
+        if found and found.claim and found.claim.scheduler != self.heartbeat.process:
             return None
         return found
 

@@ -90,7 +90,7 @@ def _run(
     from guild_dask.cluster import opening
     from guild_dask.cluster.base import Common, OpeningStopped
     from guild_dask.home import layout, run_queue
-    from guild_dask.home.heartbeat import Presence
+    from guild_dask.home.heartbeat import Heartbeat
     from guild_dask.host import processes
     from guild_dask.monitor.output import OutputFollower
     from guild_dask.monitor.publisher import scheduler_state
@@ -109,10 +109,10 @@ def _run(
     with contextlib.ExitStack() as closing:
         closing.callback(observers.leave_report, this_run)
         closing.callback(gc.disable)
-        presence = Presence(run_queue.guild_home(), this_run.id, identity.process)
-        presence.beat()
-        closing.callback(presence.leave)
-        home, token = run_queue.guild_home(), presence.token
+        heartbeat = Heartbeat(run_queue.guild_home(), this_run.id, identity.process)
+        heartbeat.renew()
+        closing.callback(heartbeat.leave)
+        home, token = run_queue.guild_home(), heartbeat.token
         common = Common(home, token, settings.lease, events.put, settings.gpus, is_stopping)
         try:
             opened = opening.open_cluster(settings, common, this_run.dir, identity.environ)
@@ -126,7 +126,7 @@ def _run(
         follower = OutputFollower(layout.run_output(this_run.dir), stream.write_bytes)
         closing.callback(_log.info, "Stopping Dask scheduler")
         closing.callback(follower.close)
-        queue_of_runs = run_queue.GuildHome(home, presence, *select)
+        queue_of_runs = run_queue.GuildHome(home, heartbeat, *select)
         _watch(home, this_run.id, events, closing)
         about = scheduler_state(this_run.id, identity.process)
         views = observers.open_views(settings, about, this_run.dir, opened, events.put)
@@ -136,7 +136,7 @@ def _run(
             identity, queue_of_runs, opened, follower, views.publisher, settings.retries, settings.time_limit
         )
         core = Core(_rules_for(settings, this_run.id, opened), time.monotonic())
-        return work(Loop(core, dispatcher, presence, events), this_run.path("error.log"))
+        return work(Loop(core, dispatcher, heartbeat, events), this_run.path("error.log"))
 
 
 def _watch(
@@ -155,7 +155,7 @@ def _watch(
 
 def _rules_for(settings: Settings, own_run_id: str, cluster: "Cluster") -> "Rules":
     """Returns what the settings, and the kind of cluster, decide about the core."""
-    from guild_dask.home.heartbeat import BEAT
+    from guild_dask.home import heartbeat
     from guild_dask.scheduler.core import Rules
     from guild_dask.scheduler.waiting import Demand
 
@@ -163,7 +163,7 @@ def _rules_for(settings: Settings, own_run_id: str, cluster: "Cluster") -> "Rule
     return Rules(
         own_run=own_run_id,
         poll_interval=settings.poll_interval,
-        beat_interval=BEAT,
+        heartbeat_interval=heartbeat.INTERVAL,
         run_once=settings.run_once,
         wait_for_running=settings.wait_for_running,
         demand=Demand(settings.gpus is not None, do_workers_end, settings.time_limit),

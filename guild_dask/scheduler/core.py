@@ -6,7 +6,7 @@ whole stories as values: a run is staged, claimed, lost, found and tried again.
 
 A cycle of a working scheduler:
 
-    begin_cycle()  -> Beat, what is due of: ReadControl, Settle, TidyCluster, Recover, ListRuns (or RefreshRuns)
+    begin_cycle()  -> as they are due: RenewHeartbeat, ReadControl, Settle, TidyCluster, Recover, ListRuns or RefreshRuns;
                       SeeWorkers
     Listed         -> LookUp, FindRunning, if runs depend on others or wait for running ones
     WorkersSeen    -> Log what is new of waiting runs; Claim what fits
@@ -63,7 +63,6 @@ from guild_dask.scheduler.instructions import (
     INFO,
     WARNING,
     AdjustWorkers,
-    Beat,
     CheckClaim,
     Claim,
     CloseOutput,
@@ -80,6 +79,7 @@ from guild_dask.scheduler.instructions import (
     ReadControl,
     Recover,
     RefreshRuns,
+    RenewHeartbeat,
     RequestStop,
     SeeWorkers,
     Settle,
@@ -113,7 +113,7 @@ class Rules:
 
     own_run: str = ""  # the scheduler's own run id
     poll_interval: float = 10.0
-    beat_interval: float = 30.0
+    heartbeat_interval: float = 30.0
     run_once: bool = False
     wait_for_running: bool = False
     demand: Demand = field(default_factory=Demand)
@@ -134,9 +134,9 @@ class Core:
         self._dependencies = DependencyLookup()
         self._known: dict[str, Found] = {}  # what need not be looked up, while a LookUp is under way
         self._cluster = ClusterView()
-        # When to poll the whole runs directory, and to beat, at the latest.
+        # When to poll the whole runs directory, and to renew the heartbeat, at the latest.
         self._next_poll = began
-        self._next_beat = began
+        self._next_heartbeat = began
         # Nothing starts before. After a job was lost, so that it does not go round.
         self._hold_until = began
         # Runs to read again before the next plan: they were staged, or others wait for their end.
@@ -179,7 +179,7 @@ class Core:
             return self._shutdown.due if self.ledger.active else -math.inf
         if self.announcer.has_more:
             return -math.inf
-        return min(self._next_poll, self._next_beat, self._next_retry)
+        return min(self._next_poll, self._next_heartbeat, self._next_retry)
 
     @property
     def _next_retry(self) -> float:
@@ -204,9 +204,9 @@ class Core:
         self._has_listed = self._has_home_failed = False
         self._missed.clear()
         instructions: list[Instruction] = []
-        if now >= self._next_beat:
-            self._next_beat = now + self.rules.beat_interval
-            instructions.append(Beat())
+        if now >= self._next_heartbeat:
+            self._next_heartbeat = now + self.rules.heartbeat_interval
+            instructions.append(RenewHeartbeat())
         # Before run-once ends, it looks for what its own runs have staged.
         if now >= min(self._next_poll, self._next_retry) or (self.rules.run_once and not self.ledger.active):
             instructions += self._poll(now)

@@ -17,7 +17,7 @@ DEBUG, INFO, WARNING = logging.DEBUG, logging.INFO, logging.WARNING
 
 
 @dataclass(frozen=True)
-class Beat:
+class RenewHeartbeat:
     """Show other hosts that this scheduler lives, and remove heartbeats of dead schedulers."""
 
 
@@ -195,7 +195,7 @@ class Publish:
 
 
 Instruction = (
-    Beat
+    RenewHeartbeat
     | ReadControl
     | Settle
     | TidyCluster

@@ -14,7 +14,7 @@ from typing import Any
 
 from guild_dask.home import control, lookup
 from guild_dask.home.errors import HomeUnavailable
-from guild_dask.home.heartbeat import Presence
+from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.scheduler import instructions as do
 from guild_dask.scheduler.answers import (
     Answer,
@@ -44,7 +44,7 @@ class Loop:
         self,
         core: Core,
         dispatcher: Dispatcher,
-        heartbeat: Presence,
+        heartbeat: Heartbeat,
         events: "queue.SimpleQueue[OutsideEvent]",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -57,7 +57,7 @@ class Loop:
         self._events = events
         self._clock = clock
         self._actions: dict[type, Callable[[Any], Answer | None]] = {
-            do.Beat: self._beat,
+            do.RenewHeartbeat: self._renew_heartbeat,
             do.ReadControl: lambda _: ControlRead(control.state(heartbeat.home, heartbeat.scheduler_id)),
             do.Settle: dispatcher.settle,
             do.TidyCluster: lambda _: self._cluster.tidy(),
@@ -124,8 +124,8 @@ class Loop:
         except queue.Empty:
             pass
 
-    def _beat(self, _instruction: do.Beat) -> None:
-        self._heartbeat.beat()
+    def _renew_heartbeat(self, _instruction: do.RenewHeartbeat) -> None:
+        self._heartbeat.renew()
         self._heartbeat.sweep()
 
     def _look_up(self, each: do.LookUp) -> LookedUp:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from guild_dask.cluster import gpus, handshake
 from guild_dask.home import claims, operation_data
 from guild_dask.home.claims import Claim
-from guild_dask.home.heartbeat import Presence
+from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import environment, processes
 from guild_dask.plan.devices import are_taken
@@ -197,7 +197,7 @@ def test_device_that_another_scheduler_took_a_moment_ago_is_not_claimed(user: Sa
     me = processes.identity(os.getpid())
     assert me
     other = replace(me, pid=1)
-    home = GuildHome(str(user.guild_home), Presence(str(user.guild_home), "me", me))
+    home = GuildHome(str(user.guild_home), Heartbeat(str(user.guild_home), "me", me))
     claims.write(home.claims_folder, Claim("xxx", "other", other, other, devices={"0": 0.5}))
     staged = {run.id: run for run in home.staged().staged}
     assert are_taken({"0": 1.0}, {"0": 0.5})

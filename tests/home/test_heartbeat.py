@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from guild_dask.home import claims
-from guild_dask.home.heartbeat import SILENCE, Presence
+from guild_dask.home.heartbeat import SILENCE, Heartbeat
 from guild_dask.home.recovery import recover
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes
@@ -25,8 +25,8 @@ class _World:
     """A Guild home with one run that a scheduler on another host has claimed."""
 
     def __init__(self, home: pathlib.Path) -> None:
-        self.own = Presence(str(home), "own", _me())
-        self.other = Presence(str(home), "other", ELSEWHERE)
+        self.own = Heartbeat(str(home), "own", _me())
+        self.other = Heartbeat(str(home), "other", ELSEWHERE)
         self.home = GuildHome(str(home), self.own)
         self.guild = home / "runs" / "aaa" / ".guild"
         (self.guild / "attrs").mkdir(parents=True)
@@ -35,8 +35,8 @@ class _World:
         self.claim = claims.write(
             self.home.claims_folder, claims.Claim("aaa", "other", ELSEWHERE, ELSEWHERE, 1, {"gpu": 1.0})
         )
-        self.own.beat()
-        self.other.beat()
+        self.own.renew()
+        self.other.renew()
 
     def age_of_other(self, seconds: float) -> None:
         now = (self._beats / "own.json").stat().st_mtime

@@ -10,7 +10,7 @@ import pytest
 
 from guild_dask.home import attempts, claims, end_note, run_directory, stop_request
 from guild_dask.home.errors import HomeUnavailable
-from guild_dask.home.heartbeat import Presence
+from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.outcome import Cause, End
 from guild_dask.home.recovery import recover
 from guild_dask.home.run_queue import GuildHome
@@ -35,8 +35,8 @@ def home(user: Sandbox, guild: Guild) -> GuildHome:
     stage(guild, "quick", RUN)
     me = processes.identity(os.getpid())
     assert me
-    found = GuildHome(str(user.guild_home), Presence(str(user.guild_home), "me", me))
-    found.presence.beat()
+    found = GuildHome(str(user.guild_home), Heartbeat(str(user.guild_home), "me", me))
+    found.heartbeat.renew()
     dead = replace(me, started=me.started - 1)
     (run,) = found.staged().staged
     assert found.claim([(run, claims.Claim(RUN, "other", dead, dead))]).runs
@@ -46,7 +46,7 @@ def home(user: Sandbox, guild: Guild) -> GuildHome:
 
 def _after_a_boot(home: GuildHome) -> None:
     """Makes the claim one of before the machine was started anew."""
-    _belongs_to(home, replace(home.presence.process, boot="before"))
+    _belongs_to(home, replace(home.heartbeat.process, boot="before"))
 
 
 def _belongs_to(home: GuildHome, process: processes.ProcessIdentity) -> None:
@@ -89,7 +89,7 @@ def test_scheduler_that_was_restarted_under_its_id_looks_after_its_predecessors_
     found = claims.present(home.claims_folder, RUN)
     assert found
     assert found.claim
-    claims.write(home.claims_folder, replace(found.claim, scheduler_id=home.presence.scheduler_id))
+    claims.write(home.claims_folder, replace(found.claim, scheduler_id=home.heartbeat.scheduler_id))
     os.replace(claims.path(home.claims_folder, RUN), started)
     assert [run_id for run_id, _ in recover(home).ended] == [RUN]
     assert statuses(user) == {RUN: "terminated"}
@@ -156,7 +156,7 @@ def test_attempt_is_counted_once_when_the_home_fails_while_the_run_is_staged_aga
     def fail(*_args: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    _belongs_to(home, home.presence.process)
+    _belongs_to(home, home.heartbeat.process)
     run_directory.record_end(home.run_dir(RUN), 7)
     with monkeypatch.context() as patched:
         patched.setattr(claims, "give_back_started", fail)
@@ -184,7 +184,7 @@ def _claim_again(home: GuildHome, process: processes.ProcessIdentity) -> None:
 def test_run_that_completed_is_not_tried_again_whatever_its_claim_says(
     home: GuildHome, user: Sandbox, claim: str, is_dead: bool
 ) -> None:
-    me = home.presence.process
+    me = home.heartbeat.process
     _claim_again(home, replace(me, started=me.started - 1) if is_dead else me)
     started = claims.path(home.claims_folder, RUN).with_suffix(claims.STARTED)
     if claim == "unreadable":
@@ -206,7 +206,7 @@ def test_run_that_completed_is_not_tried_again_whatever_its_claim_says(
 
 def test_attempt_whose_claim_cannot_be_read_is_tried_again_as_the_policy_says(home: GuildHome, user: Sandbox) -> None:
     # Not because the attempt before was.
-    _claim_again(home, home.presence.process)
+    _claim_again(home, home.heartbeat.process)
     claims.path(home.claims_folder, RUN).with_suffix(claims.STARTED).write_text("")
     run_directory.record_end(home.run_dir(RUN), 7)
     assert home.settle(RUN, 7, may_stage_again=False).end is End.FAILED
@@ -220,7 +220,7 @@ def test_attempts_that_cannot_be_read_are_not_taken_for_none(home: GuildHome, us
     kept = record.rename(record.with_name("kept"))
     record.mkdir()
     (run,) = home.staged().staged
-    me = home.presence.process
+    me = home.heartbeat.process
     claimed = home.claim([(run, claims.Claim(RUN, "me", me, me))])
     assert claimed.refused == {RUN: f"cannot claim run {RUN}: {os.strerror(errno.EISDIR)}"}
     assert statuses(user) == {RUN: "staged"}
@@ -234,8 +234,8 @@ def test_run_out_of_sight_that_is_not_ours_any_more_is_gone(home: GuildHome, use
     # Another scheduler took us for dead, and runs it now.
     other = processes.identity(os.getppid())
     assert other
-    Presence(str(user.guild_home), "other", other).beat()
-    _belongs_to(home, home.presence.process)
+    Heartbeat(str(user.guild_home), "other", other).renew()
+    _belongs_to(home, home.heartbeat.process)
     assert home.has_started(RUN)
     assert recover(home, unseen=[RUN]).gone == ()
     _belongs_to(home, other)
@@ -264,7 +264,7 @@ def test_heartbeat_that_cannot_be_read_counts_as_unknown(
     home: GuildHome, monkeypatch: pytest.MonkeyPatch, user: Sandbox
 ) -> None:
     # Its claim is old, and another host runs it.
-    elsewhere = replace(home.presence.process, host="elsewhere", boot="other")
+    elsewhere = replace(home.heartbeat.process, host="elsewhere", boot="other")
     found = claims.present(home.claims_folder, RUN)
     assert found
     assert found.claim
@@ -324,7 +324,7 @@ def test_stop_request_of_a_dead_scheduler_is_withdrawn_where_the_run_goes_on(hom
     found = claims.present(home.claims_folder, RUN)
     assert found
     assert found.claim
-    claimed = claims.write(home.claims_folder, replace(found.claim, owner=home.presence.process))
+    claimed = claims.write(home.claims_folder, replace(found.claim, owner=home.heartbeat.process))
     claimed.replace(claimed.with_suffix(claims.STARTED))
     stop_request.request_stop(beside, Cause.SCHEDULER_STOPPED)
     assert [claim.run_id for claim in recover(home).orphans] == [RUN]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from guild_dask.home import attempts, claims, control, end_note, stop_request
-from guild_dask.home.heartbeat import Presence
+from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import files, processes
 
@@ -76,7 +76,7 @@ def test_folder_of_claims_is_opened_before_anything_in_it_decides(
 def test_run_directory_is_refreshed_before_its_end_is_read(tmp_path: pathlib.Path, touched: list[str]) -> None:
     run_dir = tmp_path / "runs" / "aaa"
     (run_dir / ".guild" / "attrs").mkdir(parents=True)
-    home = GuildHome(str(tmp_path), Presence(str(tmp_path), "sss", _me()))
+    home = GuildHome(str(tmp_path), Heartbeat(str(tmp_path), "sss", _me()))
     home.settle("aaa", 0, may_stage_again=False)
     home.has_ended(str(run_dir))
     guild_dir = run_dir / ".guild"

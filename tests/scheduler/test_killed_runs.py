@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from guild_dask.home import attempts, claims, end_note, run_directory
-from guild_dask.home.heartbeat import Presence
+from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.outcome import Cause, End, Note, Result
 from guild_dask.home.recovery import recover
 from guild_dask.home.run_queue import GuildHome
@@ -151,8 +151,8 @@ def home(user: Sandbox, guild: Guild) -> GuildHome:
     stage(guild, "fine", "aaa")
     me = processes.identity(os.getpid())
     assert me
-    found = GuildHome(str(user.guild_home), Presence(str(user.guild_home), "me", me))
-    found.presence.beat()
+    found = GuildHome(str(user.guild_home), Heartbeat(str(user.guild_home), "me", me))
+    found.heartbeat.renew()
     (run,) = found.staged().staged
     assert found.claim([(run, claims.Claim("aaa", "me", me, me))]).runs
     assert claims.mark_started(claims.path(found.claims_folder, "aaa"))

@@ -185,14 +185,14 @@ def _attempts(home: pathlib.Path) -> list[Any]:
 def _recovered(home: pathlib.Path) -> list[Any]:
     """Returns the outcome of a run whose scheduler died after it decided to retry it; once for each cause."""
     from guild_dask.home import attempts, claims
-    from guild_dask.home.heartbeat import Presence
+    from guild_dask.home.heartbeat import Heartbeat
     from guild_dask.home.recovery import recover
     from guild_dask.home.run_queue import GuildHome
 
     me = _me()
     other = dataclasses.replace(me, started=me.started - 1)  # dead: this process started later
-    guild_home = GuildHome(str(home), Presence(str(home), "me", me))
-    guild_home.presence.beat()
+    guild_home = GuildHome(str(home), Heartbeat(str(home), "me", me))
+    guild_home.heartbeat.renew()
     found = []
     for past in attempts.past(str(home / "runs" / RUN)):
         (run,) = guild_home.staged().staged

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from guild_dask.home import attempts, claims, end_note, stop_request
-from guild_dask.home.heartbeat import Presence
+from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.outcome import Cause, End, Note
 from guild_dask.home.recovery import recover
 from guild_dask.home.run_queue import GuildHome
@@ -49,7 +49,7 @@ class _World:
         me = processes.identity(os.getpid())
         assert me
         self.guild = guild
-        self.home = GuildHome(str(user.guild_home), Presence(str(user.guild_home), "me", me))
+        self.home = GuildHome(str(user.guild_home), Heartbeat(str(user.guild_home), "me", me))
         self.claim = claims.Claim("aaa", "me", me, me, lease=lease)
         (run,) = self.home.staged().staged
         self.run_dir = run.dir
@@ -161,7 +161,7 @@ def test_run_that_cannot_reach_the_home_is_ended_before_other_hosts_consider_it_
         world.runner.close()
     home = _seen_from_elsewhere(world)
     assert not recover(home, again=lambda *_: True).ended, "not before it must have ended, wherever it is"
-    long_ago = home.presence.now() - 60
+    long_ago = home.heartbeat.now() - 60
     os.utime(world.claimed.with_suffix(".beat"), (long_ago, long_ago))
     ((run_id, result),) = recover(home, again=lambda *_: True).ended
     assert (run_id, result.end) == ("aaa", End.TRIED_AGAIN)
@@ -181,7 +181,7 @@ def test_run_on_another_host_is_started_again_when_its_heartbeat_is_too_old(worl
     home = _seen_from_elsewhere(world)
     world.runner.destroy("aaa")
     world.wait()
-    long_ago = home.presence.now() - 4 * world.claim.lease
+    long_ago = home.heartbeat.now() - 4 * world.claim.lease
     os.utime(world.claimed.with_suffix(".beat"), (long_ago, long_ago))
     ((run_id, result),) = recover(home, again=lambda *_: True).ended
     assert (run_id, result.end, result.cause) == ("aaa", End.TRIED_AGAIN, Cause.NODE_LOST)
@@ -251,6 +251,6 @@ def _seen_from_elsewhere(world: _World) -> GuildHome:
     os.replace(world.claimed, started)
     os.utime(started, ns=(before.st_atime_ns, before.st_mtime_ns))
     folder = str(world.home.claims_folder.parent.parent)
-    home = GuildHome(folder, Presence(folder, "other", claim.scheduler))
-    home.presence.beat()
+    home = GuildHome(folder, Heartbeat(folder, "other", claim.scheduler))
+    home.heartbeat.renew()
     return home

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from guild_dask.home import claims
-from guild_dask.home.heartbeat import Presence
+from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.outcome import End, Result
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes
@@ -39,7 +39,7 @@ def home(user: Sandbox, guild: Guild) -> GuildHome:
     """A Guild home with one staged run."""
     a_project(user, QUICK)
     stage(guild, "quick", "aaa")
-    return GuildHome(str(user.guild_home), Presence(str(user.guild_home), "me", _me()))
+    return GuildHome(str(user.guild_home), Heartbeat(str(user.guild_home), "me", _me()))
 
 
 def _me() -> processes.ProcessIdentity:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from guild_dask.cli.doctor.finding import Finding, bad, good, note
 from guild_dask.home import layout, run_queue
 from guild_dask.home.errors import HomeUnavailable
-from guild_dask.home.heartbeat import Presence
+from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.host import processes
 from guild_dask.monitor.formatting import size
 
@@ -92,7 +92,7 @@ def _lock(home: str) -> Finding:
     process = processes.identity(os.getpid())
     assert process is not None  # this process is alive
     try:
-        with run_queue.GuildHome(home, Presence(home, "doctor", process)).lock():
+        with run_queue.GuildHome(home, Heartbeat(home, "doctor", process)).lock():
             return good("lock", "Guild's lock works")
     except HomeUnavailable as e:
         remedy = "end the process that holds it; on NFS, mount with locking (not 'nolock')"
