@@ -6,8 +6,8 @@ whole stories as values: a run is staged, claimed, lost, found and tried again.
 
 A cycle of a working scheduler:
 
-    begin_cycle()  -> as they are due: RenewHeartbeat, ReadControl, Settle, TidyCluster, Recover, ListRuns or RefreshRuns;
-                      SeeWorkers
+    begin_cycle()  -> as they are due: RenewHeartbeat, ReadControl, Settle, TidyCluster, Recover, ListRuns (or
+                      RefreshRuns); then SeeWorkers
     Listed         -> LookUp, FindRunning, if runs depend on others or wait for running ones
     WorkersSeen    -> Log what is new of waiting runs; Claim what fits
     ClaimAnswered  -> Submit what was claimed; all of it again if a run was not to be had
