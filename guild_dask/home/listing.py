@@ -15,17 +15,19 @@ from guild_dask.home import layout, run_directory
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.run_directory import BrokenRun, Staged
 
-# How many runs are read again in one poll, of those that were not staged when last read, and of those that were. A run
-# that is to be started is read in any case.
-_TURN = 5_000
-_STAGED_TURN = 1_000
-
 # A file system may give two changes of one moment the same time; after so many seconds, the next change differs.
 _QUIET = 2.0
-# The names are listed at least once in so many polls, whatever the time of the folder says.
-_LISTED_ANEW = 6
 
 Signature = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How much of the runs directory one poll reads. A run that is to be started is read in any case."""
+
+    staged: int = 1_000  # of the known staged runs
+    others: int = 5_000  # of the runs that were not staged when last read
+    listed: int = 6  # the names are listed at least once in so many polls, whatever the time of the folder says
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,9 @@ class Listing:
 class RunsDirectory:
     """The names in the runs directory, and what is known of those that are staged."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, turns: Turns | None = None) -> None:
         self.path = path
+        self._turns = turns or Turns()
         # In each, the run that was read the longest ago comes first.
         self._staged: dict[str, tuple[Signature, Staged]] = {}
         self._others: dict[str, None] = {}
@@ -57,13 +60,13 @@ class RunsDirectory:
         """Polls the runs directory, and returns what has changed."""
         due, vanished = self._new_and_vanished()
         due.update(dict.fromkeys((*self._doubted, *self._broken)))
-        due.update(dict.fromkeys(itertools.islice(self._staged, _STAGED_TURN)))
+        due.update(dict.fromkeys(itertools.islice(self._staged, self._turns.staged)))
         due.update(dict.fromkeys(self._others_that_may_be_staged()))
         return self._read_all(due, vanished)
 
     def _others_that_may_be_staged(self) -> list[str]:
         """Returns the runs that were not staged, whose turn it is, and that have the marker now."""
-        turn = list(itertools.islice(self._others, _TURN))
+        turn = list(itertools.islice(self._others, self._turns.others))
         for name in turn:
             self._others[name] = self._others.pop(name)
         return [name for name in turn if os.access(layout.marker(f"{self.path}/{name}", layout.STAGED), os.F_OK)]
@@ -112,7 +115,7 @@ class RunsDirectory:
         """Returns new names, and the names of staged runs that were deleted."""
         self._polls += 1
         time_of_folder = self._time()
-        if self._listed is not None and self._listed == time_of_folder and self._polls < _LISTED_ANEW:
+        if self._listed is not None and self._listed == time_of_folder and self._polls < self._turns.listed:
             return {}, []
         names = dict.fromkeys(self.names())
         is_settled = time_of_folder is not None and time_of_folder < time.time_ns() - _QUIET * 1e9

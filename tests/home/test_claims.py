@@ -1,5 +1,6 @@
 """Claims: who takes which run, written so that a crash at any moment leaves something that can be read."""
 
+import builtins
 import dataclasses
 import json
 import math
@@ -11,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -365,15 +367,14 @@ def test_claim_that_is_withdrawn_in_the_middle_of_handing_over_is_not_made_anew(
     # The scheduler of a worker that lives has died, and another one stages the run again at this very moment.
     claim = claim_on("aaa")
     claims.write(folder, claim)
-    read = claims._read
+    real_open = builtins.open
 
-    def read_and_withdraw(file: pathlib.Path) -> claims.Claim | None:
-        found = read(file)
-        if file.suffix == claims.HANDING:
+    def withdraw_and_open(file: Any, mode: str = "r", **options: Any) -> Any:
+        if str(file).endswith(claims.HANDING) and mode == "r+":
             assert claims.withdraw(folder, "aaa")
-        return found
+        return real_open(file, mode, **options)
 
-    monkeypatch.setattr(claims, "_read", read_and_withdraw)
+    monkeypatch.setattr(builtins, "open", withdraw_and_open)
     assert not claims.hand_over(folder, claim, _me())
     assert sorted(file.suffix for file in folder.iterdir()) == [claims.WITHDRAWN]
 
