@@ -100,7 +100,7 @@ def _texts(run: RunView, demands: Demands, explained: list[Explanation]) -> list
     """Returns the sentences to print, each with a command to type, which may be empty."""
     texts = [(str(part), "") for part in demands.unreadable]
     workers = [worker for each in schedulers.alive(common.home()) if each.state for worker in each.state.workers]
-    warning = few_bytes(run.tags, max((worker.total.get(MEMORY, 0.0) for worker in workers), default=0.0))
+    warning = few_bytes(run.tags, demands, max((worker.total.get(MEMORY, 0.0) for worker in workers), default=0.0))
     texts += [(warning, "")] if warning else []
     if run.status != "staged":
         return texts + [(text, "") for text in _where(run)]

@@ -43,6 +43,11 @@ def claims_folder(home: str) -> pathlib.Path:
     return own_folder(home) / "claims"
 
 
+def home_of_claims(folder: str) -> str:
+    """Returns the Guild home that a folder of claims belongs to."""
+    return str(pathlib.Path(folder).parent.parent)
+
+
 def schedulers_folder(home: str) -> pathlib.Path:
     """Returns the folder in which schedulers show that they live, and what they do."""
     return own_folder(home) / "schedulers"

@@ -51,7 +51,7 @@ class Staged:
 
     @functools.cached_property
     def demands(self) -> Demands:
-        """Returns what the tags request. They are parsed here and nowhere else."""
+        """Returns what the tags request; they are parsed once for each reading of the run."""
         return demands_for_tags(self.tags)
 
 
@@ -235,6 +235,12 @@ def operation(run_dir: str) -> str:
         return str(opref(run_dir).to_opspec())
     except BrokenRun:
         return ""
+
+
+@functools.lru_cache(maxsize=1_000)
+def cached_operation(run_dir: str) -> str:
+    """Returns the same without reading it again; a run's operation does not change."""
+    return operation(run_dir)
 
 
 def is_queue(run_dir: str) -> bool:

@@ -1,11 +1,10 @@
-"""Tells others what a scheduler does: its state in a file beside its heartbeat, and its events in its run directory.
+"""Publishes what a scheduler does: its state in a file beside its heartbeat, and its events in its run directory.
 
-The state is written when it has changed, at most once a second, as a whole or not at all. What cannot be written is
-left out: nobody who only wants to look may hold up a run.
+The state is written atomically when it has changed, at most once a second. Write errors are ignored: a view must never
+delay a run.
 """
 
 import contextlib
-import functools
 import json
 import logging
 import os
@@ -17,15 +16,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from guild_dask.home import run_directory, run_info
+from guild_dask.home import layout, run_directory, run_info
 from guild_dask.home.heartbeat import STATE, STATE_DRAFT
 from guild_dask.home.outcome import End, Result
+from guild_dask.host import files
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.journal import NAME, Journal
 from guild_dask.monitor.page.rows import Rows, WaitingRow
 from guild_dask.monitor.state import (
     MOST_ENDED,
-    MOST_WAITING,
     EndedRun,
     RunningRun,
     State,
@@ -50,13 +49,13 @@ _REMEMBERED = 50
 
 
 class Listener(Protocol):
-    """Somebody in this process who wants to know, and holds up nobody."""
+    """A view in this process. Its methods return at once."""
 
     def ended(self, run: EndedRun) -> None:
-        """Is told how a run, or an attempt at it, ended."""
+        """Is called when an attempt has ended."""
 
     def look(self, state: State) -> None:
-        """Is told the state, whenever it may have changed."""
+        """Is called with the state, whenever it may have changed."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +88,13 @@ class View:
 
 
 def _without_time(kind: Kind) -> dict[str, float]:
-    """Returns what is asked for, as the user put it: without the time that the plan takes into account."""
+    """Returns the requests as the user wrote them: without the time that only the plan counts."""
     return {name: amount for name, amount in kind if name != TIME}
 
 
 def state_path(home: str, scheduler_id: str) -> pathlib.Path:
-    """Returns where a scheduler's state is."""
-    return pathlib.Path(home, "dask", "schedulers", f"{scheduler_id}{STATE}")
+    """Returns the path of a scheduler's state."""
+    return layout.schedulers_folder(home) / f"{scheduler_id}{STATE}"
 
 
 class Publisher:
@@ -103,7 +102,7 @@ class Publisher:
 
     def __init__(self, home: str, run_dir: str, scheduler: State, rows: Rows | None = None) -> None:
         self._path = state_path(home, scheduler.scheduler)
-        self._runs_dir = os.path.join(home, "runs")
+        self._home = home
         self._journal = Journal(os.path.join(run_dir, NAME))
         self._state = scheduler
         self._rows = rows  # the page of runs, if there is one
@@ -114,9 +113,9 @@ class Publisher:
         self._durations: dict[str, deque[float]] = {}
         self._workers: tuple[WorkerState, ...] = ()
         self._next = 0.0
-        self._epoch = time.time() - time.monotonic()  # once: a time to come is to be the same with each look
+        self._epoch = time.time() - time.monotonic()  # computed once, so that a future time is the same in every state
         self.latest: State | None = None
-        self.due: float | None = None  # when to be called again, by the monotonic clock, though nothing may happen
+        self.due: float | None = None  # when publish() is to be called again, by the monotonic clock
 
     @property
     def page(self) -> str | None:
@@ -151,7 +150,7 @@ class Publisher:
             running.waited,
             running.attempt,
             running.asks,
-            run_info.used(os.path.join(self._runs_dir, run_id)),
+            run_info.used(layout.run_dir(self._home, run_id)),
             result.cause.value if result.cause else "",
             result.excess,
         )
@@ -160,7 +159,7 @@ class Publisher:
             self._durations.setdefault(running.operation, deque(maxlen=_REMEMBERED)).append(ran)
         self._note("ended", now, ended)
         for listener in list(self.listeners):
-            self._tell(listener, lambda each: each.ended(ended))
+            self._call(listener, lambda each: each.ended(ended))
 
     def left(self, run_id: str) -> None:
         """Notes that a run is no more this scheduler's."""
@@ -188,20 +187,20 @@ class Publisher:
             self._write(self.latest)
         latest = self.latest
         for listener in list(self.listeners):
-            self._tell(listener, lambda each: each.look(latest))
+            self._call(listener, lambda each: each.look(latest))
         if self._rows and self._rows.is_watched:
             self._rows.write(latest, _line(view))
 
-    def _tell(self, listener: Listener, what: Callable[[Listener], None]) -> None:
-        """Tells a listener something; one that fails is told no more, and the runs go on."""
+    def _call(self, listener: Listener, what: Callable[[Listener], None]) -> None:
+        """Calls a listener. One that raises is removed: a view must not end the scheduler."""
         try:
             what(listener)
-        except Exception as e:  # noqa: BLE001  # whatever it is, it is only somebody who looks
+        except Exception as e:  # noqa: BLE001  # of a view only
             self.listeners.remove(listener)
             log.warning("%s is switched off after an error: %r", type(listener).__name__, e)
 
     def state(self, view: View) -> State:
-        """Returns what is to be told now."""
+        """Returns the state to publish."""
         return replace(
             self._state,
             phase=view.phase,
@@ -221,7 +220,7 @@ class Publisher:
         )
 
     def _note_workers(self, workers: Iterable[WorkerState]) -> None:
-        """Notes which workers there are, where that has changed; what is used of them follows from the runs."""
+        """Adds a change of the workers to the journal; what runs use of them follows from the other events."""
         idle = tuple(replace(worker, used_slots=0, used={}) for worker in workers)
         before = tuple(replace(worker, used_slots=0, used={}) for worker in self._workers)
         if idle != before:
@@ -229,14 +228,12 @@ class Publisher:
         self._workers = tuple(workers)
 
     def _write(self, state: State) -> None:
-        draft = self._path.with_suffix(STATE_DRAFT)
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(json.dumps(as_data(state)))
-            os.replace(draft, self._path)
+            files.write(self._path, json.dumps(as_data(state)), self._path.with_suffix(STATE_DRAFT).name)
 
     def close(self) -> None:
-        """Takes the state away; the events stay."""
+        """Removes the state; the events stay."""
         left = left_in(self.latest) if self.latest else {}
         self._journal.note("stopped", time.time(), {"ends": dict(self._ends), "left": as_data(left)})
         self._journal.close()
@@ -245,13 +242,8 @@ class Publisher:
 
 
 def scheduler_state(run_id: str, process: ProcessIdentity, **facts: Any) -> State:
-    """Returns the state of a scheduler that has just begun, with what else is known of it."""
+    """Returns the state of a scheduler that has just started."""
     return State(run_id, process.host, process.pid, time.time(), **facts)
-
-
-@functools.lru_cache(maxsize=10 * MOST_WAITING)
-def _operation(run_dir: str) -> str:
-    return run_directory.operation(run_dir)
 
 
 def _line(view: View) -> list[WaitingRow]:
@@ -261,4 +253,6 @@ def _line(view: View) -> list[WaitingRow]:
 
 
 def _waiting_run(queued: QueuedRun) -> WaitingRun:
-    return WaitingRun(queued.run, _operation(queued.dir), queued.since, _without_time(queued.kind), queued.reason)
+    return WaitingRun(
+        queued.run, run_directory.cached_operation(queued.dir), queued.since, _without_time(queued.kind), queued.reason
+    )

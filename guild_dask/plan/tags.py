@@ -17,7 +17,7 @@ from guild_dask.plan.resources import (
     request_for_spec,
     request_for_specs,
 )
-from guild_dask.plan.units import ACCEPTED_DURATIONS, duration_for_text, format_amount
+from guild_dask.plan.units import ACCEPTED_DURATIONS, duration_for_text, format_amount, unit_of
 
 # The beginning of all tags for guild-dask.
 PREFIX = "dask"
@@ -95,17 +95,17 @@ def demands_for_tags(tags: tuple[str, ...]) -> Demands:
     return Demands(request.amounts, **values, after=tuple(after), unreadable=(*request.unreadable, *bad))
 
 
-def few_bytes(tags: tuple[str, ...], counted: float) -> str:
-    """Returns a warning if tags request so little memory that its unit must be missing, or "".
+def few_bytes(tags: tuple[str, ...], demands: Demands, counted: float) -> str:
+    """Returns a warning if tags, which mean these demands, request so little memory that its unit is missing, or "".
 
     `counted` is the memory of a worker. If that is as small, the user counts memory in a unit of their own.
     """
-    asked = demands_for_tags(tags).amounts.get(MEMORY, 0.0)
+    asked = demands.amounts.get(MEMORY, 0.0)
     if counted < LEAST_MEMORY or not 0 < asked < LEAST_MEMORY:
         return ""
+    if unit_of(asked)[1]:
+        return ""
     text = format_amount(asked)
-    if text[-1].isalpha():
-        return ""  # the amount has a unit
     specs = [tag for tag in tags if tag.startswith(RESOURCES)]
     tag = next(each for each in reversed(specs) if MEMORY in request_for_spec(each[len(RESOURCES) :]).amounts)
     unit = "GB" if asked <= _MOST_GIGABYTES else "MB"

@@ -143,11 +143,10 @@ def _watch(
     home: str, scheduler_id: str, events: "queue.SimpleQueue[OutsideEvent]", closing: contextlib.ExitStack
 ) -> None:
     """Turns staged runs and requests of users into events, as far as the operating system reports them."""
-    from guild_dask.home import control
+    from guild_dask.home import control, layout
     from guild_dask.home.watch import FolderWatcher, RunsWatcher
 
-    runs_dir = os.path.join(home, "runs")
-    closing.callback(RunsWatcher(runs_dir, lambda run_id: events.put(RunStaged(run_id))).close)
+    closing.callback(RunsWatcher(layout.runs_dir(home), lambda run_id: events.put(RunStaged(run_id))).close)
     control.forget(home, scheduler_id)  # requests to a scheduler of that id that was killed
     closing.callback(control.forget, home, scheduler_id)
     closing.callback(FolderWatcher(str(control.folder(home)), lambda: events.put(ControlChanged())).close)

@@ -130,7 +130,7 @@ class Announcer:
 
     def _doubt(self, run: Staged) -> list[Log]:
         """Returns a warning about a tag that probably means something else, once for each tag."""
-        text = few_bytes(run.tags, self._memory)
+        text = few_bytes(run.tags, run.demands, self._memory)
         if not text or text in self._warned:
             return []
         self._warned.add(text)
@@ -140,7 +140,7 @@ class Announcer:
         if reason is None:
             return Log(INFO, log_texts.starting(run_id, self._waiting.requests_of(run_id)))
         if isinstance(reason, NotDefined):
-            # The misspelling is part of the documented output of guildai's own scheduler, and stays.
+            # Misspelt on purpose: the documented output of guildai's own scheduler has this word.
             return Log(INFO, f"Ignorning staged run {run_id} ({reason})")
         if isinstance(reason, AfterRuns):
             return Log(INFO, f"Found staged run {run_id} ({reason})")

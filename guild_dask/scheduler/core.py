@@ -10,7 +10,7 @@ A cycle of a working scheduler:
                       RefreshRuns); then SeeWorkers
     Listed         -> LookUp, FindRunning, if runs depend on others or wait for running ones
     WorkersSeen    -> Log what is new of waiting runs; Claim what fits
-    ClaimAnswered  -> Submit what was claimed; all of it again if a run was not to be had
+    ClaimAnswered  -> Submit the claimed runs; poll and plan again if a run could not be claimed
     end_cycle()    -> AdjustWorkers, Publish
     due            -> the shell waits until then, or for the next event from outside
 """
@@ -38,7 +38,7 @@ from guild_dask.plan.dependencies import Found
 from guild_dask.plan.placement import StagedRun, Worker, plan
 from guild_dask.plan.reasons import IMPOSSIBLE, IsScheduler, Obstacle, SetAside, StartsFailed
 from guild_dask.scheduler import log_texts
-from guild_dask.scheduler.announcer import Announcer
+from guild_dask.scheduler.announcer import AT_A_TIME, Announcer
 from guild_dask.scheduler.answers import (
     Answer,
     ClaimAnswered,
@@ -117,6 +117,7 @@ class Rules:
     run_once: bool = False
     wait_for_running: bool = False
     demand: Demand = field(default_factory=Demand)
+    logged_at_a_time: int = AT_A_TIME  # waiting runs; the others follow in the next cycles
 
 
 class Core:
@@ -126,7 +127,7 @@ class Core:
         self.rules = rules
         self.ledger = ledger or Ledger()
         self.waiting = WaitingRuns(rules.demand)
-        self.announcer = Announcer(self.waiting)
+        self.announcer = Announcer(self.waiting, rules.logged_at_a_time)
         self.troubles = Troubles()
         self.blocked_by: tuple[str, ...] = ()  # runs of others that run now, with wait-for-running
         self._began = began
@@ -137,7 +138,7 @@ class Core:
         # When to poll the whole runs directory, and to renew the heartbeat, at the latest.
         self._next_poll = began
         self._next_heartbeat = began
-        # Nothing starts before. After a job was lost, so that it does not go round.
+        # No run starts before this time. Set after a lost job, so that it is not submitted again at once.
         self._hold_until = began
         # Runs to read again before the next plan: they were staged, or others wait for their end.
         self._changed: set[str] = set()
@@ -148,12 +149,14 @@ class Core:
         self._has_listed = False  # in this cycle, so that there may be something to announce
         self._have_workers_changed = False
         self._missed: set[str] = set()  # in this cycle: runs that were planned and could not be claimed
+        self._unclaimable: set[str] = set()  # not planned before the next poll: they were missed twice in a cycle
         self._is_home_unavailable = False  # as it was last logged
         self._has_home_failed = False  # in this cycle
         self._last_poll = -math.inf
         self._may_start_later = False  # a run waits that could start without a new worker or tag
         self._last_problem = ""  # of the last job that was lost; the same is logged once
         self._shutdown: Shutdown | None = None
+        self._is_abandoned = False  # the shutdown follows an unexpected error
         self.is_over = False
 
     # What observers see
@@ -177,7 +180,7 @@ class Core:
         """Returns when the next cycle begins, if no event comes earlier."""
         if self._shutdown:
             return self._shutdown.due if self.ledger.active else -math.inf
-        if self.announcer.has_more:
+        if self.announcer.has_more and not self._has_home_failed:
             return -math.inf
         return min(self._next_poll, self._next_heartbeat, self._next_retry)
 
@@ -216,6 +219,7 @@ class Core:
 
     def _poll(self, now: float) -> list[Instruction]:
         self._next_poll, self._last_poll = now + self.rules.poll_interval, now
+        self._unclaimable.clear()
         may_retry = self._shutdown is None
         unsettled = [Settle(run_id, code, may_retry, True) for run_id, code in self.ledger.unsettled.items()]
         recover = Recover(frozenset(self.ledger.unseen), may_retry)
@@ -335,11 +339,12 @@ class Core:
         workers = workers_for(self._cluster, self.ledger, now)
         slots = sum(max(0, worker.free_slots) for worker in workers)
         # One more than can start of each kind: it shows whether some could start later.
-        decided = plan(self.waiting.first(slots + 1), workers, self._passed)
+        waiting = self.waiting.first(slots + 1 + len(self._unclaimable))
+        decided = plan([run for run in waiting if run.id not in self._unclaimable], workers, self._passed)
         self._passed = decided.passed
         logs = self.announcer.waits(decided.held)
         could_start = any(not isinstance(reason, IMPOSSIBLE) for reason in decided.held.values())
-        self._may_start_later = could_start or self.waiting.has_hope
+        self._may_start_later = could_start or self.waiting.has_hope or bool(self._unclaimable)
         starts = tuple(self._start(run, worker, decided.devices.get(run.id, {})) for run, worker in decided.starts)
         return [*logs, *([Claim(starts)] if starts else [])]
 
@@ -361,15 +366,21 @@ class Core:
         if event.problem:
             return [*instructions, *self._home_failed(HomeFailed(event.problem), now)]
         if event.missing:
-            # Another scheduler or queue took them, or they were tagged anew or deleted: poll and plan again, once for
-            # each run in a cycle. A run that is listed as staged and cannot be claimed must not keep the core busy.
-            is_repeated = not self._missed.isdisjoint(event.missing)
-            self._missed.update(event.missing)
-            if is_repeated:
-                self._hold_until = self._next_poll = now + self.rules.poll_interval
-                return instructions
-            return [*instructions, FindDeleted(event.missing), *self._poll(now), SeeWorkers()]
+            return [*instructions, *self._plan_without(event.missing, now)]
         return [*instructions, *(self._start_what_fits(now) if event.refused else [])]
+
+    def _plan_without(self, missing: tuple[str, ...], now: float) -> list[Instruction]:
+        """Plans again after runs could not be claimed: taken by another scheduler or queue, tagged anew, or deleted.
+
+        The poll shows what became of them. A run that is listed as staged all the same, and cannot be claimed, is left
+        out of the plan until the next poll is due.
+        """
+        new = tuple(run_id for run_id in missing if run_id not in self._missed)
+        self._unclaimable.update(self._missed.intersection(missing))
+        self._missed.update(missing)
+        if not new:
+            return self._start_what_fits(now)
+        return [FindDeleted(new), *self._poll(now), SeeWorkers()]
 
     def _set_aside(self, run_id: str, obstacle: Obstacle) -> list[Log]:
         self.waiting.set_aside(run_id, obstacle)
@@ -429,14 +440,15 @@ class Core:
 
     def _settled(self, event: Settled, now: float) -> list[Instruction]:
         run_id, end = event.run_id, event.result.end
-        self.ledger.unsettled.pop(run_id, None)
+        is_repeated = self.ledger.unsettled.pop(run_id, None) is not None
         if end is End.COMPLETED and event.is_deleted:
             self.ledger.vanished.add(run_id)
         if self.waiting.has_dependents() and self._dependencies.means(run_id):
             self._changed.add(run_id)
         instructions = self._note(run_id, event.result, now, event.last_line)
         if end is End.STAGED_AGAIN and not self._shutdown:
-            self._next_poll = max(now, self._hold_until)
+            # A repeated settlement is part of a poll, which lists the run next.
+            self._next_poll = self._next_poll if is_repeated else max(now, self._hold_until)
             if self.ledger.starts.get(run_id, 0) >= MOST_STARTS:
                 instructions += self._set_aside(run_id, StartsFailed(MOST_STARTS))
         return instructions
@@ -521,6 +533,11 @@ class Core:
         self._shutdown = Shutdown(now)
         return []
 
+    def abandon(self, now: float) -> None:
+        """Begins a shutdown after an unexpected error, or continues the one that has begun; nothing is published."""
+        self._shutdown = self._shutdown or Shutdown(now)
+        self._is_abandoned = True
+
     def _continue_shutdown(self, now: float) -> list[Instruction]:
         assert self._shutdown
         active = tuple(self.ledger.active)
@@ -528,7 +545,8 @@ class Core:
         if self._shutdown.is_new:
             text = f"Ending {len(active)} run(s); Ctrl-C or 'guild stop' once more kills them"
             logs = [Log(INFO, text)] if active else []
-            instructions = [Publish(at_once=True), *logs, RequestStop((*self.ledger.unseen, *active))]
+            publish = [] if self._is_abandoned else [Publish(at_once=True)]
+            instructions = [*publish, *logs, RequestStop((*self.ledger.unseen, *active))]
         instructions += self._shutdown.steps(now, active)
         if not active or self._shutdown.has_given_up:
             self.is_over = True

@@ -14,7 +14,7 @@ from guild_dask.home.claims import Claim
 from guild_dask.home.errors import HomeUnavailable, RunUnusable
 from guild_dask.home.outcome import Cause
 from guild_dask.home.recovery import Recovered
-from guild_dask.home.run_directory import BrokenRun, Staged, operation, our_tags
+from guild_dask.home.run_directory import BrokenRun, Staged, cached_operation, our_tags
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.home.working_directory import working_directory
 from guild_dask.host.processes import ProcessIdentity
@@ -45,7 +45,7 @@ class Identity:
 
 
 def _serials() -> "itertools.count[int]":
-    """Returns numbers that a scheduler before us, restarted under the same id, has hardly used."""
+    """Returns serial numbers from a random start, so that a scheduler restarted under its id does not repeat them."""
     return itertools.count(random.getrandbits(48))
 
 
@@ -141,7 +141,7 @@ class Dispatcher:
         now = time.time()
         return RunningRun(
             run=active.run.id,
-            operation=operation(active.run.dir),
+            operation=cached_operation(active.run.dir),
             worker=labels.get(active.worker) or active.worker,
             host=active.host,
             since=now,

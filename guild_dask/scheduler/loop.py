@@ -31,7 +31,7 @@ from guild_dask.scheduler.answers import (
 )
 from guild_dask.scheduler.core import Core
 from guild_dask.scheduler.dispatch import Dispatcher
-from guild_dask.scheduler.events import OutsideEvent, StopRequested
+from guild_dask.scheduler.events import OutsideEvent
 from guild_dask.scheduler.view import view_of
 
 log = logging.getLogger("guild")
@@ -56,6 +56,7 @@ class Loop:
         self._heartbeat = heartbeat
         self._events = events
         self._clock = clock
+        self._is_abandoned = False  # an unexpected error has happened
         self._actions: dict[type, Callable[[Any], Answer | None]] = {
             do.RenewHeartbeat: self._renew_heartbeat,
             do.ReadControl: lambda _: ControlRead(control.state(heartbeat.home, heartbeat.scheduler_id)),
@@ -90,8 +91,9 @@ class Loop:
         self._work()
 
     def abandon(self) -> None:
-        """Ends the runs after an unexpected error."""
-        self._carry_out(self._core.handle(StopRequested(), self._clock()))
+        """Ends the runs after an unexpected error. Further errors are logged, and keep no run from being ended."""
+        self._is_abandoned = True
+        self._core.abandon(self._clock())
         self._work()
 
     def _work(self) -> None:
@@ -111,6 +113,11 @@ class Loop:
             except HomeUnavailable as e:
                 ahead.clear()
                 answer = HomeFailed(str(e))
+            except Exception as e:
+                if not self._is_abandoned:
+                    raise
+                log.debug("%s failed: %r", type(instruction).__name__, e)
+                answer = None
             if answer is not None:
                 ahead.extendleft(reversed(self._core.handle(answer, self._clock())))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from guild_dask.cluster import dashboard
 from guild_dask.cluster.base import Cluster, ClusterError
-from guild_dask.home import run_queue
+from guild_dask.home import layout, run_queue
 from guild_dask.host import environment
 from guild_dask.monitor import journal, terminal
 from guild_dask.monitor.log import OutputStream
@@ -41,8 +41,7 @@ def open_views(
     settings: Settings, about: State, run_dir: str, opened: Cluster, put: Callable[[OutsideEvent], object]
 ) -> Views:
     """Opens the page of runs, and the publisher for it and for other views."""
-    runs_dir = os.path.join(run_queue.guild_home(), "runs")
-    rows = Rows(runs_dir, lambda: put(PageOpened()))
+    rows = Rows(layout.runs_dir(run_queue.guild_home()), lambda: put(PageOpened()))
     link, close_page = _show_page(rows, opened, settings.dashboard_address)
     about = replace(about, run_once=settings.run_once, filter=settings.filter)
     about = replace(about, dashboard=opened.dashboard_link(), page=link)

@@ -3,6 +3,8 @@
 import os
 from dataclasses import dataclass
 
+from guild_dask.home import layout
+
 
 @dataclass(frozen=True)
 class SchedulerRun:
@@ -17,7 +19,7 @@ class SchedulerRun:
 
     def mark_as_batch(self) -> None:
         """Makes Guild leave this run out of `compare` and `view`, as it leaves out batches."""
-        os.makedirs(os.path.join(self.dir, ".guild", "proto"), exist_ok=True)
+        os.makedirs(layout.prototype(self.dir), exist_ok=True)
 
 
 def this_run() -> SchedulerRun:

@@ -89,7 +89,7 @@ class WaitingRuns:
     # The lines
 
     def first(self, count: int) -> list[StagedRun]:
-        """Returns the first so many of each line, in order. No more of a line can start when so many slots are free."""
+        """Returns the first `count` runs of each line, in order: with `count` free slots, no more of one can start."""
         heads = [line[:count] for line in self._lines.values()]
         return [self._runs[run_id][1] for _, run_id in heapq.merge(*heads)]
 

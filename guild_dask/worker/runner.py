@@ -192,7 +192,7 @@ class Runner:
     def _environ_of(self, job: Job) -> Mapping[str, str]:
         if job.environ is not None:
             return job.environ
-        return {**self._environ, "GUILD_HOME": str(pathlib.Path(job.claims_folder).parent.parent)}
+        return {**self._environ, "GUILD_HOME": layout.home_of_claims(job.claims_folder)}
 
     def prepare(self, environ: Mapping[str, str]) -> None:
         """Gets ready to start runs with this environment, which is also that of jobs that bring none."""

@@ -163,6 +163,6 @@ def test_tag_may_be_ours_if_it_begins_like_ours(tag: str, may_be: bool) -> None:
 def test_memory_without_a_unit_is_reported_if_it_must_be_missing(
     tags: tuple[str, ...], counted: float, meant: str
 ) -> None:
-    text = few_bytes(tags, counted)
+    text = few_bytes(tags, demands_for_tags(tags), counted)
     assert text.endswith(f"amounts of mem are bytes; write {meant}") if meant else not text
     assert not meant or repr(tags[-1]) in text

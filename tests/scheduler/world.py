@@ -189,6 +189,7 @@ class World:
             case do.LookUp(references=references):
                 return LookedUp({name: self._found(name) for name in references})
             case do.FindRunning():
+                self._home()
                 return RunningFound(self.running_elsewhere)
             case do.SeeWorkers():
                 return WorkersSeen(ClusterView(tuple(self.workers.values())))

@@ -1,0 +1,83 @@
+"""The shell around the core: instructions are carried out in order, and errors keep no run from being ended."""
+
+import queue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from guild_dask.home.errors import HomeUnavailable
+from guild_dask.scheduler.core import Core, Rules
+from guild_dask.scheduler.events import StopRequested
+from guild_dask.scheduler.ledger import ActiveRun
+from guild_dask.scheduler.loop import Loop
+from tests.scheduler.world import ME, staged_run
+
+
+class Shell:
+    """What a loop uses, as far as a test needs it; what was done is noted."""
+
+    def __init__(self) -> None:
+        self.core = Core(Rules(), 0.0)
+        self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.done: list[str] = []
+        self.now = 0.0
+
+    def note(self, what: str) -> Any:
+        return lambda *_args: self.done.append(what)
+
+    def loop(self, **parts: Any) -> Loop:
+        cluster = SimpleNamespace(
+            stop=self.note("stop"), kill=self.note("kill"), destroy=self.note("destroy"), tidy=self.note("tidy")
+        )
+        publisher = SimpleNamespace(publish=self.note("publish"), due=None)
+        dispatcher: Any = SimpleNamespace(
+            home=SimpleNamespace(staged=self.note("list")),
+            cluster=cluster,
+            publisher=parts.get("publisher", publisher),
+            settle=None,
+            request_stop=parts.get("request_stop", self.note("request stop")),
+        )
+        heartbeat: Any = SimpleNamespace(
+            home="/nowhere", scheduler_id="me", renew=parts.get("renew", self.note("beat"))
+        )
+        return Loop(self.core, dispatcher, heartbeat, self.events, self.clock)
+
+    def clock(self) -> float:
+        self.now += 100.0  # more than any wait, so that nothing waits
+        return self.now
+
+    def has_a_run(self) -> None:
+        claim: Any = SimpleNamespace(asks={}, devices={}, owner=ME)
+        self.core.ledger.active["aaa"] = ActiveRun(staged_run("aaa", 0), "w", "host", claim)
+
+
+def test_stop_is_carried_out_step_by_step() -> None:
+    shell = Shell()
+    shell.has_a_run()
+    shell.events.put(StopRequested())
+    shell.loop().run()
+    assert [each for each in shell.done if each != "publish"] == ["request stop", "stop", "kill", "destroy"]
+
+
+def test_runs_are_ended_though_publishing_and_the_home_fail() -> None:
+    def fail(*_args: Any) -> None:
+        raise ZeroDivisionError("the error that was not expected")
+
+    shell = Shell()
+    shell.has_a_run()
+    loop = shell.loop(publisher=SimpleNamespace(publish=fail, due=None), request_stop=fail)
+    with pytest.raises(ZeroDivisionError):
+        loop.run()
+    loop.abandon()
+    assert shell.done == ["stop", "kill", "destroy"]
+
+
+def test_unavailable_home_drops_the_rest_of_a_cycle() -> None:
+    def fail() -> None:
+        shell.events.put(StopRequested())
+        raise HomeUnavailable("the disk is full")
+
+    shell = Shell()
+    shell.loop(renew=fail).run()
+    assert "list" not in shell.done
