@@ -1,7 +1,6 @@
 """What happens to workers and to jobs on them. A cluster reports each of these as a value."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from guild_dask.plan.troubles import NoWorkerStarted, Refusal
 
@@ -21,7 +20,6 @@ class JobLost:
 
     run_id: str
     problem: str
-    had_claim: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)

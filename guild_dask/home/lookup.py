@@ -56,11 +56,11 @@ def _found(runs_dir: str, claims_folder: pathlib.Path, run_ids: Sequence[str]) -
         return Found(RunStatus.GOES_ON, tuple(run_ids))
     run_dir = os.path.join(runs_dir, run_ids[0])
     run_directory.refresh(run_dir)
-    return Found(_FATES[status(run_dir)], tuple(run_ids))
+    return Found(_STATUSES[status(run_dir)], tuple(run_ids))
 
 
 # What Guild's status of a run means for the runs that come after it.
-_FATES = {
+_STATUSES = {
     Status.RUNNING: RunStatus.GOES_ON,
     Status.PENDING: RunStatus.GOES_ON,
     Status.STAGED: RunStatus.STAGED,

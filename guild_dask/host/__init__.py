@@ -1,5 +1,5 @@
 """The operating system: processes, signals, files on network file systems, cgroups and environments.
 
-Knows neither Guild nor Dask nor runs. Imports no other room.
+Imports neither Guild nor Dask, and no other room; `environment` knows the variables that they set.
 Start at `processes`, which identifies processes and tells whether they are alive.
 """

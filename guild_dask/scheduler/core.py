@@ -143,7 +143,7 @@ class Core:
         # Runs to read again before the next plan: they were staged, or others wait for their end.
         self._changed: set[str] = set()
         # Retried runs that are staged and not due yet. They are in no line.
-        self._resting: dict[str, Staged] = {}
+        self._retried: dict[str, Staged] = {}
         # How often later runs started before each waiting one.
         self._passed: Mapping[str, int] = {}
         self._has_listed = False  # in this cycle, so that there may be something to announce
@@ -281,7 +281,7 @@ class Core:
         self._have_workers_changed = False
         self._has_listed = True
         broken_before = self.waiting.broken
-        listing = self._without_resting(event.listing, now)
+        listing = self._without_retried(event.listing, now)
         schedulers = self.waiting.update(listing)
         for run_id in (*listing.gone, *(broken_before.keys() - listing.broken.keys())):
             self._forget(run_id)
@@ -294,15 +294,15 @@ class Core:
             return [*logs, LookUp(unknown, frozenset(self.ledger.vanished))]
         return [*logs, *self._hold_back(self._known)]
 
-    def _without_resting(self, listing: Listing, now: float) -> Listing:
+    def _without_retried(self, listing: Listing, now: float) -> Listing:
         """Returns the listing without retried runs that are not due, and with those that have come due."""
         ledger = self.ledger
         ledger.retrying = {run_id: until for run_id, until in ledger.retrying.items() if until > now}
         for run_id in listing.gone:
-            self._resting.pop(run_id, None)
-        self._resting.update({run.id: run for run in listing.staged if run.id in ledger.retrying})
-        rested = [self._resting.pop(run_id) for run_id in self._resting.keys() - ledger.retrying.keys()]
-        ready = {run.id: run for run in (*rested, *listing.staged) if run.id not in self._resting}
+            self._retried.pop(run_id, None)
+        self._retried.update({run.id: run for run in listing.staged if run.id in ledger.retrying})
+        due = [self._retried.pop(run_id) for run_id in self._retried.keys() - ledger.retrying.keys()]
+        ready = {run.id: run for run in (*due, *listing.staged) if run.id not in self._retried}
         staged = tuple(sorted(ready.values(), key=lambda run: (run.since, run.id)))
         return Listing(staged, listing.broken, listing.gone)
 

@@ -124,7 +124,7 @@ class Dispatcher:
         run, claim = active.run, active.claim
         running = self._running(active)
         self.publisher.started(running)
-        options = replace(self.cluster.terms(active.worker), whereabouts=self._run_info(running))
+        options = replace(self.cluster.terms(active.worker), run_info=self._run_info(running))
         work = job.Job(
             run_dir=run.dir,
             claim=claim,

@@ -97,7 +97,7 @@ class Operation:
             raise SystemExit(NOT_STARTED)
         if self.terms.node:
             run_info.set_node(self.run_dir, self.terms.node)
-        run_info.write(self.run_dir, self.terms.whereabouts)
+        run_info.write(self.run_dir, self.terms.run_info)
         self.guard.begin(self._cgroup)
         if self.guard.is_too_late:
             self.leave()

@@ -14,7 +14,7 @@ class Terms:
     threads: int = 0  # CPU threads that the run requests; 0: it does not request any
     devices: str | None = None  # the run's devices, as CUDA_VISIBLE_DEVICES; None: the scheduler assigns none
     memory: float = 0.0  # bytes that the run requests; 0: it does not request any
-    whereabouts: str = ""  # the run info that the starter writes into the run when it starts
+    run_info: str = ""  # what the starter writes into the run's attribute `dask` when it starts
     # The rest is for workers that are not in the scheduler's process.
     node: str | None = None  # the host's name, for `guild runs` to show
     lease: float = 0.0  # the run is ended when the Guild home was unreachable for this many seconds; 0: never
