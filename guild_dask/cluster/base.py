@@ -10,7 +10,7 @@ from guild_dask.plan.placement import StagedRun
 from guild_dask.plan.resources import format_amounts
 from guild_dask.plan.troubles import Refusal
 from guild_dask.worker.job import Job
-from guild_dask.worker.options import Terms
+from guild_dask.worker.options import StarterOptions
 
 # Seconds before the end of a worker's lifetime by which its runs must have ended, and seconds from a worker's start to
 # the first run on it. Each is at most a tenth of the worker's lifetime.
@@ -120,8 +120,8 @@ class Cluster(Protocol):
         Returns the runs that would still wait if all requested workers joined.
         """
 
-    def terms(self, worker: str) -> Terms:
-        """Returns the terms of runs on a worker, as far as the worker's kind decides them."""
+    def options(self, worker: str) -> StarterOptions:
+        """Returns the options of runs on a worker, as far as the worker's kind decides them."""
 
     def submit(self, work: Job, worker: str, asks: Mapping[str, float]) -> None:
         """Runs a job on a worker that has a free slot for it. An event reports its end."""

@@ -9,7 +9,7 @@ from guild_dask.cluster.base import Cluster, WorkerCapacity
 from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost
 from guild_dask.plan.placement import StagedRun
 from guild_dask.worker.job import Job
-from guild_dask.worker.options import Terms
+from guild_dask.worker.options import StarterOptions
 
 # How many lost workers are remembered: a plan may still name one of them.
 _REMEMBERED = 1000
@@ -73,9 +73,9 @@ class CompositeCluster:
             waiting = pool.adjust(waiting, busy)
         return waiting
 
-    def terms(self, worker: str) -> Terms:
-        """Returns the terms of runs on a worker."""
-        return self._pool(worker).terms(worker)
+    def options(self, worker: str) -> StarterOptions:
+        """Returns the options of runs on a worker."""
+        return self._pool(worker).options(worker)
 
     def submit(self, work: Job, worker: str, asks: Mapping[str, float]) -> None:
         """Runs a job on a worker of one of the pools."""

@@ -21,7 +21,7 @@ from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
 from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
 from guild_dask.settings.settings import DashboardAddress
 from guild_dask.worker.job import Job
-from guild_dask.worker.options import Terms
+from guild_dask.worker.options import StarterOptions
 from guild_dask.worker.runner import RUNNER
 
 # Dask adds and subtracts a worker's resources as floats as long as the worker lives. The plan decides what fits; this
@@ -160,9 +160,9 @@ class LocalCluster(FixedWorkers):
         """Returns the workers that are there now."""
         return [self._capacity]
 
-    def terms(self, worker: str) -> Terms:
-        """Returns the terms of runs on a worker: if devices are assigned, a run without one sees none."""
-        return Terms(devices="" if self._capacity.devices else None)
+    def options(self, worker: str) -> StarterOptions:
+        """Returns the options of runs on a worker: if devices are assigned, a run without one sees none."""
+        return StarterOptions(devices="" if self._capacity.devices else None)
 
     def submit(self, work: Job, worker: str, asks: Mapping[str, float]) -> None:
         """Runs a job on a worker that has a free slot for it. An event reports its end."""

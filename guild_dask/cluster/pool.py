@@ -15,7 +15,7 @@ from guild_dask.cluster.worker_jobs import LAST_COMMANDS, PoolTerms, WorkerJobs
 from guild_dask.plan.placement import StagedRun
 from guild_dask.plan.troubles import NoWorkerStarted, Refusal
 from guild_dask.worker.job import Job
-from guild_dask.worker.options import Terms
+from guild_dask.worker.options import StarterOptions
 
 # Seconds for the Dask cluster to close.
 _CLOSE = 8.0
@@ -111,9 +111,9 @@ class WorkerPool:
         """Returns the workers that are there now."""
         return self._remote.workers()
 
-    def terms(self, worker: str) -> Terms:
-        """Returns the terms of runs on a worker."""
-        return self._remote.terms(worker)
+    def options(self, worker: str) -> StarterOptions:
+        """Returns the options of runs on a worker."""
+        return self._remote.options(worker)
 
     def submit(self, work: Job, worker: str, asks: Mapping[str, float]) -> None:
         """Runs a job on a worker that has a free slot for it. An event reports its end."""

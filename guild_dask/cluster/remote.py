@@ -30,7 +30,7 @@ from guild_dask.cluster.tasks import Tasks
 from guild_dask.plan.troubles import Closing, Paused, Refusal
 from guild_dask.worker import runner
 from guild_dask.worker.job import Job
-from guild_dask.worker.options import Terms
+from guild_dask.worker.options import StarterOptions
 
 # At most two threads refresh the list of workers: one may wait for the scheduler while the other handles an event.
 _THREADS = 2
@@ -248,12 +248,12 @@ class RemoteCluster(FixedWorkers):
         with self._lock:
             self._members.pop(address, None)
 
-    def terms(self, worker: str) -> Terms:
-        """Returns the terms of runs on a worker."""
+    def options(self, worker: str) -> StarterOptions:
+        """Returns the options of runs on a worker."""
         member = self._members.get(worker)
         node = member.node if member else worker
         devices = None if self._common.gpus is None else ""  # where GPUs are assigned, a run without one sees none
-        return Terms(node=node, lease=self._common.lease, has_lifeline=True, devices=devices)
+        return StarterOptions(node=node, lease=self._common.lease, has_lifeline=True, devices=devices)
 
     # Runs
 

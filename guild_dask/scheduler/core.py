@@ -125,16 +125,18 @@ class Core:
 
     def __init__(self, rules: Rules, began: float, ledger: Ledger | None = None) -> None:
         self.rules = rules
+        # The runs that were started, the staged runs, and what was logged about these. A run that is in the ledger as
+        # active, unseen or unsettled is never in `waiting`.
         self.ledger = ledger or Ledger()
         self.waiting = WaitingRuns(rules.demand)
         self.announcer = Announcer(self.waiting, rules.logged_at_a_time)
-        self.troubles = Troubles()
+        self.troubles = Troubles()  # of workers
         self.blocked_by: tuple[str, ...] = ()  # runs of others that run now, with wait-for-running
         self._began = began
-        self._control = Control()
+        self._control = Control()  # what users asked for at the last poll
         self._dependencies = DependencyLookup()
         self._known: dict[str, Found] = {}  # what need not be looked up, while a LookUp is under way
-        self._cluster = ClusterView()
+        self._cluster = ClusterView()  # as it was last seen
         # When to poll the whole runs directory, and to renew the heartbeat, at the latest.
         self._next_poll = began
         self._next_heartbeat = began
@@ -147,17 +149,17 @@ class Core:
         # How often later runs started before each waiting one.
         self._passed: Mapping[str, int] = {}
         self._has_listed = False  # in this cycle, so that there may be something to announce
-        self._have_workers_changed = False
+        self._have_workers_changed = False  # since the last listing, so that reasons may have changed
         self._missed: set[str] = set()  # in this cycle: runs that were planned and could not be claimed
         self._unclaimable: set[str] = set()  # not planned before the next poll: they were missed twice in a cycle
         self._is_home_unavailable = False  # as it was last logged
         self._has_home_failed = False  # in this cycle
-        self._last_poll = -math.inf
+        self._last_poll = -math.inf  # when the last poll was begun, whether or not it succeeded
         self._may_start_later = False  # a run waits that could start without a new worker or tag
         self._last_problem = ""  # of the last job that was lost; the same is logged once
-        self._shutdown: Shutdown | None = None
+        self._shutdown: Shutdown | None = None  # set once, when the scheduler is to stop
         self._is_abandoned = False  # the shutdown follows an unexpected error
-        self.is_over = False
+        self.is_over = False  # nothing is left to do; never False again
 
     # What observers see
 

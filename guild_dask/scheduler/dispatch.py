@@ -28,7 +28,7 @@ from guild_dask.scheduler.answers import ClaimAnswered, RunLeft, Settled, Settle
 from guild_dask.scheduler.instructions import Settle, Start
 from guild_dask.scheduler.ledger import ActiveRun
 from guild_dask.worker import job
-from guild_dask.worker.options import Terms
+from guild_dask.worker.options import StarterOptions
 
 # Seconds from TERM to KILL of a run's processes.
 GRACE = 10.0
@@ -92,11 +92,11 @@ class Dispatcher:
             devices=start.devices,
             serial=next(self.serials),
             worker=start.worker,
-            lease=self.cluster.terms(start.worker).lease,
+            lease=self.cluster.options(start.worker).lease,
         )
 
     def _host_of(self, worker: str) -> str:
-        return self.cluster.terms(worker).node or self.identity.process.host
+        return self.cluster.options(worker).node or self.identity.process.host
 
     def _open_outputs(self, run_ids: Sequence[str]) -> dict[str, str]:
         """Returns a file for the output of each run, before any is claimed: without one, none could start."""
@@ -124,7 +124,7 @@ class Dispatcher:
         run, claim = active.run, active.claim
         running = self._running(active)
         self.publisher.started(running)
-        options = replace(self.cluster.terms(active.worker), run_info=self._run_info(running))
+        options = replace(self.cluster.options(active.worker), run_info=self._run_info(running))
         work = job.Job(
             run_dir=run.dir,
             claim=claim,
@@ -132,7 +132,7 @@ class Dispatcher:
             directory=working_directory(run.dir, self.identity.directory),
             environ=None if options.node else self.identity.environ,
             output=active.output,
-            terms=self._options(run, claim, options),
+            options=options_for(run, claim, options, self.time_limit),
         )
         self.cluster.submit(work, active.worker, claim.asks)
 
@@ -162,19 +162,6 @@ class Dispatcher:
         given = {"devices": ", ".join(running.devices)} if running.devices else {}
         asked = {"asked": format_amounts(running.asks)} if running.asks else {}
         return run_info.text_for({**facts, **given, "waited_seconds": round(running.waited, 1), **asked})
-
-    def _options(self, run: Staged, claim: Claim, options: Terms) -> Terms:
-        """Returns what the run's starter is told, given what the worker's kind decides of it."""
-        memory, cpus = (float(claim.asks.get(name, 0.0)) for name in (MEMORY, CPU))
-        return replace(
-            options,
-            grace=GRACE,
-            attempt=claim.attempt,
-            time_limit=run.demands.time_limit or self.time_limit or 0.0,
-            threads=max(1, int(cpus)) if cpus else 0,
-            devices=",".join(claim.devices) if claim.devices else options.devices,
-            memory=memory if memory >= LEAST_MEMORY else 0.0,
-        )
 
     # Ends
 
@@ -217,3 +204,17 @@ class Dispatcher:
             with contextlib.suppress(OSError):
                 if self.home.is_ours(run_id):
                     stop_request.request_stop(claims.path(self.home.claims_folder, run_id), Cause.SCHEDULER_STOPPED)
+
+
+def options_for(run: Staged, claim: Claim, options: StarterOptions, time_limit: float | None) -> StarterOptions:
+    """Returns the options of a run's starter, given those that the worker's kind decides. Pure."""
+    memory, cpus = (float(claim.asks.get(name, 0.0)) for name in (MEMORY, CPU))
+    return replace(
+        options,
+        grace=GRACE,
+        attempt=claim.attempt,
+        time_limit=run.demands.time_limit or time_limit or 0.0,
+        threads=max(1, int(cpus)) if cpus else 0,
+        devices=",".join(claim.devices) if claim.devices else options.devices,
+        memory=memory if memory >= LEAST_MEMORY else 0.0,
+    )

@@ -1,7 +1,7 @@
-"""The client of the template, the process that forks starters. A worker process has one template.
+"""The client of the forkserver, the process that forks starters. A worker process has one forkserver.
 
-start() returns None if the template died, or if there is none: on macOS, forking a process that has imported so much is
-not safe. The caller then spawns the starter itself.
+start() returns None if the forkserver died, or if there is none: on macOS, it is not safe to fork a process that has
+imported so much. The caller then spawns the starter itself.
 """
 
 import contextlib
@@ -18,31 +18,31 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from guild_dask.worker import forkserver
-from guild_dask.worker.options import Terms
+from guild_dask.worker.options import StarterOptions
 
 # Guild imports NumPy, which starts a thread for each CPU by default; a process that forks should have one thread only.
-# These variables are the template's own: a starter gets the environment of its run.
+# These variables are the forkserver's own: a starter gets the environment of its run.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
-# Seconds for the template to import Guild and reply.
+# Seconds for the forkserver to import Guild and reply.
 _REPLY_TIMEOUT = 60.0
 
-# Seconds for the template to exit when its socket is closed.
+# Seconds for the forkserver to exit when its socket is closed.
 _EXIT_TIMEOUT = 2.0
 
-# After this many failures in a row, the template is not used any more.
+# After this many failures in a row, the forkserver is not used any more.
 _MOST_FAILURES = 3
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the template passes on to a starter."""
+    """What the forkserver passes on to a starter."""
 
     run_dir: str
     claim: pathlib.Path
     directory: str
     environ: Mapping[str, str]
-    terms: Terms
+    options: StarterOptions
 
     def encoded(self) -> bytes:
         data = {
@@ -50,13 +50,13 @@ class Request:
             "claim": str(self.claim),
             "directory": self.directory,
             "environ": dict(self.environ),
-            "terms": self.terms.as_text(),
+            "options": self.options.as_text(),
         }
         return json.dumps(data).encode()
 
 
 class WarmStarter:
-    """A starter that was forked by the template. It is not our child: its exit code comes through a pipe."""
+    """A starter that was forked by the forkserver. It is not our child: its exit code comes through a pipe."""
 
     def __init__(self, pid: int, result: BinaryIO) -> None:
         self.pid = pid
@@ -69,8 +69,8 @@ class WarmStarter:
         return int(text) if text else -signal.SIGKILL
 
 
-class Template:
-    """The template of this process, started when it is first needed, or needed with another environment."""
+class ForkServer:
+    """The forkserver of this process, started when it is first needed, or needed with another environment."""
 
     def __init__(self, most_failures: int = _MOST_FAILURES) -> None:
         self._most_failures = most_failures
@@ -86,13 +86,13 @@ class Template:
         return self._process.pid if self._process else 0
 
     def prepare(self, environ: Mapping[str, str]) -> None:
-        """Starts the template now, so that the first run need not wait until it has imported Guild."""
+        """Starts the forkserver now, so that the first run need not wait until it has imported Guild."""
         if sys.platform == "linux":
             with self._lock, contextlib.suppress(OSError):
                 self._connection(environ)
 
     def start(self, request: Request, gate: int, output: int) -> WarmStarter | None:
-        """Forks a starter and returns it; None if there is no template to fork it from."""
+        """Forks a starter and returns it; None if there is no forkserver to fork it from."""
         if sys.platform != "linux" or self._failures >= self._most_failures:
             return None
         result, reported = os.pipe()
@@ -119,7 +119,7 @@ class Template:
         connection.sendall(body)
         reply = connection.recv(8)
         if len(reply) < 8:
-            raise ConnectionResetError("the template died")
+            raise ConnectionResetError("the forkserver died")
         return int.from_bytes(reply, "big")
 
     def _connection(self, environ: Mapping[str, str]) -> socket.socket:
@@ -129,7 +129,7 @@ class Template:
         return self._socket
 
     def _open(self, environ: Mapping[str, str]) -> None:
-        """Starts a template with the environment of the runs, since Guild reads some of it on import."""
+        """Starts a forkserver with the environment of the runs, since Guild reads some of it on import."""
         self._close()
         ours, its = socket.socketpair()
         with its:
@@ -146,7 +146,7 @@ class Template:
         self._socket, self._environ = ours, environ
 
     def close(self) -> None:
-        """Ends the template; starters that it forked go on."""
+        """Ends the forkserver; starters that it forked go on."""
         process = self._process
         if not self._lock.acquire(timeout=_EXIT_TIMEOUT):
             # Another thread waits for a reply that does not come.

@@ -1,9 +1,8 @@
 """A process that has imported Guild and forks a starter for each run, so that a start need not import Guild.
 
-`fork_client` calls it the template, and runs this file: `python forkserver.py SOCKET`. It has one thread, and no state
-but imported modules.
+`fork_client` runs this file: `python forkserver.py SOCKET`. It has one thread, and no state but imported modules.
 Each request comes with three descriptors: the starter's gate, its output, and a pipe for its exit code. The reply is
-the starter's process id. The template ends when the worker closes the socket or dies; its starters go on.
+the starter's process id. The forkserver ends when the worker closes the socket or dies; its starters go on.
 """
 
 import sys
@@ -25,7 +24,7 @@ from typing import Any
 
 from guild_dask.host import processes
 from guild_dask.worker import starter
-from guild_dask.worker.options import terms_for_text
+from guild_dask.worker.options import options_for_text
 
 # The modules that a start imports, up to the first line that the operation prints.
 _PRELOADED = (
@@ -135,8 +134,8 @@ def _become_starter(request: dict[str, Any], descriptors: list[int]) -> None:
         os.chdir(request["directory"])
         os.environ.clear()
         os.environ.update(request["environ"])
-        terms = terms_for_text(request["terms"])
-        code = starter.run(gate, pathlib.Path(request["claim"]), request["run_dir"], terms)
+        options = options_for_text(request["options"])
+        code = starter.run(gate, pathlib.Path(request["claim"]), request["run_dir"], options)
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else 1
     finally:

@@ -17,7 +17,7 @@ from guild_dask.home.outcome import NO_EXCESS, Cause, Excess
 from guild_dask.host.cgroups import Cgroup
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.worker.limits import Limits
-from guild_dask.worker.options import Terms
+from guild_dask.worker.options import StarterOptions
 
 # What the worker writes into the lifeline to end the run: because of a stop request, or because the worker closes.
 STOP_BYTE = b"s"
@@ -32,12 +32,12 @@ _STOP_INTERVAL = 2.0
 class Guard:
     """Watches one run, and ends it if its worker dies, its lease runs out, it exceeds a limit or is asked to stop."""
 
-    def __init__(self, claim: pathlib.Path, terms: Terms, end: Callable[[Cause, Excess], None]) -> None:
+    def __init__(self, claim: pathlib.Path, options: StarterOptions, end: Callable[[Cause, Excess], None]) -> None:
         self._claim = claim
-        self._terms = terms
+        self._terms = options
         self._end: Callable[[Cause], None] = lambda cause: end(cause, NO_EXCESS)
         self._is_over = threading.Event()
-        self.limits = Limits(terms, end, self._is_over)
+        self.limits = Limits(options, end, self._is_over)
         self._last_heartbeat = _clock()
 
     def hold(self, lifeline: int) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from guild_dask.home.claim_record import Claim
-from guild_dask.worker.options import Terms
+from guild_dask.worker.options import StarterOptions
 
 # A starter's exit code if it did not start the run. An operation may exit with the same code, so it has this meaning
 # only while the claim is not marked as started.
@@ -21,7 +21,7 @@ class Job:
     directory: str  # where the user staged the run: Guild takes it as the current directory
     environ: Mapping[str, str] | None  # None: the environment of the worker
     output: str  # the file for what Guild and the operation print
-    terms: Terms = field(default_factory=Terms)
+    options: StarterOptions = field(default_factory=StarterOptions)
 
     @property
     def run_id(self) -> str:

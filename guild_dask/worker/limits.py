@@ -8,7 +8,7 @@ from collections.abc import Callable
 from guild_dask.home.outcome import Cause, Excess
 from guild_dask.host.cgroups import Cgroup
 from guild_dask.host.memory import Meter
-from guild_dask.worker.options import Terms
+from guild_dask.worker.options import StarterOptions
 
 # A run may use this fraction more memory than it requests: users who request 8GB rarely measured the peak.
 MARGIN = 0.1
@@ -23,8 +23,8 @@ _LONGEST_WITH_LIMIT = 1.0
 class Limits:
     """Measures a run, and ends it when it exceeds a limit."""
 
-    def __init__(self, terms: Terms, end: Callable[[Cause, Excess], None], is_over: threading.Event) -> None:
-        self._terms = terms
+    def __init__(self, options: StarterOptions, end: Callable[[Cause, Excess], None], is_over: threading.Event) -> None:
+        self._terms = options
         self._end = end
         self._is_over = is_over
         self._meter = Meter(os.getpid())

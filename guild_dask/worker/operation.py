@@ -19,7 +19,7 @@ from guild_dask.worker import final_record
 from guild_dask.worker.final_record import Evidence
 from guild_dask.worker.guard import Guard, send_term
 from guild_dask.worker.job import NOT_STARTED
-from guild_dask.worker.options import Terms
+from guild_dask.worker.options import StarterOptions
 
 # Seconds between TERM to the operation's own process and TERM to its descendants, as with `guild stop`.
 CHILDREN_AFTER = 5.0
@@ -45,12 +45,12 @@ def is_guild_stop(words: Sequence[str]) -> bool:
 class Operation:
     """The operation that this process starts, and why it is ended."""
 
-    def __init__(self, run_dir: str, claim: pathlib.Path, terms: Terms) -> None:
+    def __init__(self, run_dir: str, claim: pathlib.Path, options: StarterOptions) -> None:
         self.run_dir = run_dir
         self.run_id = os.path.basename(run_dir)
         self.claim = claim
-        self.terms = terms
-        self.guard = Guard(claim, terms, self.cut_short)
+        self.options = options
+        self.guard = Guard(claim, options, self.cut_short)
         self.cause: Cause | None = None
         self.excess = NO_EXCESS
         self.was_over = False  # whether the operation had ended by itself before that
@@ -89,15 +89,15 @@ class Operation:
         from guild_dask.home import claims
 
         # The kernel takes some milliseconds to move us into a cgroup, so only a run with a memory limit gets one.
-        self._cgroup = cgroup_for_run() if self.terms.memory else None
+        self._cgroup = cgroup_for_run() if self.options.memory else None
         # From here on a signal does not interrupt the start, but ends the process once it is there.
         self.is_starting = True
         if not claims.mark_started(self.claim, self.identity):
             self.is_starting = False
             raise SystemExit(NOT_STARTED)
-        if self.terms.node:
-            run_info.set_node(self.run_dir, self.terms.node)
-        run_info.write(self.run_dir, self.terms.run_info)
+        if self.options.node:
+            run_info.set_node(self.run_dir, self.options.node)
+        run_info.write(self.run_dir, self.options.run_info)
         self.guard.begin(self._cgroup)
         if self.guard.is_too_late:
             self.leave()
@@ -141,7 +141,7 @@ class Operation:
 
     def _cause_of_signal(self) -> Cause:
         """Returns the cause for a signal of unknown sender: a job queue on another node, the user on this host."""
-        return Cause.SIGNAL if self.terms.node else Cause.KILLED
+        return Cause.SIGNAL if self.options.node else Cause.KILLED
 
     def on_signal(self, _number: int, _frame: object) -> None:
         self.is_stopping = True
@@ -180,7 +180,7 @@ class Operation:
             return
         # A cause whose signal has not been handled has not cut anything short.
         cause = self.cause if self.is_stopping else None
-        evidence = Evidence(cause, self.excess, self.was_over, self.exit_status, self.terms.node)
+        evidence = Evidence(cause, self.excess, self.was_over, self.exit_status, self.options.node)
         final_record.write(final_record.record_for(evidence), self.run_dir, self.claim, self.guard.limits.peak_memory)
 
     def _is_ours(self) -> bool:
@@ -188,7 +188,7 @@ class Operation:
         from guild_dask.home import claims
 
         try:
-            return not self.terms.lease or claims.is_owned_by(self.claim, self.identity)
+            return not self.options.lease or claims.is_owned_by(self.claim, self.identity)
         except OSError:
             return False
 
@@ -232,7 +232,7 @@ class Operation:
     def _next_to_end(self, left: list[Any], waited: float) -> tuple[list[Any], signal.Signals]:
         from guild_dask.host import processes
 
-        if waited > self.terms.grace:
+        if waited > self.options.grace:
             return left, signal.SIGKILL
         if self.ended.is_set() or waited > CHILDREN_AFTER:
             # Children before parents, so that a Guild process among them can record the end of its run.

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What a starter gets beside the run: as text on its command line, or in the request to the template."""
+class StarterOptions:
+    """What a starter gets beside the run: as text on its command line, or in the request to the forkserver."""
 
     grace: float = 10.0  # seconds between TERM and KILL
     attempt: int = 1
@@ -24,6 +24,6 @@ class Terms:
         return json.dumps(asdict(self))
 
 
-def terms_for_text(text: str) -> Terms:
-    """Returns the terms that as_text() wrote."""
-    return Terms(**json.loads(text))
+def options_for_text(text: str) -> StarterOptions:
+    """Returns the options that as_text() wrote."""
+    return StarterOptions(**json.loads(text))

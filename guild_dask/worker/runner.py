@@ -23,7 +23,7 @@ from guild_dask.worker.job import Ended, Job
 
 
 class Starter(Protocol):
-    """The process that starts one run: a child of this process, or forked from the template."""
+    """The process that starts one run: a child of this process, or forked from the forkserver."""
 
     pid: int
 
@@ -42,9 +42,9 @@ class _Started:
 class Runner:
     """The jobs of one worker process. Every method may be called from any thread."""
 
-    def __init__(self, template: fork_client.Template) -> None:
+    def __init__(self, forkserver: fork_client.ForkServer) -> None:
         # Forks starters where it can. One for each Runner, which closes it.
-        self._template = template
+        self._forkserver = forkserver
 
         # The environment of jobs that bring none. Set by prepare(), before the first such job arrives.
         self._environ: Mapping[str, str] = os.environ
@@ -119,7 +119,7 @@ class Runner:
         """Returns the job's starter, which waits at its gate until its identity is in the claim."""
         files.refresh(os.path.dirname(job.output))
         with open(job.output, "ab") as output:
-            # A template that dies may have forked a starter without reporting it. That starter has a gate of its own,
+            # A forkserver that dies may have forked a starter without reporting it. That starter has a gate of its own,
             # which stays closed.
             descriptor = output.fileno()
             found = self._let_through(job, descriptor, self._fork) or self._let_through(job, descriptor, self._spawn)
@@ -168,16 +168,18 @@ class Runner:
         with self._lock:
             if job.run_id in self._refused or self._is_closing:
                 return
-            lifeline = os.dup(opener) if job.terms.has_lifeline else None
+            lifeline = os.dup(opener) if job.options.has_lifeline else None
             self._started[job.run_id] = _Started(owner, lifeline)
             os.write(opener, b"!")
 
     def _fork(self, job: Job, gate: int, output: int) -> Starter | None:
-        request = fork_client.Request(job.run_dir, _claim_path(job), _directory(job), self._environ_of(job), job.terms)
-        return self._template.start(request, gate, output)
+        request = fork_client.Request(
+            job.run_dir, _claim_path(job), _directory(job), self._environ_of(job), job.options
+        )
+        return self._forkserver.start(request, gate, output)
 
     def _spawn(self, job: Job, gate: int, output: int) -> Starter | None:
-        arguments = [str(gate), str(_claim_path(job)), job.run_dir, job.terms.as_text()]
+        arguments = [str(gate), str(_claim_path(job)), job.run_dir, job.options.as_text()]
         return subprocess.Popen(
             [sys.executable, "-u", starter.__file__, *arguments],
             cwd=_directory(job),
@@ -198,20 +200,20 @@ class Runner:
         """Gets ready to start runs with this environment, which is also that of jobs that bring none."""
         self._environ = environ
         with self._spawning:
-            self._template.prepare(environ)
+            self._forkserver.prepare(environ)
 
     def reap(self) -> None:
         """Reaps dead processes that this process adopted from starters."""
         # A child that is being started is not in _pids yet.
         if self._spawning.acquire(blocking=False):
             try:
-                processes.reap_adopted({self._template.pid, *self._pids})
+                processes.reap_adopted({self._forkserver.pid, *self._pids})
             finally:
                 self._spawning.release()
 
     def close(self) -> None:
-        """Ends the template process. Runs go on."""
-        self._template.close()
+        """Ends the forkserver process. Runs go on."""
+        self._forkserver.close()
 
     def stop(self, run_id: str) -> None:
         """Stops the run: a run that has not started does not start; else TERM, and KILL after its grace period."""
@@ -293,7 +295,7 @@ def _end_orphans(starter_pid: int, job: Job) -> None:
 
 
 # The runner of this process. A worker has one, whatever schedulers send jobs to it.
-RUNNER = Runner(fork_client.Template())
+RUNNER = Runner(fork_client.ForkServer())
 
 
 # Dask sends a function to a worker as the name of its module and its own, and the worker looks it up there. So these

@@ -1,6 +1,6 @@
 """The process that starts one run: Guild's own `guild run --start RUN_DIR`, under a guard.
 
-`runner` runs this file, `python starter.py GATE CLAIM RUN_DIR TERMS`, or the template forks it. The process
+`runner` runs this file, `python starter.py GATE CLAIM RUN_DIR OPTIONS`, or the forkserver forks it. The process
 
 - waits at the gate until its identity is in the claim, so that no scheduler can consider it dead while it is alive;
 - marks the claim as started immediately before Guild starts the operation's process, and not earlier;
@@ -28,7 +28,7 @@ from typing import Any
 from guild_dask.host import environment, signals
 from guild_dask.worker.job import NOT_STARTED
 from guild_dask.worker.operation import Operation
-from guild_dask.worker.options import Terms, terms_for_text
+from guild_dask.worker.options import StarterOptions, options_for_text
 
 
 def popen_for(operation: Operation) -> type:
@@ -77,9 +77,9 @@ def start_guild(run_dir: str) -> int:
     return 0
 
 
-def run(gate: int, claim: pathlib.Path, run_dir: str, terms: Terms) -> int:
+def run(gate: int, claim: pathlib.Path, run_dir: str, options: StarterOptions) -> int:
     """Waits at the gate, starts the run, waits for its end, and returns Guild's exit code or NOT_STARTED."""
-    operation = Operation(run_dir, claim, terms)
+    operation = Operation(run_dir, claim, options)
     signals.set_handler((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), operation.on_signal)
     if not os.read(gate, 1):
         return NOT_STARTED
@@ -88,14 +88,14 @@ def run(gate: int, claim: pathlib.Path, run_dir: str, terms: Terms) -> int:
 
     operation.identity = processes.identity(os.getpid())
     operation.guard.watch(operation.identity)
-    if terms.has_lifeline:
+    if options.has_lifeline:
         operation.guard.hold(gate)
     else:
         os.close(gate)
-    if terms.attempt > 1:
-        os.environ["GUILD_DASK_ATTEMPT"] = str(terms.attempt)
-    os.environ.update(environment.thread_variables(os.environ, terms.threads))
-    os.environ.update(environment.device_variables(os.environ, terms.devices))
+    if options.attempt > 1:
+        os.environ["GUILD_DASK_ATTEMPT"] = str(options.attempt)
+    os.environ.update(environment.thread_variables(os.environ, options.threads))
+    os.environ.update(environment.device_variables(os.environ, options.devices))
     try:
         snapshot.save(run_dir, claim.with_suffix(claims.SAVED))
     except OSError as e:
@@ -119,7 +119,7 @@ def run(gate: int, claim: pathlib.Path, run_dir: str, terms: Terms) -> int:
 
 if __name__ == "__main__":
     try:
-        code = run(int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], terms_for_text(sys.argv[4]))
+        code = run(int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], options_for_text(sys.argv[4]))
     except SystemExit as e:
         code = int(e.code or 0)
     sys.exit(code)

@@ -19,9 +19,9 @@ from guild_dask.home.outcome import Cause, End, Note
 from guild_dask.home.recovery import recover
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes
-from guild_dask.worker.fork_client import Template
+from guild_dask.worker.fork_client import ForkServer
 from guild_dask.worker.job import NOT_STARTED, Ended, Job
-from guild_dask.worker.options import Terms
+from guild_dask.worker.options import StarterOptions
 from guild_dask.worker.runner import Runner
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import a_project, stage
@@ -55,10 +55,10 @@ class _World:
         self.run_dir = run.dir
         assert self.home.claim([(run, self.claim)]).runs
         self.output = user.folder / "output"
-        terms = Terms(grace=5.0, node="node12", lease=lease, has_lifeline=True)
+        options = StarterOptions(grace=5.0, node="node12", lease=lease, has_lifeline=True)
         folder = str(self.home.claims_folder)
-        self.job = Job(run.dir, self.claim, folder, str(user.folder), dict(os.environ), str(self.output), terms)
-        self.runner = Runner(Template())
+        self.job = Job(run.dir, self.claim, folder, str(user.folder), dict(os.environ), str(self.output), options)
+        self.runner = Runner(ForkServer())
         self.ended: list[Ended] = []
         self.thread = threading.Thread(target=lambda: self.ended.append(self.runner.run(self.job)), daemon=True)
 

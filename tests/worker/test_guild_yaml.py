@@ -1,6 +1,6 @@
 """Guild records the same for a run whether the user or a scheduler started it.
 
-A starter that is forked from the template has Guild read and write its records with the compiled half of PyYAML, and
+A starter that is forked from the forkserver has Guild read and write its records with the compiled half of PyYAML, and
 with the other half what that does not take.
 """
 
@@ -86,7 +86,7 @@ def test_records_are_the_same_as_after_a_start_by_hand(
 
 @contextlib.contextmanager
 def libyaml() -> Iterator[None]:
-    """Reads and writes YAML as the template does."""
+    """Reads and writes YAML as the forkserver does."""
     before = yaml.safe_load, yaml.safe_dump
     forkserver.use_libyaml()
     try:

@@ -15,7 +15,7 @@ from guild_dask.home.outcome import Cause, Excess
 from guild_dask.host import memory
 from guild_dask.host.memory import Meter
 from guild_dask.worker.limits import Limits
-from guild_dask.worker.options import Terms
+from guild_dask.worker.options import StarterOptions
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 
@@ -132,7 +132,7 @@ def test_ended_process_uses_no_memory() -> None:
 
 def test_time_limit_ends_the_run_once(over: threading.Event) -> None:
     ended: list[tuple[Cause, Excess]] = []
-    Limits(Terms(time_limit=0.3), lambda cause, excess: ended.append((cause, excess)), over).begin()
+    Limits(StarterOptions(time_limit=0.3), lambda cause, excess: ended.append((cause, excess)), over).begin()
     wait_until(lambda: ended)
     assert ended == [(Cause.TIME_LIMIT, Excess(0.3))]
 
@@ -140,7 +140,7 @@ def test_time_limit_ends_the_run_once(over: threading.Event) -> None:
 def test_run_that_uses_more_memory_than_it_requests_is_ended(over: threading.Event) -> None:
     ended: list[tuple[Cause, Excess]] = []
     process = taker(200)
-    limits = Limits(Terms(memory=100e6), lambda cause, excess: ended.append((cause, excess)), over)
+    limits = Limits(StarterOptions(memory=100e6), lambda cause, excess: ended.append((cause, excess)), over)
     limits.begin()
     wait_until(lambda: ended)
     end(process)
@@ -153,7 +153,7 @@ def test_run_that_uses_more_memory_than_it_requests_is_ended(over: threading.Eve
 def test_run_is_not_ended_for_shared_memory(over: threading.Event) -> None:
     ended: list[tuple[Cause, Excess]] = []
     process = taker(200, children=4)
-    Limits(Terms(memory=400e6), lambda cause, excess: ended.append((cause, excess)), over).begin()
+    Limits(StarterOptions(memory=400e6), lambda cause, excess: ended.append((cause, excess)), over).begin()
     # As long as several measurements take.
     deadline = time.monotonic() + 2
     wait_until(lambda: time.monotonic() > deadline)
@@ -163,7 +163,7 @@ def test_run_is_not_ended_for_shared_memory(over: threading.Event) -> None:
 
 def test_run_that_ends_in_time_is_left_alone(over: threading.Event) -> None:
     ended: list[tuple[Cause, Excess]] = []
-    Limits(Terms(time_limit=0.5), lambda cause, excess: ended.append((cause, excess)), over).begin()
+    Limits(StarterOptions(time_limit=0.5), lambda cause, excess: ended.append((cause, excess)), over).begin()
     over.set()
     deadline = time.monotonic() + 1
     wait_until(lambda: time.monotonic() > deadline)

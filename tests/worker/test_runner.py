@@ -1,4 +1,4 @@
-"""One job on a worker, with a starter that is forked from the template and with one that is spawned."""
+"""One job on a worker, with a starter that is forked from the forkserver and with one that is spawned."""
 
 import os
 import pathlib
@@ -13,9 +13,9 @@ from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.outcome import End, Result
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes
-from guild_dask.worker.fork_client import Template
+from guild_dask.worker.fork_client import ForkServer
 from guild_dask.worker.job import NOT_STARTED, Ended, Job
-from guild_dask.worker.options import Terms
+from guild_dask.worker.options import StarterOptions
 from guild_dask.worker.runner import Runner
 from tests.support.sandbox import DEADLINE, Guild, Sandbox
 from tests.support.scheduling import a_project, stage, statuses
@@ -28,8 +28,8 @@ quick:
 
 @pytest.fixture(params=["forked", "spawned"])
 def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
-    """A runner of each kind: one that forks starters, and one whose template is given up from the start."""
-    made = Runner(Template() if request.param == "forked" else Template(most_failures=0))
+    """A runner of each kind: one that forks starters, and one whose forkserver is given up from the start."""
+    made = Runner(ForkServer() if request.param == "forked" else ForkServer(most_failures=0))
     yield made
     made.close()
 
@@ -54,7 +54,7 @@ def _claimed(home: GuildHome, folder: pathlib.Path) -> Job:
     assert home.claim([(run, claim)]).runs == (run,)
     environ = dict(os.environ)
     output = str(folder / "output")
-    return Job(run.dir, claim, str(home.claims_folder), str(folder), environ, output, Terms(grace=5.0))
+    return Job(run.dir, claim, str(home.claims_folder), str(folder), environ, output, StarterOptions(grace=5.0))
 
 
 def test_run_is_started_and_its_exit_code_returned(home: GuildHome, user: Sandbox, runner: Runner) -> None:
@@ -103,7 +103,7 @@ def test_stop_request_during_the_hand_over_of_the_claim_keeps_the_gate_closed(
 ) -> None:
     # A lifeline is a second end of the gate. A starter would wait for as long as it is open.
     work = _claimed(home, user.folder)
-    work = replace(work, terms=replace(work.terms, has_lifeline=True))
+    work = replace(work, options=replace(work.options, has_lifeline=True))
     hand_over = claims.hand_over
 
     def stop_and_hand_over(folder: pathlib.Path, claim: claims.Claim, owner: processes.ProcessIdentity) -> bool:
@@ -122,11 +122,11 @@ def test_stop_request_during_the_hand_over_of_the_claim_keeps_the_gate_closed(
 
 def test_template_that_died_is_replaced(home: GuildHome, user: Sandbox) -> None:
     work = _claimed(home, user.folder)
-    template = Template()
-    runner = Runner(template)
+    forkserver = ForkServer()
+    runner = Runner(forkserver)
     try:
         runner.prepare(dict(os.environ))
-        os.kill(template.pid, 9)
+        os.kill(forkserver.pid, 9)
         assert runner.run(work).exit_code == 4
     finally:
         runner.close()
