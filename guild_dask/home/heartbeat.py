@@ -28,7 +28,7 @@ class Heartbeat:
 
     def __init__(self, home: str, scheduler_id: str, process: ProcessIdentity) -> None:
         self._folder = layout.schedulers_folder(home)
-        self._own = self._folder / f"{scheduler_id}.json"
+        self._own = layout.heartbeat(home, scheduler_id)
         self.home = home
         self.scheduler_id = scheduler_id
         self.process = process
@@ -60,7 +60,7 @@ class Heartbeat:
         """Tells whether a scheduler's heartbeat is recent, compared with our own."""
         try:
             now = self._own.stat().st_mtime
-            last = (self._folder / f"{scheduler_id}.json").stat().st_mtime
+            last = layout.heartbeat(self.home, scheduler_id).stat().st_mtime
         except OSError:
             # Without a heartbeat of our own there is nothing to compare with; a scheduler without one is gone.
             return not self._own.exists()

@@ -53,6 +53,11 @@ def schedulers_folder(home: str) -> pathlib.Path:
     return own_folder(home) / "schedulers"
 
 
+def heartbeat(home: str, scheduler_id: str) -> pathlib.Path:
+    """Returns the heartbeat of a scheduler; its state is beside it."""
+    return schedulers_folder(home) / f"{scheduler_id}.json"
+
+
 def control_folder(home: str) -> pathlib.Path:
     """Returns the folder of requests to schedulers."""
     return own_folder(home) / "control"

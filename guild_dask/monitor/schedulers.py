@@ -34,13 +34,13 @@ def alive(home: str) -> list[Scheduler]:
 
 def is_alive(home: str, scheduler: str) -> bool:
     """Tells whether a scheduler is alive."""
-    return _read(layout.schedulers_folder(home) / f"{scheduler}.json") is not None
+    return _read(layout.heartbeat(home, scheduler)) is not None
 
 
 def last_heartbeat(home: str, scheduler: str) -> float:
     """Returns the time of a scheduler's last heartbeat; 0 if its record is gone."""
     try:
-        return (layout.schedulers_folder(home) / f"{scheduler}.json").stat().st_mtime
+        return (layout.heartbeat(home, scheduler)).stat().st_mtime
     except OSError:
         return 0.0
 
