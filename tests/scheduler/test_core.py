@@ -24,6 +24,15 @@ def a_world(slots: int = 1, **rules: Any) -> World:
     return world
 
 
+def a_world_with_a_run(slots: int = 1, **rules: Any) -> World:
+    """Returns a world in which the run a was staged, claimed and started."""
+    world = a_world(slots, **rules)
+    world.stage("a")
+    world.cycle()
+    world.start("a")
+    return world
+
+
 def kinds_of(world: World, *kinds: type) -> list[do.Instruction]:
     return [each for each in world.done if isinstance(each, kinds)]
 
@@ -126,10 +135,7 @@ def test_home_that_fails_is_logged_once_and_polled_again() -> None:
 
 
 def test_end_that_cannot_be_settled_is_settled_later() -> None:
-    world = a_world()
-    world.stage("a")
-    world.cycle()
-    world.start("a")
+    world = a_world_with_a_run()
     world.is_home_available = False
     world.end("a")
     assert world.core.ledger.unsettled == {"a": 0}
@@ -173,10 +179,7 @@ def test_stop_ends_runs_step_by_step_and_starts_nothing_more() -> None:
 
 
 def test_stop_is_over_as_soon_as_the_last_run_has_ended() -> None:
-    world = a_world()
-    world.stage("a")
-    world.cycle()
-    world.start("a")
+    world = a_world_with_a_run()
     world.stop()
     world.cycle()
     world.end("a", -15)
@@ -187,10 +190,7 @@ def test_stop_is_over_as_soon_as_the_last_run_has_ended() -> None:
 
 
 def test_second_stop_kills_at_once() -> None:
-    world = a_world()
-    world.stage("a")
-    world.cycle()
-    world.start("a")
+    world = a_world_with_a_run()
     world.stop()
     world.cycle()
     world.stop()
@@ -198,10 +198,7 @@ def test_second_stop_kills_at_once() -> None:
 
 
 def test_stop_that_finds_the_home_unavailable_names_what_the_next_scheduler_does() -> None:
-    world = a_world()
-    world.stage("a")
-    world.cycle()
-    world.start("a")
+    world = a_world_with_a_run()
     world.stop()
     world.cycle()
     world.is_home_available = False
@@ -337,10 +334,7 @@ def test_runs_that_are_left_to_be_logged_make_no_busy_loop_while_the_home_fails(
 
 
 def test_unexpected_error_ends_runs_as_a_stop_does_and_publishes_nothing() -> None:
-    world = a_world()
-    world.stage("a")
-    world.cycle()
-    world.start("a")
+    world = a_world_with_a_run()
     world.done.clear()
     world.core.abandon(world.now)
     world.cycle()
@@ -349,10 +343,7 @@ def test_unexpected_error_ends_runs_as_a_stop_does_and_publishes_nothing() -> No
 
 
 def test_unexpected_error_during_a_stop_does_not_kill_at_once() -> None:
-    world = a_world()
-    world.stage("a")
-    world.cycle()
-    world.start("a")
+    world = a_world_with_a_run()
     world.stop()
     world.cycle()
     world.core.abandon(world.now)
@@ -362,10 +353,7 @@ def test_unexpected_error_during_a_stop_does_not_kill_at_once() -> None:
 
 def test_job_without_the_claim_leaves_the_run_to_the_one_that_has_it() -> None:
     # Dask sent the run to a worker twice: the second job found the claim taken, and the run goes on.
-    world = a_world()
-    world.stage("a")
-    world.cycle()
-    world.start("a")
+    world = a_world_with_a_run()
     world.tell(JobEnded("a", NOT_STARTED, had_claim=False))
     assert "a" in world.core.ledger.unseen
     assert world.statuses() == {"a": STARTED}
