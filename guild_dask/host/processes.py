@@ -175,11 +175,12 @@ def name(process: psutil.Process) -> str:
         return "?"
 
 
-def command_lines() -> Iterator[list[str]]:
-    """Yields the command line of each process that we may inspect."""
+def commands_of_user() -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Yields the command line and the environment of each process of this process's user."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            yield process.cmdline()
+            if process.uids().real == os.getuid():
+                yield process.cmdline(), process.environ()
 
 
 def session(pid: int) -> int | None:

@@ -8,14 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from guild_dask.home import run_info, stop_request
 from guild_dask.home.outcome import NO_EXCESS, Cause, Excess
 from guild_dask.host import signals
 from guild_dask.host.cgroups import Cgroup, cgroup_for_run
-from guild_dask.worker import final_record
+from guild_dask.worker import final_record, guild_stop
 from guild_dask.worker.final_record import Evidence
 from guild_dask.worker.guard import Guard, send_term
 from guild_dask.worker.job import NOT_STARTED
@@ -30,16 +30,6 @@ _TIME_TO_FOLLOW = 2.0
 
 # Seconds between checks for processes that are left.
 _INTERVAL = 0.1
-
-# Guild's commands that stop runs.
-_STOPPING = frozenset(("stop", "delete", "rm"))
-
-
-def is_guild_stop(words: Sequence[str]) -> bool:
-    """Tells whether this is the command line of `guild stop`, or of a Guild command that stops runs to delete them."""
-    names = [os.path.basename(word) for word in words]
-    guild = next((index for index, name in enumerate(names) if name in ("guild", "guild.main_bootstrap")), None)
-    return guild is not None and not _STOPPING.isdisjoint(names[guild + 1 :])
 
 
 class Operation:
@@ -126,7 +116,9 @@ class Operation:
     def _is_guild_stopping(self) -> bool:
         from guild_dask.host import processes
 
-        return any(map(is_guild_stop, processes.command_lines()))
+        home = os.path.dirname(os.path.dirname(self.run_dir))
+        own = processes.commands_of_user()
+        return any(guild_stop.may_stop(words, environ, self.run_id, home) for words, environ in own)
 
     def cut_short(self, cause: Cause, excess: Excess = NO_EXCESS) -> None:
         """Ends the run for a cause, through SIGTERM: its handler knows whether the operation has started."""

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import subprocess
 
+import psutil
 import pytest
 
 from guild_dask.home import attempts, claims, end_note, run_directory
@@ -56,6 +58,32 @@ def test_exit_code_is_no_signal() -> None:
 
 def test_signal_without_a_name_has_a_number() -> None:
     assert signals.killed_by(-(signal.SIGRTMIN + 1)) == f"killed by signal {signal.SIGRTMIN + 1}"
+
+
+@pytest.mark.parametrize(
+    ("command", "home"),
+    [
+        ("exec python guild stop bbb", "."),  # of another run
+        ("exec python guild stop", "elsewhere"),  # on another home
+        ("exec python other.py guild stop", "."),  # another program
+    ],
+)
+def test_crash_is_no_stop_though_another_command_looks_like_one(
+    user: Sandbox, guild: Guild, command: str, home: str
+) -> None:
+    waits = "import signal\nsignal.pause()\n"
+    a_project(user, OPERATIONS, {"guild": waits, "other.py": waits})
+    stage(guild, "die number=11", "aaa")
+    environ = {**os.environ, "GUILD_HOME": str(user.guild_home / home)}
+    other = subprocess.Popen(["sh", "-c", command], env=environ)
+    try:
+        wait_until(lambda: "python" in psutil.Process(other.pid).cmdline()[0])
+        output = guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y").output
+    finally:
+        other.kill()
+        other.wait()
+    assert f"Run aaa was {SEGFAULT}" in output
+    assert "1 failed" in output
 
 
 def test_killed_runs_failed_and_are_explained(user: Sandbox, guild: Guild) -> None:

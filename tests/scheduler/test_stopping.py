@@ -8,7 +8,6 @@ import time
 import psutil
 import pytest
 
-from guild_dask.worker.operation import is_guild_stop
 from tests.support.sandbox import DEADLINE, Guild, Sandbox, Started, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 
@@ -164,23 +163,6 @@ def test_run_goes_on_for_as_long_as_its_output_is_open(user: Sandbox, guild: Gui
     a_project(user, "apart:\n  exec: sh -c '(sleep 3; echo done at last) &'\n")
     stage(guild, "apart", "aaa")
     assert "done at last" in guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y").output
-
-
-@pytest.mark.parametrize(
-    ("words", "is_one"),
-    [
-        ("/usr/bin/python3 /home/me/bin/guild stop aaa -y", True),
-        ("python -m guild.main_bootstrap stop", True),
-        ("python /bin/guild -H /tmp/home runs stop 1", True),
-        ("python /bin/guild runs rm aaa", True),
-        ("python /bin/guild run train stop=1", False),
-        ("vi guild stop.txt", False),
-        ("systemctl stop guild", False),
-        ("", False),
-    ],
-)
-def test_command_that_stops_runs_is_told_from_others(words: str, is_one: bool) -> None:
-    assert is_guild_stop(words.split()) is is_one
 
 
 def test_run_that_has_ended_uses_nothing_that_the_next_one_is_given(user: Sandbox, guild: Guild) -> None:
