@@ -66,7 +66,7 @@ class WaitingRuns:
         self._holds: dict[str, Hold] = {}
         # Runs that cannot be started as they are. They come back when they are staged or tagged anew.
         self._set_aside: dict[str, Staged] = {}
-        # Why runs are set aside, or will be as soon as they are listed again.
+        # Why runs cannot be started as they are: those in `_set_aside`, and those that will be when they are listed.
         self._obstacles: dict[str, Obstacle] = {}
         self._broken: dict[str, str] = {}
         # Whether a run waits for one that goes on, here or elsewhere.
@@ -195,7 +195,7 @@ class WaitingRuns:
         schedulers = [run for run in listing.staged if self._takes_in(run) and run.is_queue]
         listed = {run.id for run in listing.staged}
         for run_id in [each for each in self._obstacles if each not in self._set_aside]:
-            # A run that was just staged again is not listed yet; one that was listed and is not set aside has changed.
+            # A run that was just staged again is not listed yet; one that was listed and is not held has changed.
             if run_id in listed or run_id in listing.gone:
                 del self._obstacles[run_id]
         return schedulers

@@ -156,7 +156,7 @@ class Runner:
         self._owners.add(owner.pid)
         files.refresh(layout.attributes(job.run_dir))  # for Guild, which starts the run next
         # Another scheduler may take ours for dead and stage the run again after the claim was read and before the owner
-        # was written to it. From here on, whoever claims the run writes another owner, which the starter sees.
+        # was written to it. From here on, a scheduler that claims the run writes another owner, which the starter sees.
         return not files.exists(layout.marker(job.run_dir, layout.STAGED))
 
     def _open_gate(self, job: Job, owner: processes.ProcessIdentity, opener: int) -> None:

@@ -144,7 +144,7 @@ def test_reader_sees_a_whole_claim_or_none(folder: pathlib.Path) -> None:
 
 
 def test_claim_that_goes_while_claims_are_listed_is_left_out(folder: pathlib.Path) -> None:
-    # Taken for one that nobody can read, it would be staged again, whoever has it now.
+    # Taken for an unreadable one, it would be staged again, although another scheduler may have it now.
     for run_id in ("aaa", "bbb", "ccc"):
         claims.write(folder, claim_on(run_id))
     listed = claims.all_claims(folder)
@@ -296,7 +296,7 @@ class _Killed(BaseException):
         lambda claimed, run_dir: end_note.write(claimed, Cause.STOPPED),
         lambda claimed, run_dir: snapshot.save(str(run_dir), claimed.with_suffix(claims.SAVED)),
     ],
-    ids=["claim", "last word", "snapshot"],
+    ids=["claim", "end note", "snapshot"],
 )
 def test_what_a_killed_process_was_about_to_write_beside_a_claim_goes_with_it(
     folder: pathlib.Path,
@@ -344,7 +344,7 @@ def _me() -> processes.ProcessIdentity:
 
 
 def test_run_that_starts_while_it_is_withdrawn_is_not_staged_again(folder: pathlib.Path) -> None:
-    # Whoever moves the claim first has the say.
+    # The process that renames the claim first decides.
     claim = claim_on("aaa")
     path = claims.write(folder, claim)
     assert claims.mark_started(path, _me())

@@ -71,7 +71,7 @@ def test_claim_is_taken_over_when_its_scheduler_has_left(world: _World) -> None:
 
 
 def test_run_that_started_on_another_host_is_never_started_again(world: _World) -> None:
-    # Nobody here can see whether its process lives.
+    # On this host, its process cannot be seen.
     assert claims.mark_started(world.claim)
     world.age_of_other(SILENCE * 100)
     assert recover(world.home).staged_again == ()

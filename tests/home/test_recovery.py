@@ -75,7 +75,7 @@ def test_run_that_a_power_cut_ended_is_terminated_where_there_are_no_retries(hom
 
 
 def test_run_whose_processes_were_killed_is_not_tried_again(home: GuildHome, user: Sandbox) -> None:
-    # The machine is not to blame; whoever killed them may not want them back.
+    # The machine is not to blame; the user who killed them may not want them back.
     ((_, result),) = recover(home, again=lambda *_: True).ended
     assert (result.end, result.cause) == (End.TERMINATED, Cause.KILLED)
     assert statuses(user) == {RUN: "terminated"}

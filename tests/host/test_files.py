@@ -16,7 +16,7 @@ from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import files, processes
 
 _EVENTS = ("open", "os.listdir", "os.rename", "os.remove")
-_heard: list[list[str]] = []  # what is touched, while somebody listens
+_heard: list[list[str]] = []  # what is touched, while a test listens
 
 
 def _listen(event: str, args: tuple[object, ...]) -> None:

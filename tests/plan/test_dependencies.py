@@ -31,8 +31,8 @@ def after(*runs: str) -> Links:
     return Links(tuple(After(run) for run in runs))
 
 
-def one(fate: RunStatus, run_id: str = "xxx") -> dict[str, Found]:
-    return {"x": Found(fate, (run_id,))}
+def one(status: RunStatus, run_id: str = "xxx") -> dict[str, Found]:
+    return {"x": Found(status, (run_id,))}
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def runs_dir(tmp_path: pathlib.Path) -> pathlib.Path:
 VANISHED = {"batch1", "patch1", "patch2"}
 
 
-def fate_of(runs_dir: pathlib.Path, reference: str) -> Found:
+def found_in(runs_dir: pathlib.Path, reference: str) -> Found:
     return lookup.found(str(runs_dir), runs_dir.parent / "claims", VANISHED, [reference])[reference]
 
 
@@ -158,7 +158,7 @@ def test_statuses_agree_with_guild(runs_dir: pathlib.Path) -> None:
         run_directory.clear_marker(str(run_dir), "STAGED")
         (run_dir / ".guild" / "LOCK").write_text(str(pid))
     assert not psutil.pid_exists(2**22 + 1)
-    assert {path.name: fate_of(runs_dir, path.name).status for path in runs_dir.iterdir()} == {
+    assert {path.name: found_in(runs_dir, path.name).status for path in runs_dir.iterdir()} == {
         "completed": RunStatus.COMPLETED,
         "failed": RunStatus.FAILED,
         "terminated": RunStatus.TERMINATED,
@@ -173,24 +173,24 @@ def test_statuses_agree_with_guild(runs_dir: pathlib.Path) -> None:
 def test_claimed_run_counts_as_running(runs_dir: pathlib.Path) -> None:
     # Between two of Guild's steps, a run that starts has neither a marker nor a process nor an exit code.
     run_directory.clear_marker(str(make_run(runs_dir / "aaa")), "STAGED")
-    assert fate_of(runs_dir, "aaa").status is RunStatus.FAILED
+    assert found_in(runs_dir, "aaa").status is RunStatus.FAILED
     me = processes.identity(os.getpid())
     assert me
     claims.write(runs_dir.parent / "claims", claims.Claim("aaa", "sched", me, me))
-    assert fate_of(runs_dir, "aaa").status is RunStatus.GOES_ON
+    assert found_in(runs_dir, "aaa").status is RunStatus.GOES_ON
 
 
 def test_complete_id_is_that_run_even_if_other_ids_begin_with_it(runs_dir: pathlib.Path) -> None:
     for name in ("ab", "abc", "abd", "xyz"):
         make_run(runs_dir / name)
-    assert fate_of(runs_dir, "ab") == Found(RunStatus.STAGED, ("ab",))
-    assert fate_of(runs_dir, "x") == Found(RunStatus.STAGED, ("xyz",))
-    assert fate_of(runs_dir, "a") == Found(RunStatus.AMBIGUOUS, ("ab", "abc", "abd"))
-    assert fate_of(runs_dir, "nobody") == Found(RunStatus.UNKNOWN)
-    assert fate_of(runs_dir, "../runs/ab") == Found(RunStatus.UNKNOWN)
-    assert fate_of(runs_dir, "bat") == Found(RunStatus.COMPLETED, ("batch1",))
-    assert fate_of(runs_dir, "patch") == Found(RunStatus.UNKNOWN)
-    assert fate_of(runs_dir / "nowhere", "a") == Found(RunStatus.UNKNOWN)
+    assert found_in(runs_dir, "ab") == Found(RunStatus.STAGED, ("ab",))
+    assert found_in(runs_dir, "x") == Found(RunStatus.STAGED, ("xyz",))
+    assert found_in(runs_dir, "a") == Found(RunStatus.AMBIGUOUS, ("ab", "abc", "abd"))
+    assert found_in(runs_dir, "nobody") == Found(RunStatus.UNKNOWN)
+    assert found_in(runs_dir, "../runs/ab") == Found(RunStatus.UNKNOWN)
+    assert found_in(runs_dir, "bat") == Found(RunStatus.COMPLETED, ("batch1",))
+    assert found_in(runs_dir, "patch") == Found(RunStatus.UNKNOWN)
+    assert found_in(runs_dir / "nowhere", "a") == Found(RunStatus.UNKNOWN)
 
 
 @checked
@@ -205,12 +205,12 @@ def test_no_reference_raises(reference: str) -> None:
 def test_only_unknown_references_are_looked_up() -> None:
     # Otherwise, with thousands of dependent runs, each end of a run would read thousands of files.
     asked: list[set[str]] = []
-    fate = {"aa": RunStatus.STAGED, "bb": RunStatus.GOES_ON, "cc": RunStatus.COMPLETED, "dd": RunStatus.FAILED}
+    status = {"aa": RunStatus.STAGED, "bb": RunStatus.GOES_ON, "cc": RunStatus.COMPLETED, "dd": RunStatus.FAILED}
 
     def find(references: Iterable[str]) -> dict[str, Found]:
         asked.append(set(references))
         full = {reference: f"{reference[0]}{reference[0]}" for reference in asked[-1]}
-        return {reference: Found(fate[run_id], (run_id,)) for reference, run_id in full.items()}
+        return {reference: Found(status[run_id], (run_id,)) for reference, run_id in full.items()}
 
     lookup = DependencyLookup()
     active: set[str] = set()
@@ -236,7 +236,7 @@ def test_only_unknown_references_are_looked_up() -> None:
     assert not lookup.means("dd")
     # It ended.
     active.clear()
-    fate["aa"] = RunStatus.COMPLETED
+    status["aa"] = RunStatus.COMPLETED
     assert found({"a"}, ())["a"].status is RunStatus.COMPLETED
 
 

@@ -8,7 +8,7 @@ import psutil
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 
-# Runs until a file appears, and prints more than a pipe holds, so that it would hang if nobody read its output.
+# Runs until a file appears, and prints more than a pipe holds, so that it would hang if its output were not read.
 TALKER = """
 talk:
   main: talk
@@ -103,7 +103,7 @@ def test_claim_of_a_dead_scheduler_is_staged_again(user: Sandbox, guild: Guild) 
 
 
 def test_run_that_is_pending_without_a_claim_is_left_alone(user: Sandbox, guild: Guild) -> None:
-    # It is somebody else's: a Guild queue's, or one that Guild is just staging.
+    # It belongs to a Guild queue, or Guild is just staging it.
     a_project(user, QUICK)
     stage(guild, "quick", "aaa")
     run = user.guild_home / "runs" / "aaa" / ".guild"

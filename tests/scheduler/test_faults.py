@@ -65,7 +65,7 @@ def test_read_only_home_is_told_once_and_work_goes_on_when_it_can(
         wait_until(lambda: statuses(user)["warm-up"] == "completed", describe=scheduler.so_far)
         # Not only for Guild: what the scheduler has not settled by now is another thing to be told.
         wait_until(lambda: not any((user.guild_home / "dask" / "claims").iterdir()), describe=scheduler.so_far)
-        # Staged while nobody looks, so that it cannot start before the disk is read-only.
+        # Staged between two polls, so that it cannot start before the disk is read-only.
         process.suspend()
         stage(guild, "quick", "aaa")
         # A mount of its own over the folder: files that are open already, such as Guild's log, stay writable.

@@ -11,7 +11,7 @@ import pytest
 from tests.support.sandbox import DEADLINE, Guild, Sandbox, Started, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 
-# A run with a child, a child of a child in a session of its own, and one that nobody waits for.
+# A run with a child, a child of a child in a session of its own, and one that no process waits for.
 TREE = """
 tree:
   main: tree

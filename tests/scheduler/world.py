@@ -220,9 +220,9 @@ class World:
         run = self.runs.get(name)
         if run is None:
             return Found(RunStatus.UNKNOWN)
-        fates = {STAGED: RunStatus.STAGED, CLAIMED: RunStatus.GOES_ON, STARTED: RunStatus.GOES_ON}
+        statuses = {STAGED: RunStatus.STAGED, CLAIMED: RunStatus.GOES_ON, STARTED: RunStatus.GOES_ON}
         ended = RunStatus.COMPLETED if run.end is End.COMPLETED else RunStatus.FAILED
-        return Found(fates.get(run.where, ended), (name,))
+        return Found(statuses.get(run.where, ended), (name,))
 
     def _claim(self, starts: Iterable[do.Start]) -> ClaimAnswered:
         taken, missing = [], []

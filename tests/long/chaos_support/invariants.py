@@ -110,7 +110,7 @@ def _never_started(seen: Seen) -> Iterator[Violation]:
     for run_id in never_started(seen):
         was_stopped = seen.exit_statuses.get(run_id) == -15
         if seen.statuses.get(run_id) in ENDS and run_id not in cut_short and not was_stopped:
-            yield Violation("lost", f"is {seen.statuses[run_id]}, but never started, and nobody ended it", run_id)
+            yield Violation("lost", f"is {seen.statuses[run_id]}, but never started, and no act ended it", run_id)
 
 
 def _above_capacity(seen: Seen) -> Iterator[Violation]:
