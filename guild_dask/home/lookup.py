@@ -5,7 +5,7 @@ import os
 import pathlib
 from collections.abc import Collection, Iterable, Sequence
 
-from guild_dask.home import claims, layout, run_directory
+from guild_dask.home import claims, layout
 from guild_dask.home.status import Status, status
 from guild_dask.plan.dependencies import Found, RunStatus
 
@@ -55,7 +55,6 @@ def _found(runs_dir: str, claims_folder: pathlib.Path, run_ids: Sequence[str]) -
     if claims.written(claims_folder, run_ids[0]):
         return Found(RunStatus.GOES_ON, tuple(run_ids))
     run_dir = os.path.join(runs_dir, run_ids[0])
-    run_directory.refresh(run_dir)
     return Found(_STATUSES[status(run_dir)], tuple(run_ids))
 
 

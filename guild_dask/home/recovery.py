@@ -149,10 +149,10 @@ def _take_over(
 def _settle(home: GuildHome, found: claims.Found, cause: Cause, again: Again) -> Result:
     """Settles an abandoned run, and returns how it ended."""
     run_id, run_dir = found.run_id, home.run_dir(found.run_id)
-    run_directory.refresh(run_dir)
     with translated("cannot close the claim on run %s", run_id):
-        waits = _has_never_started(run_dir, found)
-        evidence = Evidence(home.has(run_id), state_of(found), death=cause, may_stage_again=waits)
+        is_there = home.has(run_id)
+        waits = is_there and _has_never_started(run_dir, found)
+        evidence = Evidence(is_there, state_of(found), death=cause, may_stage_again=waits)
         outcome = outcome_for(home.with_evidence_of_start(evidence, found, again))
         is_done = home.carry_out(run_id, outcome)
         if found.claim and outcome.result.end is not End.STAGED_AGAIN:
@@ -162,7 +162,7 @@ def _settle(home: GuildHome, found: claims.Found, cause: Cause, again: Again) ->
 
 def _has_never_started(run_dir: str, found: claims.Found) -> bool:
     """Tells whether a claimed run waits for its dead scheduler: it is neither staged nor was it started since."""
-    if found.is_started or not os.path.isdir(run_dir) or run_directory.has(run_dir, layout.STAGED):
+    if found.is_started or run_directory.has(run_dir, layout.STAGED):
         return False
     # The user may have started a run by hand that was stuck as `pending`.
     return run_directory.last_started(run_dir) < found.written

@@ -270,11 +270,13 @@ def locked_by(run_dir: str) -> int | None:
 
 def last_started(run_dir: str) -> int:
     """Returns when Guild last recorded that the run started or ended, in nanoseconds; 0 for never."""
-    return max(_modified(layout.marker(run_dir, layout.LOCK)), last_ended(run_dir))
+    ended = last_ended(run_dir)  # first: it refreshes the folders
+    return max(_modified(layout.marker(run_dir, layout.LOCK)), ended)
 
 
 def last_ended(run_dir: str) -> int:
     """Returns when Guild last recorded the end of the run, in nanoseconds; 0 for never."""
+    refresh(run_dir)
     return _modified(layout.attribute(run_dir, "exit_status"))
 
 

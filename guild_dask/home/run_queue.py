@@ -132,6 +132,7 @@ class GuildHome:
 
     def has(self, run_id: str) -> bool:
         """Tells whether the run's directory exists."""
+        run_directory.refresh(self.run_dir(run_id))
         return os.path.isdir(self.run_dir(run_id))
 
     def settle(self, run_id: str, exit_code: int, may_stage_again: bool, again: Again = never) -> Result:
@@ -140,7 +141,6 @@ class GuildHome:
         A run that never started is staged again if it may be; else it ends, and Guild shows it as `error`. A run that
         started and was lost, or failed, is staged again if `again` says so.
         """
-        run_directory.refresh(self.run_dir(run_id))
         with translated("cannot settle run %s", run_id):
             found = self._ours(run_id)
             evidence = Evidence(self.has(run_id), state_of(found), exit_code, may_stage_again=may_stage_again)
@@ -225,7 +225,6 @@ class GuildHome:
 
     def has_ended(self, run_dir: str) -> bool:
         """Tells whether Guild has recorded the end of a run since it was claimed."""
-        run_directory.refresh(run_dir)
         return run_directory.last_ended(run_dir) >= claims.written(self.claims_folder, os.path.basename(run_dir))
 
     def _stage_again(self, run_dir: str) -> bool:

@@ -39,6 +39,7 @@ def status_for(markers: Collection[str], exit_status: int | None, is_process_ali
 
 def status(run_dir: str) -> Status:
     """Returns a run's status. Reads no more than what decides: a home may have tens of thousands of runs."""
+    run_directory.refresh(run_dir)
     for marker in _MARKERS:
         if run_directory.has(run_dir, marker):
             return status_for((marker,), None, False)
