@@ -77,7 +77,7 @@ def test_crash_is_no_stop_though_another_command_looks_like_one(
     environ = {**os.environ, "GUILD_HOME": str(user.guild_home / home)}
     other = subprocess.Popen(["sh", "-c", command], env=environ)
     try:
-        wait_until(lambda: "python" in psutil.Process(other.pid).cmdline()[0])
+        wait_until(lambda: "python" in psutil.Process(other.pid).cmdline())
         output = guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y").output
     finally:
         other.kill()
