@@ -1,6 +1,6 @@
 """Virtual environments with the same versions of all packages that they share.
 
-- guild: guildai, and what it needs to work (see setup.py)
+- guild: guildai, and what it needs to work without guild-dask
 - dask: the same with Dask and all other requirements of guild-dask, but without guild-dask
 - plugin: the same with guild-dask from this checkout
 """
@@ -17,7 +17,8 @@ import click
 
 PROJECT = pathlib.Path(__file__).resolve().parent.parent
 
-# The packages that guildai needs to work: the first list of setup.py.
+# With these guildai 0.9.0 works without guild-dask, which mends it for newer ones.
+WORKS_ALONE_WITH = ("setuptools<80.9", "zombie-imp; python_version >= '3.12'", "click<8.2", "chardet<6", "tabview<1.5")
 GUILD_ONLY = frozenset(("guildai", "setuptools", "zombie-imp", "click", "chardet", "tabview"))
 
 
@@ -60,7 +61,7 @@ def plugin_environment(folder: pathlib.Path) -> Environment:
     with tempfile.TemporaryDirectory() as copy:
         source = pathlib.Path(copy) / "guild-dask"
         shutil.copytree(PROJECT, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
-        plugin.pip("install", "--quiet", str(source))
+        plugin.pip("install", "--quiet", str(source), *WORKS_ALONE_WITH)
         plugin.pip("install", "--quiet", "--force-reinstall", "--no-deps", str(source))
     return plugin
 

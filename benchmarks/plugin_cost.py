@@ -4,7 +4,7 @@
 
 makes three virtual environments with the same versions of all packages that they share:
 
-- guild: guildai, and what it needs to work (see setup.py)
+- guild: guildai, and what it needs to work without guild-dask
 - dask: the same with Dask and all other requirements of guild-dask, but without guild-dask
 - plugin: the same with guild-dask
 

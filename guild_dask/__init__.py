@@ -14,6 +14,7 @@ The rooms, each with a docstring that says what it may import and where to start
 - monitor: what users see: the state, the status page, reports and the log.
 - scheduler: the loop that connects all of these.
 - cli: the command `guild-dask`.
+- mends: what makes guildai 0.9.0 work with today's Pythons and packages.
 """
 
 __version__ = "0.1.0"

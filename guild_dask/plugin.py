@@ -9,9 +9,7 @@ from typing import Any
 
 from guild import guildfile, model, plugin
 
-from guild_dask import __version__, guild_compatibility
-
-guild_compatibility.patch()
+from guild_dask import __version__
 
 OPERATION = "dask:scheduler"
 
@@ -45,9 +43,17 @@ class DaskSchedulerPlugin(plugin.Plugin):  # type: ignore[misc]  # Guild has no 
             return True, "operation is a Dask scheduler"
         return False, "not a Dask scheduler"
 
+    def run_starting(self, _run: Any, _op: Any, pidfile: str | None) -> None:
+        """Leaves Ctrl-C in a terminal to the scheduler, which drains at the first one; Guild would kill it."""
+        from guild_dask.host import environment, signals
+
+        if pidfile is None and environment.terminal_variable():
+            signals.leave_interrupts_to_child()
+
     def apply_cmd_env(self, op: Any, cmd_env: dict[str, str]) -> None:
         """Passes on the variables of the user's shell that Guild overrides, and the terminal that Guild prints to."""
         from guild_dask.host import environment
 
         cmd_env.update(environment.overridden_variables(os.environ))
         cmd_env.update(environment.terminal_variable())
+        cmd_env.update(environment.interrupts_variable())

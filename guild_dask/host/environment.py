@@ -15,7 +15,9 @@ from collections.abc import Mapping
 # terminal that Guild prints to.
 OVERRIDDEN = "GUILD_DASK_OVERRIDDEN"
 TERMINAL = "GUILD_DASK_TERMINAL"
-_OURS = (OVERRIDDEN, TERMINAL)
+# The pid of the Guild process that leaves Ctrl-C to the scheduler.
+LEAVES_INTERRUPTS = "GUILD_DASK_LEAVES_INTERRUPTS"
+_OURS = (OVERRIDDEN, TERMINAL, LEAVES_INTERRUPTS)
 
 # With these options, Guild does not print the output of an operation.
 _QUIET = ("-q", "--quiet")
@@ -70,6 +72,16 @@ def terminal_variable() -> dict[str, str]:
     with contextlib.suppress(OSError, ValueError):
         return {TERMINAL: os.ttyname(sys.stdout.fileno())}
     return {}
+
+
+def interrupts_variable() -> dict[str, str]:
+    """Returns the variable by which a scheduler knows that this process leaves Ctrl-C to it."""
+    return {LEAVES_INTERRUPTS: str(os.getpid())}
+
+
+def are_interrupts_ours(environ: Mapping[str, str]) -> bool:
+    """Tells whether the process that started this one leaves Ctrl-C to it."""
+    return environ.get(LEAVES_INTERRUPTS) == str(os.getppid())
 
 
 def user_environment(scheduler: Mapping[str, str]) -> dict[str, str]:

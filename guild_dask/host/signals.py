@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable
 # The signals that request a process to end: from `guild stop`, kill, Ctrl-C, a closed terminal.
 _REQUESTS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 
+# The signals that a process gets for what it does itself. Any other may have been sent to it.
+_CRASHES = frozenset((signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP))
+
 # Seconds for the main thread to run a handler before it is woken up.
 _PATIENCE = 0.1
 
@@ -16,7 +19,17 @@ _HINTS: dict[int, str] = {signal.SIGKILL: "the kernel does that when memory runs
 
 def is_failure(exit_status: int) -> bool:
     """Tells whether a process with that exit status was killed by a signal that does not request an end."""
-    return exit_status < 0 and -exit_status not in _REQUESTS
+    return exit_status < 0 and not is_request(exit_status)
+
+
+def is_request(exit_status: int) -> bool:
+    """Tells whether a process with that exit status was killed by a signal that requests an end."""
+    return -exit_status in _REQUESTS
+
+
+def may_be_sent(exit_status: int) -> bool:
+    """Tells whether a process with that exit status was killed by a signal that another process may have sent."""
+    return exit_status < 0 and -exit_status not in _CRASHES
 
 
 def killed_by(exit_status: int) -> str:
@@ -28,6 +41,22 @@ def killed_by(exit_status: int) -> str:
         name = ""  # most real-time signals have no name
     hint = _HINTS.get(number)
     return f"killed by signal {number}{name}" + (f"; {hint}" if hint else "")
+
+
+def leave_interrupts_to_child(most: int = 3) -> None:
+    """Makes this process ignore the first few Ctrl-C, which reach its child in the same terminal, too.
+
+    A process that is started from here does not inherit that, as it would with SIG_IGN.
+    """
+    left = most
+
+    def count(_number: int, _frame: object) -> None:
+        nonlocal left
+        left -= 1
+        if left <= 0:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, count)
 
 
 def set_handler(numbers: Iterable[signal.Signals], handler: Callable[[int, object], None]) -> None:

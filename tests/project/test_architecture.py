@@ -33,6 +33,7 @@ class Room:
 
 
 ROOMS: Mapping[str, Room] = {
+    "mends": Room(),
     "plan": Room(),
     "host": Room(),
     "settings": Room(("plan",)),
@@ -45,24 +46,28 @@ ROOMS: Mapping[str, Room] = {
         dask=("page.handlers", "page.server", "report.charts", "report.page"),
     ),
     "scheduler": Room(("plan", "host", "settings", "home", "worker", "cluster", "monitor")),
-    "cli": Room(("plan", "host", "settings", "home", "monitor"), extra={"doctor": ("cluster",)}),
+    "cli": Room(("plan", "host", "settings", "home", "monitor"), extra={"doctor": ("cluster", "mends")}),
 }
 
 # Modules outside the rooms, which Guild discovers.
 OUTSIDE: Mapping[str, tuple[str, ...]] = {
     "__init__": (),
-    "guild_compatibility": (),
     "plugin": ("settings", "host"),
 }
-OUTSIDE_WITH_GUILD = ("guild_compatibility", "plugin")
+OUTSIDE_WITH_GUILD = ("plugin",)
 
 # Rooms and modules that only decide: no clock, file, log, process, Guild or Dask.
 PURE = ("plan",)
 PURE_MODULES = (
+    "home.event_files",
     "home.outcome",
+    "monitor.durations",
     "monitor.estimate",
     "monitor.explanation",
+    "monitor.flag_columns",
     "monitor.formatting",
+    "monitor.results",
+    "monitor.run_states",
     "monitor.state",
     "scheduler.announcer",
     "scheduler.core",
@@ -92,6 +97,7 @@ PURE_LIBRARY = frozenset(
         "shlex",
         "statistics",
         "string",
+        "struct",
         "types",
         "typing",
         "unicodedata",
@@ -101,10 +107,24 @@ IMPURE_FUNCTIONS = frozenset(("__import__", "breakpoint", "eval", "exec", "input
 
 # Many Guild commands import the plugin, every run has a starter process, and `guild-dask status` must be fast. So these
 # import no Dask at the top, directly or through other modules.
-LIGHT = ("plugin", "guild_compatibility", "settings", "worker", "cli")
+LIGHT = ("plugin", "mends", "settings", "worker", "cli")
 
-# Modules that import others by name: this one preloads Guild.
-IMPORTS_BY_NAME = ("worker.forkserver",)
+# Modules that import others by name: one preloads Guild, one runs the command of a Dask worker that a site configures,
+# and the mends load what they mend.
+IMPORTS_BY_NAME = (
+    "worker.forkserver",
+    "worker.warm_site.sitecustomize",
+    "cluster.private_worker",
+    "mends.loading",
+    "mends.report",
+    "mends.stand_in_pkg_resources",
+)
+
+# Rooms that handle what others may have put into the Guild home. They open files through `host.files` only, which opens
+# nothing but regular files; two of their modules open what is no file, a terminal and the null device.
+BOUNDED = ("home", "monitor")
+OPENS_OTHER_THINGS = ("monitor.terminal", "monitor.log")
+OPENING = frozenset(("open", "read_text", "read_bytes", "write_text", "write_bytes", "copyfile", "copy", "copytree"))
 
 # Functions of `logging` that use the root logger and set it up on first use.
 ROOT_LOGGING = frozenset(
@@ -334,6 +354,16 @@ def nothing_sleeps(given: Modules) -> Iterator[str]:
                 yield _complaint(module, line, "sleeps; wait for something instead")
 
 
+def files_are_opened_in_one_place(given: Modules) -> Iterator[str]:
+    for module in given.values():
+        if module.room not in BOUNDED or module.name in OPENS_OTHER_THINGS:
+            continue
+        for call in (node.func for node in ast.walk(module.tree) if isinstance(node, ast.Call)):
+            name = call.id if isinstance(call, ast.Name) else call.attr if isinstance(call, ast.Attribute) else ""
+            if name in OPENING and not ast.unparse(call).startswith("files."):
+                yield _complaint(module, call.lineno, f"uses {ast.unparse(call)}; host.files opens files")
+
+
 def modules_are_in_rooms(given: Modules) -> Iterator[str]:
     for module in given.values():
         if module.room not in ROOMS and module.name not in OUTSIDE:
@@ -350,6 +380,7 @@ RULES: tuple[Rule, ...] = (
     imports_can_be_seen,
     the_root_logger_is_left_alone,
     nothing_sleeps,
+    files_are_opened_in_one_place,
     modules_are_in_rooms,
 )
 
@@ -395,6 +426,9 @@ BREAKS: tuple[tuple[Rule, str, str], ...] = (
     (the_root_logger_is_left_alone, "monitor.log", "from logging import basicConfig"),
     (nothing_sleeps, "scheduler.loop", "time.sleep(1)"),
     (nothing_sleeps, "scheduler.loop", "from time import sleep"),
+    (files_are_opened_in_one_place, "home.claims", "def f(path): return path.read_text()"),
+    (files_are_opened_in_one_place, "monitor.journal", "def f(): return open('x')"),
+    (files_are_opened_in_one_place, "monitor.page.rows", "def f(): return os.open('x', 0)"),
     (modules_are_in_rooms, "helpers", ""),
 )
 
@@ -422,13 +456,15 @@ def test_names_in_the_rules_exist() -> None:
     known = modules()
     named = [f"{room}.{name.removesuffix('()')}" for room, row in ROOMS.items() for name in (*row.guild, *row.dask)]
     assert [
-        name for name in (*named, *PURE_MODULES, *OUTSIDE, *IMPORTS_BY_NAME) if "*" not in name and name not in known
+        name
+        for name in (*named, *PURE_MODULES, *OUTSIDE, *IMPORTS_BY_NAME, *OPENS_OTHER_THINGS)
+        if "*" not in name and name not in known
     ] == []
 
 
 def test_the_package_shows_its_rooms_and_little_else() -> None:
     entries = {path.name for path in (PROJECT / PACKAGE).iterdir() if not path.name.startswith("__pycache__")}
-    assert entries == {*ROOMS, "__init__.py", "dask.yml", "guild_compatibility.py", "plugin.py", "py.typed"}
+    assert entries == {*ROOMS, "__init__.py", "dask.yml", "plugin.py", "py.typed"}
 
 
 @pytest.mark.parametrize("room", sorted(ROOMS))

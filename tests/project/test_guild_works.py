@@ -1,6 +1,6 @@
 """Guild itself works where guild-dask is installed, on the Python that runs this test, and prints no warning.
 
-guildai 0.9.0 alone does not: see its other requirements in setup.py, and guild_dask/guild_compatibility.py.
+guildai 0.9.0 alone does not: see guild_dask/mends/, and the other requirements in setup.py.
 """
 
 import csv
@@ -14,7 +14,7 @@ import pytest
 
 from guild_dask.home.run_queue import guild_home
 from guild_dask.settings import flags
-from tests.support.sandbox import Finished, Guild, free_port, wait_until
+from tests.support.sandbox import Finished, Guild, Sandbox, free_port, wait_until
 from tests.support.scheduling import NO_DASHBOARD
 
 pytestmark = pytest.mark.every_python
@@ -93,6 +93,108 @@ def test_operations_and_scripts_run(guild: Guild, project: pathlib.Path) -> None
         ("click_script.py", "completed"),
     ]
     assert clean(guild("cat --output")) == "name is None\nloss: 6\n"
+
+
+ARGPARSE_SCRIPT = """
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--x", type=float, default=1.5)
+parser.add_argument("--name", choices=["a", "b"], default="a")
+parser.add_argument("--fast", action="store_true")
+args = parser.parse_args()
+print(args.name, args.fast)
+print("loss:", args.x * 2)
+"""
+
+GLOBALS_SCRIPT = """
+x = 1
+rate = -0.5
+name = "a"
+print(name, rate)
+print("loss:", (x - 3) ** 2 + rate)
+"""
+
+
+def test_flags_are_found_in_scripts(guild: Guild, project: pathlib.Path) -> None:
+    (project / "with_argparse.py").write_text(ARGPARSE_SCRIPT)
+    (project / "with_click.py").write_text(CLICK_SCRIPT)
+    (project / "with_globals.py").write_text(GLOBALS_SCRIPT)
+    for script, expected in (
+        ("with_argparse.py", {"fast": "no", "name": "a", "x": "1.5"}),
+        ("with_click.py", {"x": "1"}),
+        ("with_globals.py", {"name": "a", "rate": "-0.5", "x": "1"}),
+    ):
+        text = clean(guild(f"run {script} --help-op"))
+        assert dict(re.findall(r"^  (\w+) .*\(default is (.*)\)$", text, re.MULTILINE)) == expected
+    assert "b True" in clean(guild("run with_argparse.py name=b fast=yes -y"))
+    assert "name is me" in clean(guild("run with_click.py name=me -y"))
+    assert "z 2" in clean(guild("run with_globals.py name=z rate=2 -y"))
+
+
+SEARCHES = {
+    "random": "x=[1:10] rate=loguniform[0.01:1] name=[a,b]",
+    "gp": "x=[1:10] rate=uniform[-1:1]",
+    "forest": "x=[1:10] rate=uniform[-1:1]",
+    "gbrt": "x=[1:10] rate=uniform[-1:1]",
+}
+
+
+@pytest.mark.parametrize("optimizer", SEARCHES)
+def test_optimizer_searches_ranges(guild: Guild, project: pathlib.Path, optimizer: str) -> None:
+    (project / "search.py").write_text(GLOBALS_SCRIPT)
+    # The first three trials are random starts.
+    clean(guild(f"run search.py {SEARCHES[optimizer]} --optimizer {optimizer} --max-trials 4 -y"))
+    trials = [row for row in compared(guild, "") if row["operation"] == "search.py"]
+    assert len(trials) == 4
+    assert all(1 <= float(row["x"]) <= 10 and -1 <= float(row["rate"]) <= 1 for row in trials)
+    assert all(float(row["loss"]) == pytest.approx((float(row["x"]) - 3) ** 2 + float(row["rate"])) for row in trials)
+
+
+def test_ranges_and_lists_are_staged_and_scheduled(guild: Guild, project: pathlib.Path) -> None:
+    (project / "search.py").write_text(GLOBALS_SCRIPT)
+    clean(guild("run search.py x=[1:10] rate=[0,1] --max-trials 2 --stage-trials -y"))
+    clean(guild("run search.py x=range[1:2] --stage-trials -y"))
+    clean(guild("run search.py x=[1:10] --optimizer random --max-trials 1 --stage-trials -y"))
+    assert [run[1:] for run in listed(guild) if run[1] == "search.py"] == [("search.py", "staged")] * 5
+    assert "5 run(s) completed, 0 failed" in clean(guild(ONCE))
+
+
+def test_runs_are_labelled_compared_moved_and_merged(guild: Guild, project: pathlib.Path, user: Sandbox) -> None:
+    (project / "search.py").write_text(GLOBALS_SCRIPT)
+    clean(guild("run search.py x=4 --run-id aaa -y"))
+    clean(guild("run search.py x=5 --run-id bbb --label first --tag red -y"))
+    clean(guild("label --set best aaa -y"))
+    clean(guild("tag --add blue aaa -y"))
+    assert "best" in clean(guild("runs --label best"))
+    assert "aaa" in clean(guild("runs --tag blue"))
+    assert re.search(r"^< *x: 4\n", clean(guild("diff --flags --cmd diff aaa bbb")), re.MULTILINE)
+    assert "loss: 0.5" in clean(guild("runs info aaa"))
+    assert "print(name, rate)" in clean(guild("cat aaa --sourcecode -p search.py"))
+    assert "search.py" in clean(guild("ls aaa --sourcecode"))
+    archive = user.root / "archive"
+    clean(guild(f"export {archive} aaa bbb -y"))
+    clean(guild("runs rm aaa bbb --permanent -y"))
+    assert listed(guild) == []
+    clean(guild(f"import {archive} -y"))
+    assert {run[0] for run in listed(guild)} == {"aaa", "bbb"}
+    (project / "search.py").unlink()
+    clean(guild("merge aaa --no-summary -y"))
+    assert (project / "search.py").read_text() == GLOBALS_SCRIPT
+    assert [run["id"] for run in json.loads(clean(guild("api runs")))] == ["bbb", "aaa"]
+    assert json.loads(clean(guild("api compare aaa bbb")))
+
+
+def test_tensorboard_shows_runs(guild: Guild, project: pathlib.Path) -> None:
+    (project / "search.py").write_text(GLOBALS_SCRIPT)
+    clean(guild("run search.py --run-id aaa -y"))
+    port = free_port()
+    with guild.started(f"tensorboard --no-open --host 127.0.0.1 --port {port}") as board:
+        wait_until(lambda: "TensorBoard" in fetched(f"http://127.0.0.1:{port}/"), describe=board.so_far)
+        wait_until(
+            lambda: "loss" in fetched(f"http://127.0.0.1:{port}/data/plugin/scalars/tags"), describe=board.so_far
+        )
+    clean(board.so_far())
 
 
 def test_staged_run_is_started_and_started_again(guild: Guild, project: pathlib.Path) -> None:

@@ -1,6 +1,7 @@
-"""Checks installed versions, the command `guild`, and that Guild finds the plugin."""
+"""Checks installed versions, the command `guild`, that Guild finds the plugin, and that Guild is mended."""
 
 import importlib.metadata
+import json
 import os
 import shlex
 import shutil
@@ -10,7 +11,10 @@ from collections.abc import Iterator
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from guild_dask.cli.doctor.finding import Finding, bad, good
+from guild_dask.cli.doctor.finding import Finding, bad, good, note
+from guild_dask.mends.hook import VARIABLE
+from guild_dask.mends.report import Status
+from guild_dask.mends.table import MENDS
 
 _TIMEOUT = 60.0
 
@@ -23,6 +27,7 @@ def findings() -> Iterator[Finding]:
     yield _versions()
     yield _guild()
     yield _plugin()
+    yield from _mends()
 
 
 def _versions() -> Finding:
@@ -91,3 +96,26 @@ def _plugin() -> Finding:
         return bad("plugin", f"{who} provides dask:scheduler, not guild-dask", remedy)
     last = done.stderr.strip().splitlines()[-1:] or ["no answer"]
     return bad("plugin", f"Guild does not work here: {last[0]}", remedy)
+
+
+def _mends() -> Iterator[Finding]:
+    """Yields the status of each mend of Guild, as a new process of Python sees it."""
+    command = [sys.executable, "-m", "guild_dask.mends.report"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=True)
+        statuses = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as e:
+        yield bad("mends", f"cannot tell what became of the mends of Guild: {e}", shlex.join(command))
+        return
+    for mend in MENDS:
+        status, error = statuses.get(mend.name, (Status.FAILED.value, "no answer"))
+        versions = ", ".join(map(str, mend.needed))
+        if status == Status.FAILED.value:
+            remedy = f"reinstall guild-dask in the environment of {sys.executable}"
+            yield bad("mend", f"{mend.name}: failed ({error}); without it, {mend.why}", remedy)
+        elif status == Status.OFF.value:
+            yield note("mend", f"{mend.name}: switched off; without it, {mend.why}", f"unset {VARIABLE}")
+        elif status == Status.APPLIED.value:
+            yield good("mend", f"{mend.name}: applied ({versions})")
+        else:
+            yield good("mend", f"{mend.name}: not needed ({versions})")
