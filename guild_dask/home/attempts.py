@@ -6,12 +6,11 @@ Only attempts in which the run's process was started count. The record is delete
 import contextlib
 import json
 import os
-import shutil
 import time
 from dataclasses import dataclass
 from typing import Any
 
-from guild_dask.home import layout
+from guild_dask.home import layout, run_directory, run_info
 from guild_dask.home.outcome import Cause, cause_for_name
 from guild_dask.host import files
 from guild_dask.plan import records
@@ -30,6 +29,7 @@ class Attempt:
     host: str = ""
     ended: float = 0.0  # seconds since 1970
     is_loss: bool = True
+    is_final: bool = False  # the run had ended with it, and a person staged the run again
 
 
 def past(run_dir: str) -> tuple[Attempt, ...]:
@@ -38,7 +38,7 @@ def past(run_dir: str) -> tuple[Attempt, ...]:
     An unreadable record counts as empty.
     """
     try:
-        data = json.loads(files.read_text(layout.attempts(run_dir) / _RECORD, levels=2))
+        data = files.read_json(layout.attempts(run_dir) / _RECORD, levels=2)
         return tuple(map(_attempt, data))
     except (FileNotFoundError, ValueError, TypeError):
         return ()
@@ -47,6 +47,21 @@ def past(run_dir: str) -> tuple[Attempt, ...]:
 def _attempt(data: dict[str, Any]) -> Attempt:
     cause = cause_for_name(data.get(_CAUSE)) if isinstance(data, dict) else None
     return records.value_for(Attempt, {**data, _CAUSE: cause.value if cause else None})
+
+
+def counted(run_dir: str) -> tuple[Attempt, ...]:
+    """Returns the attempts that count as retries: those since a person last staged the run again."""
+    over = past(run_dir)
+    last = max((index for index, each in enumerate(over) if each.is_final), default=-1)
+    return over[last + 1 :]
+
+
+def number_for_claim(run_dir: str) -> int:
+    """Returns the number of the attempt that a claim on a staged run is for; raises OSError as past() does.
+
+    A run that a person staged again has the end of its last attempt on it, which is recorded when the run starts.
+    """
+    return next_number(run_dir) + run_directory.has_end(run_dir)
 
 
 def next_number(run_dir: str) -> int:
@@ -69,9 +84,41 @@ def add(run_dir: str, attempt: Attempt) -> None:
     kept.mkdir(parents=True, exist_ok=True)
     for file in (layout.output(run_dir), layout.output_index(run_dir)):
         with contextlib.suppress(FileNotFoundError):
-            shutil.copyfile(file, kept / os.path.basename(file))
+            files.copy(file, kept / os.path.basename(file))
     over = [*(each for each in past(run_dir) if each.number != attempt.number), attempt]
     files.write(folder / _RECORD, json.dumps([records.data_for(each) for each in over]))
+
+
+def keep_former(run_dir: str, number: int) -> None:
+    """Records the end that a run still has when it starts, as the attempt before `number`, and removes it.
+
+    Guild leaves it there if a person stages the run again: it would show the run as ended while it runs.
+    """
+    if not run_directory.has_end(run_dir):
+        return
+    with contextlib.suppress(OSError):
+        if number > 1 and not on_record(run_dir, number - 1):
+            add(run_dir, _former(run_dir, number - 1))
+    run_directory.forget_end(run_dir)
+
+
+def _former(run_dir: str, number: int) -> Attempt:
+    """Returns the attempt that ended last, from the run's own records."""
+    facts, stopped = (
+        run_directory.known_attribute(run_dir, run_info.NAME),
+        run_directory.known_attribute(run_dir, "stopped"),
+    )
+    facts = facts if isinstance(facts, dict) else {}
+    cause = cause_for_name(run_info.cause_in(facts)[0])
+    return Attempt(
+        number,
+        cause,
+        run_directory.exit_status(run_dir),
+        str(facts.get("host") or ""),
+        stopped / 1e6 if isinstance(stopped, int) else 0.0,
+        cause is not None and cause.is_loss,
+        is_final=True,
+    )
 
 
 def attempt_for(number: int, cause: Cause | None, exit_status: int | None, host: str) -> Attempt:

@@ -18,15 +18,16 @@ class Claim:
     scheduler: ProcessIdentity
     owner: ProcessIdentity  # the process that may start the run: the scheduler, and then the run's starter
     attempt: int = 1  # at the run, with those of other schedulers before us
-    asks: Mapping[str, float] = field(default_factory=dict)
+    requests: Mapping[str, float] = field(default_factory=dict)
     serial: int = 0  # another for each claim of a scheduler
     worker: str = ""
     devices: Mapping[str, float] = field(default_factory=dict)  # the share that the run has of each
     lease: float = 0.0  # seconds without a heartbeat after which the starter ends the run; 0: it sends none
+    before: str | None = None  # what Guild had recorded of earlier starts when the run was claimed; None: not known
 
     def as_data(self) -> dict[str, Any]:
         # Plain numbers, and not amounts as they were typed: other versions read no others.
-        data = records.data_for(replace(self, asks={name: float(amount) for name, amount in self.asks.items()}))
+        data = records.data_for(replace(self, requests={name: float(amount) for name, amount in self.requests.items()}))
         return {_RUN: data.pop("run_id"), **data}
 
     def as_text(self) -> str:
@@ -42,7 +43,7 @@ def claim_for_text(text: str) -> Claim | None:
     try:
         data = json.loads(text)
         return records.value_for(Claim, {**data, "run_id": data[_RUN]})
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

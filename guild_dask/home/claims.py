@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from guild_dask.home import end_note
 from guild_dask.home.claim_record import Claim, claim_for_text
-from guild_dask.home.end_note import ENDED
+from guild_dask.home.end_note import ENDED, EXITED
 from guild_dask.home.stop_request import STOP
 from guild_dask.host import files
 from guild_dask.host.processes import ProcessIdentity, is_alive
@@ -45,8 +45,9 @@ SAVED = ".saved"
 # Beside a claim: touched for as long as the starter lives and reaches the home.
 HEARTBEAT = ".beat"
 
-# Removal order in which a claim never lies there without its stop request or note; see strays().
-_ALL = (SAVED, HEARTBEAT, CLAIMED, HANDING, WITHDRAWN, STARTED, STOP, ENDED)
+# What is known about a run beside its claim. Removed after the claim, which never lies there without it; see strays().
+_BESIDE = (SAVED, EXITED, STOP, ENDED)
+_ALL = (HEARTBEAT, CLAIMED, HANDING, WITHDRAWN, STARTED, *_BESIDE)
 
 
 @dataclass(frozen=True)
@@ -115,22 +116,25 @@ def withdraw(folder: pathlib.Path, run_id: str) -> bool:
     return files.first([withdrawn.with_suffix(ending) for ending in (CLAIMED, HANDING)], move) or withdrawn.exists()
 
 
-def give_back(folder: pathlib.Path, run_id: str, staged: str) -> None:
-    """Turns a withdrawn claim into a STAGED marker again, after its restored snapshot is removed."""
+def give_back(folder: pathlib.Path, run_id: str, staged: str, run: int | None = None) -> None:
+    """Turns a withdrawn claim into a STAGED marker again, after its restored snapshot is removed.
+
+    The marker's path may begin at a folder of the run that is open.
+    """
     withdrawn = path(folder, run_id).with_suffix(WITHDRAWN)
     withdrawn.with_suffix(SAVED).unlink(missing_ok=True)
     (folder / _draft_name(run_id)).unlink(missing_ok=True)
-    _return(withdrawn, staged)
+    _return(withdrawn, staged, run)
     remove(folder, run_id)
 
 
-def _return(claim: pathlib.Path, staged: str) -> None:
+def _return(claim: pathlib.Path, staged: str, run: int | None = None) -> None:
     try:
-        os.rename(claim, staged)
+        os.rename(claim, staged, dst_dir_fd=run)
     except OSError as e:
         if e.errno != errno.EXDEV:
             raise
-        open(staged, "w").close()
+        files.overwrite(staged, folder=run)
 
 
 def write(folder: pathlib.Path, claim: Claim) -> pathlib.Path:
@@ -155,7 +159,7 @@ def hand_over(folder: pathlib.Path, claim: Claim, owner: ProcessIdentity) -> boo
         os.rename(claimed, handing)
         if _is_same(_read(handing), claim):  # and not another one, made in between
             # In place: a new file would appear beside a claim that was withdrawn.
-            with open(handing, "r+", encoding="utf-8") as f:
+            with os.fdopen(files.open_file(handing, os.O_RDWR), "r+", encoding="utf-8") as f:
                 f.write(replace(claim, owner=owner).as_text())
                 f.truncate()
         os.rename(handing, claimed)
@@ -173,7 +177,7 @@ def is_owned_by(claimed: pathlib.Path, owner: ProcessIdentity) -> bool:
     """Tells whether a process owns a claim, started or not; raises OSError if the home cannot be read."""
 
     def is_same(file: pathlib.Path) -> bool:
-        claim = claim_for_text(file.read_text())
+        claim = _claim_in(file)
         return claim is not None and claim.owner == owner
 
     return files.first([claimed.with_suffix(ending) for ending in (STARTED, CLAIMED, STARTED)], is_same) or False
@@ -193,17 +197,27 @@ def mark_started(claimed: pathlib.Path, owner: ProcessIdentity | None = None) ->
     return files.first([claimed], move) or False
 
 
+def mark_not_started(claimed: pathlib.Path, owner: ProcessIdentity | None) -> bool:
+    """Turns a started claim back, for its owner that could not start the run's process; False if it is not its own."""
+    started = claimed.with_suffix(STARTED)
+    claim = _read(started)
+    if claim is None or claim.owner != owner:
+        return False
+    os.rename(started, claimed)
+    return True
+
+
 def remove(folder: pathlib.Path, run_id: str) -> None:
-    """Removes a run's claim, started or not, with all files beside it; its stop request and note last."""
+    """Removes a run's claim, started or not, and then all files beside it."""
     drafts = (_draft_name(run_id), end_note.draft_name(run_id))
     files.remove(folder, (*drafts, *(run_id + ending for ending in _ALL)))
 
 
 def strays(folder: pathlib.Path) -> list[str]:
-    """Returns the runs that have a stop request or a note here, but no claim."""
+    """Returns the runs that have files of a claim here, but no claim."""
     found = [pathlib.PurePath(name) for name in files.names(folder) if not name.startswith(".")]
     claimed = {file.stem for file in found if file.suffix in _STATES}
-    return sorted({file.stem for file in found if file.suffix in (STOP, ENDED)} - claimed)
+    return sorted({file.stem for file in found if file.suffix in _BESIDE} - claimed)
 
 
 def give_back_started(folder: pathlib.Path, run_id: str, staged: str) -> None:
@@ -226,7 +240,7 @@ def last_heartbeat(folder: pathlib.Path, run_id: str) -> float:
 def written(folder: pathlib.Path, run_id: str) -> int:
     """Returns when the run's claim was last written, in nanoseconds of the file system's clock; 0 if there is none."""
     with contextlib.suppress(OSError):
-        return files.first(_files(folder, run_id), lambda file: file.stat().st_mtime_ns) or 0
+        return files.first(_files(folder, run_id), lambda file: file.lstat().st_mtime_ns) or 0
     return 0
 
 
@@ -244,7 +258,7 @@ def all_claims(folder: pathlib.Path) -> Iterator[Found]:
 def _found(file: pathlib.Path) -> Found | None:
     """Returns the claim in a file, or None if it is not there."""
     try:
-        return Found(file.stem, _read(file), file.suffix == STARTED, file.stat().st_mtime_ns)
+        return Found(file.stem, _read(file), file.suffix == STARTED, file.lstat().st_mtime_ns)
     except FileNotFoundError:
         return None
 
@@ -256,6 +270,14 @@ def present(folder: pathlib.Path, run_id: str) -> Found | None:
 
 def _read(file: pathlib.Path) -> Claim | None:
     try:
-        return claim_for_text(file.read_text())
-    except (OSError, UnicodeDecodeError):
+        return _claim_in(file)
+    except OSError:
+        return None
+
+
+def _claim_in(file: pathlib.Path) -> Claim | None:
+    """Returns the claim in a file, or None if the file has something else; raises OSError if it cannot be read."""
+    try:
+        return claim_for_text(files.read_text(file, levels=0))
+    except UnicodeDecodeError:
         return None

@@ -1,4 +1,7 @@
-"""The note that a starter leaves beside its claim at the end of its run, so that any host can read that it is over.
+"""What a starter leaves beside its claim at the end of its run, so that any host can read that it is over.
+
+The exit code comes first, as soon as the operation's process has exited by itself: whatever happens to the starter and
+to processes that the operation left behind, the run has ended that way. The note comes last.
 
 On the scheduler's own host, a run that ends by itself needs no note: the scheduler sees that its starter is gone, and
 Guild has recorded its end in the run's own directory.
@@ -7,16 +10,43 @@ Guild has recorded its end in the run's own directory.
 import contextlib
 import json
 import pathlib
+from dataclasses import dataclass
 from typing import Any
 
 from guild_dask.home.outcome import NO_EXCESS, Cause, Excess, Note, cause_for_name
 from guild_dask.host import files
+from guild_dask.host.processes import ProcessIdentity
 from guild_dask.plan import records
 
 ENDED = ".ended"
+EXITED = ".exited"
 
 _CAUSE = "cause"
 _EXCESS = "excess"
+
+
+@dataclass(frozen=True)
+class Exit:
+    """The exit code of an operation, and the starter that saw it: the file may be beside a later claim."""
+
+    code: int
+    starter: ProcessIdentity
+
+
+def write_exit(claim: pathlib.Path, seen: Exit) -> None:
+    """Leaves the exit code of the operation beside a claim. A home that cannot be written to any more gets none."""
+    # In one write, without a draft: it is read when the starter is dead, and what is not complete counts as missing.
+    with contextlib.suppress(OSError):
+        files.overwrite(claim.with_suffix(EXITED), json.dumps(records.data_for(seen)))
+
+
+def read_exit(claim: pathlib.Path, starter: ProcessIdentity) -> int | None:
+    """Returns the exit code that a starter left beside a claim; None if there is none of this starter."""
+    try:
+        seen = records.value_for(Exit, files.read_json(claim.with_suffix(EXITED), levels=1))
+    except (OSError, ValueError):
+        return None
+    return seen.code if seen.starter == starter else None
 
 
 def write(claim: pathlib.Path, cause: Cause | None, excess: Excess = NO_EXCESS) -> None:
@@ -53,6 +83,6 @@ def read(claim: pathlib.Path) -> Note | None:
 def _data(text: str) -> dict[str, Any]:
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}

@@ -13,19 +13,28 @@ from guild_dask.plan.units import format_duration, format_size
 
 
 class End(enum.Enum):
-    """How a run, or the attempt to start it, ended."""
+    """How a run, or the attempt to start it, ended. The value is the name that records keep."""
 
     COMPLETED = "completed"
     FAILED = "failed"
-    COULD_NOT_START = "could not start"
+    COULD_NOT_START = "could-not-start"
     TERMINATED = "terminated"
-    STAGED_AGAIN = "staged again"
-    TRIED_AGAIN = "tried again"
+    STAGED_AGAIN = "staged-again"
+    RETRIED = "retried"
     GONE = "gone"
 
 
+# Texts for the ends whose name is not the text itself.
+_END_TEXTS = {End.COULD_NOT_START: "could not start", End.STAGED_AGAIN: "staged again", End.GONE: "deleted"}
+
+
+def text_for_end(name: str) -> str:
+    """Returns how a run ended, as text, by the name on record; an unknown name is shown as it is."""
+    return next((text for end, text in _END_TEXTS.items() if end.value == name), name)
+
+
 # Ends that are failures, as they are on record.
-FAILURES = tuple(end.value for end in (End.FAILED, End.COULD_NOT_START, End.GONE))
+FAILURES = tuple(end.value for end in (End.FAILED, End.COULD_NOT_START))
 
 
 class Cause(enum.Enum):
@@ -38,6 +47,8 @@ class Cause(enum.Enum):
     WORKER_DIED = "worker-died"
     CUT_OFF = "cut-off"
     NODE_LOST = "host-lost"
+    UNEXPLAINED = "unexplained"
+    GUILD_FAILED = "guild-failed"
     TIME_LIMIT = "time-limit"
     OUT_OF_MEMORY = "out-of-memory"
 
@@ -48,7 +59,7 @@ class Cause(enum.Enum):
 
     @property
     def is_loss(self) -> bool:
-        """Tells whether the machine, rather than the run or a person, is to blame."""
+        """Tells whether the machine, rather than the run or a person, is to blame, as far as anything is known."""
         return self not in _BY_PEOPLE and not self.is_limit
 
 
@@ -89,6 +100,8 @@ _TEXTS = {
     Cause.WORKER_DIED: "its worker died",
     Cause.CUT_OFF: "its host was cut off from the Guild home",
     Cause.NODE_LOST: "its host died or was cut off",
+    Cause.UNEXPLAINED: "it is not known what ended it",
+    Cause.GUILD_FAILED: "Guild failed while it ran",
     Cause.TIME_LIMIT: "it reached its time limit",
     Cause.OUT_OF_MEMORY: "out of memory",
 }
@@ -138,7 +151,7 @@ class Ending:
         return text_for_name(self.cause, self.excess) if self._was_cut_short else ""
 
 
-_OWN_ENDS = frozenset(end.value for end in (End.FAILED, End.TRIED_AGAIN))
+_OWN_ENDS = frozenset(end.value for end in (End.FAILED, End.RETRIED))
 
 
 @dataclass(frozen=True)
@@ -195,6 +208,7 @@ class Evidence:
     may_stage_again: bool = False  # if the run has not started, it waits for a scheduler, and a start may succeed
     # The rest is about runs that started.
     attempt: int = 1
+    own_exit: int | None = None  # the operation's exit code, if its starter saw it exit before anything cut it short
     is_leased: bool = False  # the run was on a worker of another host, or could be
     status: int | None = None  # the exit status that Guild recorded; None: there is none, or it cannot be read
     is_recorded: bool = False  # Guild recorded the end of this attempt, and not of an earlier one
@@ -206,7 +220,14 @@ class Evidence:
     @property
     def has_completed(self) -> bool:
         """Tells whether the run started and completed, so that nothing else about it matters."""
+        if self.own_exit is not None:  # Guild may have been unable to replace the record of an earlier end
+            return self.own_exit == 0
         return self.is_recorded and self.status == 0
+
+    @property
+    def noted(self) -> Cause | None:
+        """Returns the cause in the starter's note; None if there is none."""
+        return self.note.cause if self.note else None
 
 
 @dataclass(frozen=True)
@@ -216,11 +237,12 @@ class Outcome:
     result: Result
     note: Cause | None = None  # to be left beside the claim; None: nothing
     exit_status: int | None = None  # to be recorded as the run's; None: Guild has recorded one
+    is_deleted: bool = False  # the run may be in Guild's trash, and is to be what it should be if it is restored
 
     @property
     def is_staged(self) -> bool:
         """Tells whether the run is to be staged, for the same attempt or another one."""
-        return self.result.end in (End.STAGED_AGAIN, End.TRIED_AGAIN)
+        return self.result.end in (End.STAGED_AGAIN, End.RETRIED)
 
 
 # The exit status of a run whose starter is dead and whose end nothing recorded: as if killed by SIGKILL.
@@ -234,60 +256,76 @@ def outcome_for(evidence: Evidence) -> Outcome:
     """Returns how an attempt ended. The same rule applies to the scheduler's own runs and to recovered ones."""
     code = evidence.exit_code
     if not evidence.is_there:
-        # Guild deletes a batch that succeeds. A user deleted anything else.
-        return Outcome(Result(End.COMPLETED if code == 0 else End.GONE, code))
+        # Guild deletes a batch that succeeds. A user deleted anything else, and may restore it.
+        return Outcome(Result(End.COMPLETED, code) if code == 0 else Result(End.GONE), is_deleted=True)
     if evidence.claim is ClaimState.NONE:
-        return Outcome(Result(End.GONE, code))
+        return Outcome(Result(End.GONE))
     if evidence.claim is ClaimState.STARTED:
         return _outcome_of_started(evidence)
     if evidence.may_stage_again:
         return Outcome(Result(End.STAGED_AGAIN))
     # Without a starter, the user or another scheduler has taken care of the run since.
-    return Outcome(Result(End.GONE if code is None else End.COULD_NOT_START, code))
+    return Outcome(Result(End.GONE) if code is None else Result(End.COULD_NOT_START, code))
 
 
 def _outcome_of_started(evidence: Evidence) -> Outcome:
     if evidence.decided and not evidence.has_completed:
         # The end may be off the record already, and the attempt counts: the policy is not asked again.
-        return Outcome(replace(evidence.decided, end=End.TRIED_AGAIN, attempt=evidence.attempt))
-    cause = _cause(evidence)
-    to_record = None if evidence.is_recorded else _KILLED if evidence.exit_code is None else evidence.exit_code
-    result = _result(evidence, evidence.status if to_record is None else to_record, cause)
+        return Outcome(replace(evidence.decided, end=End.RETRIED, attempt=evidence.attempt))
+    to_record = _status_to_record(evidence)
+    status = evidence.status if to_record is None else to_record
+    result = _result(evidence, status, _cause(evidence, status))
     if _is_tried_again(result, evidence.retries):
-        result = replace(result, end=End.TRIED_AGAIN)
+        result = replace(result, end=End.RETRIED)
     # Without the note, the next scheduler would take the exit status for a failure of the run itself.
-    noted = evidence.note.cause if evidence.note else None
-    return Outcome(result, result.cause if noted is None else None, to_record)
+    return Outcome(result, result.cause if result.cause is not evidence.noted else None, to_record)
 
 
-def _cause(evidence: Evidence) -> Cause | None:
+def _status_to_record(evidence: Evidence) -> int | None:
+    """Returns the exit status that Guild's record lacks; None if it is there."""
+    if evidence.own_exit is not None:
+        is_there = evidence.is_recorded and evidence.status == evidence.own_exit
+        return None if is_there else evidence.own_exit
+    if evidence.is_recorded:
+        return None
+    return _KILLED if evidence.exit_code is None else evidence.exit_code
+
+
+def _cause(evidence: Evidence, status: int | None) -> Cause | None:
     """Returns what cut an attempt short; None if it ended by itself."""
-    if evidence.note and evidence.note.cause:
-        return evidence.note.cause
+    has_user_stopped_it = Cause.STOPPED in (evidence.noted, evidence.stop_request)
+    if evidence.own_exit is not None:
+        # What came later ended only processes that it left behind. A user who stopped it does not want it again.
+        return Cause.STOPPED if has_user_stopped_it and evidence.own_exit else None
+    if evidence.noted and evidence.noted is not Cause.UNEXPLAINED:
+        return evidence.noted
     if evidence.exit_code is not None:
-        # A starter that was not killed itself leaves a note if anything cut the run short.
-        return Cause.KILLED if evidence.exit_code < 0 else None
+        # A starter that was not killed itself leaves a note if anything cut the run short, and its worker is well.
+        return Cause.KILLED if evidence.exit_code < 0 else _cause_on_a_worker_that_stays(status)
     # A scheduler may have died before its request reached the run, which then went on to an end of its own.
-    ended_by_itself = evidence.is_recorded and (evidence.status or 0) >= 0
-    if evidence.stop_request is Cause.STOPPED or (evidence.stop_request and not ended_by_itself):
+    has_exited = evidence.is_recorded and (status or 0) >= 0
+    if has_user_stopped_it or (evidence.stop_request and not has_exited):
         return evidence.stop_request
-    if not evidence.is_recorded:
-        return evidence.death
-    # Guild saw a signal end the run's process, and the starter had no time for a note: its host went down.
-    was_cut_off = evidence.is_leased and evidence.note is None and not ended_by_itself
-    return Cause.NODE_LOST if was_cut_off else None
+    if evidence.is_recorded and not (evidence.is_leased and signals.may_be_sent(status or 0)):
+        return _cause_on_a_worker_that_stays(status)
+    # Its worker or host is gone: whatever ended the run, ended with it or because of it.
+    return evidence.death or Cause.UNEXPLAINED
+
+
+def _cause_on_a_worker_that_stays(status: int | None) -> Cause | None:
+    """Returns what ended a run whose host is well: a request to end comes from a user, another signal is a failure."""
+    return Cause.STOPPED if signals.is_request(status or 0) else None
 
 
 def _result(evidence: Evidence, status: int | None, cause: Cause | None) -> Result:
     """Returns how an attempt ended, before a retry is considered."""
-    excess = evidence.note.excess if evidence.note else NO_EXCESS
+    excess = evidence.note.excess if evidence.note and evidence.noted is cause else NO_EXCESS
     if status == 0:
         return Result(End.COMPLETED, 0, None, evidence.attempt, excess)
     if status is None:
         code = _UNKNOWN_FAILURE if evidence.exit_code is None else evidence.exit_code
         return Result(End.FAILED, code, cause, evidence.attempt, excess)
-    was_ended = cause is not None or (status < 0 and not signals.is_failure(status))
-    return Result(End.TERMINATED if was_ended else End.FAILED, status, cause, evidence.attempt, excess)
+    return Result(End.TERMINATED if cause else End.FAILED, status, cause, evidence.attempt, excess)
 
 
 def _is_tried_again(result: Result, retries: Retries) -> bool:

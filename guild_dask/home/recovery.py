@@ -13,6 +13,7 @@ from guild_dask.home import claims, end_note, layout, run_directory, stop_reques
 from guild_dask.home.errors import HomeUnavailable, RunUnusable, translated
 from guild_dask.home.outcome import Cause, End, Evidence, Result, outcome_for
 from guild_dask.home.run_queue import Again, GuildHome, never, state_of
+from guild_dask.home.status import living_process
 from guild_dask.host import processes
 
 # A starter ends its run when it could not send a heartbeat for as long as its lease. It notices that up to a quarter of
@@ -64,7 +65,7 @@ def _recover(home: GuildHome, unseen: Collection[str], again: Again) -> Recovere
             elif claim.devices:
                 neighbours.append(claim)
             continue
-        cause = _death(home, found, claim, is_ours)
+        cause = _death(home, found, claim)
         if cause:
             abandoned.append((found, cause))
             continue
@@ -93,16 +94,17 @@ def _sweep(home: GuildHome) -> None:
                     claims.remove(home.claims_folder, run_id)
 
 
-def _death(home: GuildHome, found: claims.Found, claim: claims.Claim, is_ours: bool) -> Cause | None:
+def _death(home: GuildHome, found: claims.Found, claim: claims.Claim) -> Cause | None:
     """Returns what ended an attempt, or None if its process may be alive."""
     run_dir = home.run_dir(found.run_id)
-    # A claim of ours that has no starter yet may be on its way to a lost worker.
-    is_under_way = is_ours and claim.owner == claim.scheduler
-    cannot_see = is_under_way or (claim.lease > 0 and not processes.is_of_this_boot(claim.owner))
+    if not found.is_started and claim.owner == claim.scheduler:
+        # No starter has the claim yet. One that comes late finds the claim withdrawn, and starts nothing.
+        return Cause.WORKER_DIED
+    cannot_see = claim.lease > 0 and not processes.is_of_this_boot(claim.owner)
     lives = None if cannot_see else processes.is_alive(claim.owner)
     if lives is None:
-        return _silence(home, found, claim, run_dir)
-    may_live = found.is_started and not home.has_ended(run_dir)  # a recorded end is final
+        return _silence(home, found, claim)
+    may_live = found.is_started and not home.has_recorded_end(found)  # a recorded end is final
     if lives or (may_live and _is_operation_alive(run_dir, claim.owner.pid)):
         return None
     if not processes.is_of_this_boot(claim.owner):
@@ -110,14 +112,14 @@ def _death(home: GuildHome, found: claims.Found, claim: claims.Claim, is_ours: b
     return Cause.WORKER_DIED if claim.lease else Cause.KILLED
 
 
-def _silence(home: GuildHome, found: claims.Found, claim: claims.Claim, run_dir: str) -> Cause | None:
+def _silence(home: GuildHome, found: claims.Found, claim: claims.Claim) -> Cause | None:
     """Returns what ended an attempt on another host, or None if its process may be alive."""
     beside = claims.path(home.claims_folder, found.run_id)
     note = end_note.read(beside)
     if note:
-        return note.cause or Cause.KILLED
+        return note.cause or Cause.UNEXPLAINED
     if not claim.lease:
-        if found.is_started and home.has_ended(run_dir):
+        if found.is_started and home.has_recorded_end(found):
             return Cause.KILLED
         # Only that host knows whether a run that started goes on. One that did not start has lost its scheduler.
         return None if found.is_started else Cause.NODE_LOST
@@ -165,7 +167,10 @@ def _has_never_started(run_dir: str, found: claims.Found) -> bool:
     if found.is_started or run_directory.has(run_dir, layout.STAGED):
         return False
     # The user may have started a run by hand that was stuck as `pending`.
-    return run_directory.last_started(run_dir) < found.written
+    before = found.claim.before if found.claim else None
+    if before is None:  # its scheduler died between two steps of the claim
+        return living_process(run_dir) is None
+    return run_directory.recorded_start(run_dir) == before
 
 
 def _is_operation_alive(run_dir: str, starter_pid: int) -> bool:

@@ -17,13 +17,17 @@ from guild_dask.home import attempts, claims, end_note, layout, run_directory, s
 from guild_dask.home.errors import HomeUnavailable, problem_for, translated
 from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.listing import Listing, RunsDirectory
-from guild_dask.home.outcome import ClaimState, End, Evidence, Outcome, Result, Retries, outcome_for
+from guild_dask.home.outcome import Cause, ClaimState, End, Evidence, Outcome, Result, Retries, outcome_for
 from guild_dask.home.run_directory import Staged
-from guild_dask.home.status import living_process
-from guild_dask.host import processes
+from guild_dask.home.status import ENDED, living_process, status
+from guild_dask.host import files, processes, shortage
 from guild_dask.plan.devices import are_taken
+from guild_dask.plan.units import format_size
 
 LOCK_TIMEOUT = 5.0
+
+# Bytes that must be free before runs are claimed: what the claims, the starters and Guild write about some runs.
+LEAST_SPACE = 1_000_000
 
 # Tells whether a run in a directory is to be started again after an attempt that was lost (True) or failed (False).
 Again = Callable[[str, bool], bool]
@@ -77,6 +81,15 @@ class GuildHome:
             name for name, run_dir in folders if _is_running_elsewhere(run_dir) and not run_directory.is_queue(run_dir)
         ]
 
+    def check_space(self) -> None:
+        """Raises HomeUnavailable if there is too little space for the records of runs that start."""
+        for folder in (self.runs_dir, self._home):
+            try:
+                shortage.check_space(folder, LEAST_SPACE)
+            except OSError as e:
+                what = f"cannot write {format_size(LEAST_SPACE)} to {folder}"
+                raise HomeUnavailable(f"{what}: {shortage.text_for(e)}") from e
+
     def claim(self, wanted: Iterable[tuple[Staged, claims.Claim]]) -> Claimed:
         """Claims runs; those that were taken, deleted or tagged since they were read are left out.
 
@@ -84,21 +97,22 @@ class GuildHome:
         """
         taken: list[tuple[Staged, claims.Claim]] = []
         refused: dict[str, str] = {}
-        wanted = list(wanted)
+        wanted = [(run, claim) for run, claim in wanted if self._can_be_read(run, refused)]
         if not wanted:
-            return Claimed((), {})
+            return Claimed((), refused)
         with self.lock():
             in_use = self._devices_of_others() if any(claim.devices for _, claim in wanted) else {}
             for run, claim in wanted:
                 if not self._directory.is_unchanged(run) or (not claim.lease and are_taken(claim.devices, in_use)):
                     continue
                 try:
-                    numbered = replace(claim, attempt=attempts.next_number(run.dir))
+                    number, before = attempts.number_for_claim(run.dir), run_directory.recorded_start(run.dir)
+                    numbered = replace(claim, attempt=number, before=before)
                     self._claim(run, numbered)
                 except (FileNotFoundError, FileExistsError):
                     self._directory.forget(run.id)
                     continue  # it was taken or deleted, or was staged while it still runs
-                except OSError as e:
+                except (OSError, MemoryError) as e:
                     problem = problem_for(e, f"cannot claim run {run.id}")
                     if isinstance(problem, HomeUnavailable):
                         return Claimed(tuple(taken), refused, str(problem))
@@ -106,6 +120,16 @@ class GuildHome:
                 else:
                     taken.append((run, numbered))
         return Claimed(tuple(taken), refused)
+
+    def _can_be_read(self, run: Staged, refused: dict[str, str]) -> bool:
+        """Tells whether Guild can read a run's records; if not, the reason becomes that of the refused run."""
+        try:
+            run_directory.check_attributes(run.dir)
+        except run_directory.BrokenRun as e:
+            if self.has(run.id):  # one that was deleted meanwhile is left out
+                refused[run.id] = str(e)
+                return False
+        return True
 
     def _devices_of_others(self) -> dict[str, float]:
         """Returns the shares of this host's devices that runs of other schedulers use. Called inside the lock."""
@@ -121,12 +145,11 @@ class GuildHome:
 
     def _claim(self, run: Staged, claim: claims.Claim) -> None:
         # A crash in between leaves a claim with a dead owner; recovery stages the run again.
-        claims.take(self.claims_folder, layout.marker(run.dir, layout.STAGED), claim)
         try:
+            claims.take(self.claims_folder, layout.marker(run.dir, layout.STAGED), claim)
             run_directory.set_marker(run.dir, layout.PENDING)
         except OSError:
-            if claims.withdraw(self.claims_folder, run.id):
-                claims.give_back(self.claims_folder, run.id, layout.marker(run.dir, layout.STAGED))
+            self._put_back(run.id)
             raise
         self._directory.forget(run.id)
 
@@ -135,25 +158,29 @@ class GuildHome:
         run_directory.refresh(self.run_dir(run_id))
         return os.path.isdir(self.run_dir(run_id))
 
-    def settle(self, run_id: str, exit_code: int, may_stage_again: bool, again: Again = never) -> Result:
+    def settle(
+        self, run_id: str, exit_code: int, may_stage_again: bool, again: Again = never, lost: Cause | None = None
+    ) -> Result:
         """Returns how the attempt at a claimed run ended, after removing its claim.
 
         A run that never started is staged again if it may be; else it ends, and Guild shows it as `error`. A run that
-        started and was lost, or failed, is staged again if `again` says so.
+        started and was lost, or failed, is staged again if `again` says so. For one that was `lost` for a cause, the
+        exit code means nothing.
         """
         with translated("cannot settle run %s", run_id):
             found = self._ours(run_id)
-            evidence = Evidence(self.has(run_id), state_of(found), exit_code, may_stage_again=may_stage_again)
+            code = None if lost else exit_code
+            evidence = Evidence(self.has(run_id), state_of(found), code, lost, may_stage_again=may_stage_again)
             outcome = outcome_for(self.with_evidence_of_start(evidence, found, again))
             if found is None:
                 return outcome.result  # another scheduler considered us dead, and has taken the run over
-            if not outcome.is_staged:
+            if not outcome.is_staged and not outcome.is_deleted:
                 # No lock: no other process changes a run that is neither staged nor abandoned.
                 self.carry_out(run_id, outcome)
                 return outcome.result
             with self.lock():  # which may take long, so that the claim is checked again
-                is_staged = self.is_ours(run_id) and self.carry_out(run_id, outcome)
-        return outcome.result if is_staged else replace(outcome.result, end=End.GONE)
+                is_done = self.is_ours(run_id) and self.carry_out(run_id, outcome)
+        return outcome.result if is_done else replace(outcome.result, end=End.GONE)
 
     def with_evidence_of_start(self, evidence: Evidence, found: claims.Found | None, again: Again) -> Evidence:
         """Returns the evidence with all that is known about a run that started; of other runs, nothing more matters.
@@ -166,41 +193,50 @@ class GuildHome:
         evidence = replace(
             evidence,
             attempt=_attempt_of(found, run_dir),
+            own_exit=end_note.read_exit(beside, found.claim.owner) if found.claim else None,
             is_leased=found.claim is not None and found.claim.lease > 0,
             # Guild has ended before a starter that was not killed, and has recorded what it could.
-            is_recorded=(evidence.exit_code is not None and evidence.exit_code >= 0) or self.has_ended(run_dir),
+            is_recorded=(evidence.exit_code is not None and evidence.exit_code >= 0) or self.has_recorded_end(found),
             status=run_directory.exit_status(run_dir),
             note=end_note.read(beside),
             stop_request=stop_request.requested_cause(beside) if evidence.exit_code is None else None,
         )
+        if evidence.status is None and evidence.own_exit is None and evidence.exit_code == 0:
+            # Guild could not write it, as on a full disk; the starter has reported it.
+            evidence = replace(evidence, own_exit=evidence.exit_code)
         if evidence.has_completed:
             return evidence
         decided = attempts.on_record(run_dir, evidence.attempt)
         if decided:
-            return replace(evidence, decided=Result(End.TRIED_AGAIN, decided.exit_status, decided.cause))
+            return replace(evidence, decided=Result(End.RETRIED, decided.exit_status, decided.cause))
         return replace(evidence, retries=Retries(again(run_dir, True), again(run_dir, False)))
 
     def carry_out(self, run_id: str, outcome: Outcome) -> bool:
         """Writes an outcome and removes the claim; False if a run that is to be staged has started.
 
-        Called inside the lock if the run is to be staged. After each step, another scheduler can take over if this one
-        dies.
+        Called inside the lock if the run is to be staged, or was deleted. After each step, another scheduler can take
+        over if this one dies.
         """
         run_dir = self.run_dir(run_id)
         result = outcome.result
-        if result.end is End.STAGED_AGAIN:
-            return self._stage_again(run_dir)
+        if result.end is End.STAGED_AGAIN or outcome.is_deleted:
+            with translated("cannot stage run %s again", run_id):
+                is_put_back = self._put_back(run_id)
+            if is_put_back or not outcome.is_deleted:
+                return is_put_back
         if outcome.note:
             end_note.write(claims.path(self.claims_folder, run_id), outcome.note)
         if outcome.exit_status is not None:
             run_directory.record_end(run_dir, outcome.exit_status)
-        if result.end is End.TRIED_AGAIN:
+        if result.end is End.RETRIED:
             self._stage_started_again(run_dir, result)
             return True
-        if result.end is not End.GONE:
-            _clear_markers(run_dir, layout.PENDING, layout.REMOTE_LOCK)
+        if result.end is not End.GONE or outcome.is_deleted:
+            for each in self._places(run_id):
+                _clear_markers(each, layout.PENDING, layout.REMOTE_LOCK)
         if result.end is End.COULD_NOT_START:
-            snapshot.restore(run_dir, self._saved(run_dir))
+            with files.open_folder(layout.guild_dir(run_dir)) as run:
+                snapshot.restore(run, self._saved(run_dir))
         claims.remove(self.claims_folder, run_id)
         return True
 
@@ -223,22 +259,41 @@ class GuildHome:
             return True
         return found is not None and found.is_started
 
-    def has_ended(self, run_dir: str) -> bool:
+    def has_recorded_end(self, found: claims.Found) -> bool:
         """Tells whether Guild has recorded the end of a run since it was claimed."""
-        return run_directory.last_ended(run_dir) >= claims.written(self.claims_folder, os.path.basename(run_dir))
+        end = run_directory.recorded_end(self.run_dir(found.run_id))
+        before = found.claim.before if found.claim else None
+        return bool(end) and (before is None or end != run_directory.end_in(before))
 
-    def _stage_again(self, run_dir: str) -> bool:
-        """Stages a run that was claimed and never started; False if it has started. Called inside the lock."""
-        run_id = os.path.basename(run_dir)
-        with translated("cannot stage run %s again", run_id):
-            if not claims.withdraw(self.claims_folder, run_id):
-                return False
-            snapshot.restore(run_dir, self._saved(run_dir))
-            _clear_markers(run_dir, layout.PENDING, layout.REMOTE_LOCK)
-            claims.give_back(self.claims_folder, run_id, layout.marker(run_dir, layout.STAGED))
-            run_directory.keep_place(run_dir)
+    def _put_back(self, run_id: str) -> bool:
+        """Stages a run that was claimed and never started; False if it has started, or is not claimed.
+
+        A run that was deleted meanwhile is staged in Guild's trash, so that it is staged if the user restores it.
+        Called inside the lock.
+        """
+        if not claims.withdraw(self.claims_folder, run_id):
+            return False
+        for run_dir in self._places(run_id):
+            with (
+                contextlib.suppress(FileNotFoundError, NotADirectoryError),
+                files.open_folder(layout.guild_dir(run_dir)) as run,
+            ):
+                snapshot.restore(run, self._saved(run_dir))
+                files.remove_in(run, layout.PENDING, layout.REMOTE_LOCK)
+                claims.give_back(self.claims_folder, run_id, layout.STAGED, run)
+                run_directory.keep_place(run_dir)
+                break
+        else:
+            claims.remove(self.claims_folder, run_id)  # it is deleted for good
         self._directory.forget(run_id)
         return True
+
+    def _places(self, run_id: str) -> Iterator[str]:
+        """Yields where a run's directory may be, in an order that finds it while the user deletes or restores it."""
+        trash = layout.trash_dir(self._home)
+        for folder in (self.runs_dir, trash, self.runs_dir, trash):
+            run_directory.refresh(os.path.join(folder, run_id))
+            yield os.path.join(folder, run_id)
 
     def _stage_started_again(self, run_dir: str, result: Result) -> None:
         """Stages a run whose attempt is over, for another one in the same directory. Called inside the lock."""
@@ -263,20 +318,61 @@ class GuildHome:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Holds Guild's own lock; raises HomeUnavailable if the lock cannot be acquired."""
-        try:
-            # The object is kept: Guild takes longer to make it than to acquire it.
-            self._run_status = self._run_status or lock.Lock(
-                lock.RUN_STATUS, timeout=LOCK_TIMEOUT, guild_home=self._home
-            )
-            self._run_status.acquire()
-        except lock.Timeout as e:
-            raise HomeUnavailable(f"another process has held {e.lock_file} for {LOCK_TIMEOUT:g} seconds") from e
-        except OSError as e:
-            raise HomeUnavailable(f"cannot use the lock in {self._home}: {e.strerror or e}") from e
-        try:
+        # The object is kept: Guild takes longer to make it than to acquire it.
+        self._run_status = self._run_status or _lock_of(self._home)
+        with _held(self._run_status, self._home):
             yield
-        finally:
-            self._run_status.release()
+
+
+def _lock_of(home: str) -> Any:
+    try:
+        return lock.Lock(lock.RUN_STATUS, timeout=LOCK_TIMEOUT, guild_home=home)
+    except OSError as e:
+        raise HomeUnavailable(f"cannot use the lock in {home}: {e.strerror or e}") from e
+
+
+@contextlib.contextmanager
+def _held(run_status: Any, home: str) -> Iterator[None]:
+    """Holds a lock of Guild's; raises HomeUnavailable if it cannot be acquired."""
+    try:
+        run_status.acquire()
+    except lock.Timeout as e:
+        raise HomeUnavailable(f"another process has held {e.lock_file} for {LOCK_TIMEOUT:g} seconds") from e
+    except OSError as e:
+        raise HomeUnavailable(f"cannot use the lock in {home}: {e.strerror or e}") from e
+    try:
+        yield
+    finally:
+        run_status.release()
+
+
+def stage_ended(home: str, run_ids: Iterable[str]) -> dict[str, str]:
+    """Stages runs that have ended again, each in its own directory, as `guild run --restart RUN --stage` does.
+
+    Returns why runs could not be staged; raises HomeUnavailable if no run could be.
+    """
+    problems: dict[str, str] = {}
+    with _held(_lock_of(home), home):
+        for run_id in run_ids:
+            try:
+                problems[run_id] = _stage_ended(home, run_id)
+            except OSError as e:
+                problems[run_id] = f"cannot write to its directory: {e.strerror or e}"
+    return {run_id: problem for run_id, problem in problems.items() if problem}
+
+
+def _stage_ended(home: str, run_id: str) -> str:
+    """Stages a run, and returns why it cannot be; empty if it was staged. Called inside the lock."""
+    run_dir = layout.run_dir(home, run_id)
+    if not os.path.isdir(layout.guild_dir(run_dir)):
+        return "it was deleted"
+    if claims.present(layout.claims_folder(home), run_id):
+        return "a scheduler runs it, or is about to settle it"
+    found = status(run_dir)
+    if found not in ENDED:
+        return f"it is {found.value}"
+    run_directory.set_staged(run_dir)
+    return ""
 
 
 def state_of(found: claims.Found | None) -> ClaimState:

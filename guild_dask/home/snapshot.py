@@ -9,35 +9,67 @@ import contextlib
 import json
 import os
 import pathlib
+import stat
 
 from guild_dask.home import layout
 from guild_dask.host import files
 
+# Bytes of the file; a record is a sixth of that at most, and its bytes take up to six letters each.
+_MOST = 40 * files.MOST
+
+_ATTRIBUTES = os.path.basename(layout.attributes(""))
+_OPREF = os.path.basename(layout.opref(""))
+
 
 def save(run_dir: str, file: pathlib.Path) -> None:
-    """Saves the run's records in a file, which is written as a whole or not at all."""
-    records = {}
-    for path in _record_paths(run_dir):
-        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-            records[os.path.relpath(path, run_dir)] = pathlib.Path(path).read_bytes().decode("latin-1")
-    files.write(file, json.dumps(records), f".{file.stem}.draft")
+    """Saves the run's records in a file, which is written as a whole or not at all.
+
+    Raises FileNotFoundError if the run was deleted. One that is deleted meanwhile is saved completely: an incomplete
+    snapshot would make restore() remove records.
+    """
+    with files.open_folder(layout.guild_dir(run_dir)) as folder:
+        records = {name: _content(folder, name) for name in _record_names(folder)}
+    known = {name: content.decode("latin-1") for name, content in records.items() if content is not None}
+    files.write(file, json.dumps(known), f".{file.stem}.draft")
 
 
-def restore(run_dir: str, file: pathlib.Path) -> None:
-    """Restores the records, if they were saved, and removes what Guild has added. May be repeated after a crash."""
+def restore(folder: int, file: pathlib.Path) -> None:
+    """Restores the records, if they were saved, and removes what Guild has added. May be repeated after a crash.
+
+    The folder is Guild's one of the run, and is open: a user may move the run at any moment.
+    """
     try:
-        records = json.loads(file.read_text(encoding="ascii"))
+        records = files.read_json(file, most=_MOST)
     except (FileNotFoundError, ValueError):
         return
+    if not isinstance(records, dict):
+        return
+    # First, since the disk may be full.
+    files.remove_in(folder, *(name for name in _record_names(folder) if name not in records))
     for name, text in records.items():
-        path = pathlib.Path(run_dir, name)
-        files.write(path, text.encode("latin-1"), f".{path.name}.restored")
-    for path in map(pathlib.Path, _record_paths(run_dir)):
-        if os.path.relpath(path, run_dir) not in records:
-            path.unlink(missing_ok=True)
+        content = text.encode("latin-1")
+        # A record that is as it was stays the same file: the time of `started` decides about the place in the queue.
+        if _content(folder, name) != content:
+            files.write(name, content, f".{os.path.basename(name)}.restored", folder)
 
 
-def _record_paths(run_dir: str) -> list[str]:
-    attributes = layout.attributes(run_dir)
-    names = os.listdir(attributes) if os.path.isdir(attributes) else []
-    return [layout.opref(run_dir), *(os.path.join(attributes, name) for name in names)]
+def _content(folder: int, name: str) -> bytes | None:
+    try:
+        return files.content(name, folder=folder)
+    except FileNotFoundError:
+        return None
+
+
+def _record_names(folder: int) -> list[str]:
+    """Returns the names of the run's records, from Guild's folder of the run on."""
+    names: list[str] = []
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), files.open_folder(_ATTRIBUTES, folder) as fd:
+        names = [os.path.join(_ATTRIBUTES, name) for name in os.listdir(fd)]
+    return [name for name in (_OPREF, *names) if _is_file(folder, name)]  # a folder or a pipe is no record
+
+
+def _is_file(folder: int, name: str) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(name, dir_fd=folder).st_mode)
+    except OSError:
+        return False

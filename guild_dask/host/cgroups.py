@@ -64,6 +64,10 @@ class Cgroup:
             self._is_left = is_inside and _is_written(self._own / _PROCESSES, "0")
             self._is_used = is_inside
 
+    def take(self, pid: int) -> None:
+        """Moves another process into the cgroup."""
+        self._is_used = _is_written(self.folder / _PROCESSES, str(pid))
+
     def memory(self) -> int | None:
         """Returns the bytes of memory of all processes in it, without file pages; None if the kernel does not count."""
         if not self._is_used:

@@ -19,7 +19,7 @@ class Meter:
     """Measures the memory of the descendants of a process, in bytes."""
 
     def __init__(self, pid: int, cgroup: Cgroup | None = None) -> None:
-        self._pid = pid
+        self.pids = [pid]  # the processes whose descendants are measured
         self.cgroup = cgroup  # the cgroup of these processes, if they have one
         self.peak = 0
 
@@ -34,15 +34,20 @@ class Meter:
     def exact(self) -> int:
         """Returns the memory in use, with each page counted once. This may take longer."""
         used = self._counted()
-        return sum(map(_proportional, below(self._pid))) if used is None else used
+        return sum(map(_proportional, self._measured())) if used is None else used
 
     def _counted(self) -> int | None:
         return self.cgroup.memory() if self.cgroup else None
 
     def _summed(self) -> int:
-        pids = below(self._pid)
+        pids = self._measured()
         used = sum(map(_resident, pids))
-        return sum(map(_proportional, pids)) if used > self.peak and len(pids) > 1 else used
+        # A process below another one than the first was forked, and shares pages with processes that are not measured.
+        may_share = len(pids) > 1 or len(self.pids) > 1
+        return sum(map(_proportional, pids)) if used > self.peak and may_share else used
+
+    def _measured(self) -> list[int]:
+        return [each for pid in self.pids for each in below(pid)]
 
 
 def below(pid: int) -> list[int]:

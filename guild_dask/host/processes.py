@@ -205,6 +205,12 @@ def exists_with(name: str, value: str) -> bool:
     return any(variable_of(pid, name) == value for pid in psutil.pids())
 
 
+def all_with(name: str, value: str) -> list[psutil.Process]:
+    """Returns the living processes that were started with that variable in their environment."""
+    found = (each for each in psutil.process_iter() if variable_of(each.pid, name) == value)
+    return [each for each in found if _is_running(each)]
+
+
 def in_session(number: int) -> list[psutil.Process]:
     """Returns the processes of a session, including orphans."""
     found = []

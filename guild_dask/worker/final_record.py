@@ -19,7 +19,7 @@ class Evidence:
 
     cause: Cause | None = None  # what cut the run short; None: it ended by itself
     excess: Excess = NO_EXCESS  # the limit that was reached, if the cause is one
-    was_over: bool = False  # the operation had ended before the cause, which ended only processes that it left behind
+    was_over: bool = False  # the operation had exited before the cause, which ended only processes that it left behind
     exit_status: int | None = None  # of the operation's process; None: it was not seen to end
     node: str | None = None  # the host that Guild shows for the run; None: the scheduler's own, where no host is shown
 
@@ -38,14 +38,24 @@ def record_for(evidence: Evidence) -> FinalRecord:
     """Returns what to record about the end of a run. Pure."""
     cause = evidence.cause
     is_limit = cause is not None and cause.is_limit
-    # A run that had ended by itself was not cut short by a limit that only the processes it left behind have reached.
-    noted = None if is_limit and evidence.was_over else cause
+    noted = _noted(evidence)
     return FinalRecord(
         facts=_facts(evidence),
         is_terminated=is_limit and not evidence.was_over,
         clears_node=bool(evidence.node),
         note=Note(noted, evidence.excess) if noted or evidence.node else None,
     )
+
+
+def _noted(evidence: Evidence) -> Cause | None:
+    """Returns what cut the run short, as far as a starter can know; None if it ended by itself."""
+    if evidence.was_over:
+        # A user who stopped a run that had ended by itself does not want it again. Nothing else cut it short.
+        return evidence.cause if evidence.cause is Cause.STOPPED else None
+    if evidence.cause is None and evidence.node and signals.may_be_sent(evidence.exit_status or 0):
+        # A user on that host, or the end of a job whose next signal is for the worker.
+        return Cause.UNEXPLAINED
+    return evidence.cause
 
 
 def _facts(evidence: Evidence) -> dict[str, Any]:
@@ -57,12 +67,16 @@ def _facts(evidence: Evidence) -> dict[str, Any]:
     return {run_info.KILLED_BY: -status} if signals.is_failure(status) else {}
 
 
-def write(record: FinalRecord, run_dir: str, claim: pathlib.Path, peak_memory: int) -> None:
+def write(
+    record: FinalRecord, run_dir: str, claim: pathlib.Path, peak_memory: int, seconds_elsewhere: float = 0.0
+) -> None:
     """Writes the record into the run and beside its claim.
+
+    `seconds_elsewhere` of CPU were used by processes of the run that are not below this one.
 
     The note comes last: a scheduler that reads it settles the run, and reads the rest.
     """
-    run_info.add_end(run_dir, peak_memory, record.facts)
+    run_info.add_end(run_dir, peak_memory, record.facts, seconds_elsewhere)
     if record.is_terminated:
         run_info.make_terminated(run_dir)
     if record.clears_node:

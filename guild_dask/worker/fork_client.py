@@ -1,7 +1,8 @@
 """The client of the forkserver, the process that forks starters. A worker process has one forkserver.
 
 start() returns None if the forkserver died, or if there is none: on macOS, it is not safe to fork a process that has
-imported so much. The caller then spawns the starter itself.
+imported so much. The caller then spawns the starter itself. If the host is short of what another process needs, start()
+raises OSError: the caller would fail as well.
 """
 
 import contextlib
@@ -17,7 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from guild_dask.host.shortage import shortage_in
 from guild_dask.worker import forkserver
+from guild_dask.worker.job import Report, report_for_text
 from guild_dask.worker.options import StarterOptions
 
 # Guild imports NumPy, which starts a thread for each CPU by default; a process that forks should have one thread only.
@@ -56,17 +59,17 @@ class Request:
 
 
 class WarmStarter:
-    """A starter that was forked by the forkserver. It is not our child: its exit code comes through a pipe."""
+    """A starter that was forked by the forkserver. It is not our child: all that is known is its report."""
 
-    def __init__(self, pid: int, result: BinaryIO) -> None:
+    def __init__(self, pid: int, reports: BinaryIO) -> None:
         self.pid = pid
-        self._result = result
+        self._reports = reports
 
-    def wait(self) -> int:
-        """Returns the exit code, or minus SIGKILL if the starter was killed before it could report one."""
-        with self._result:
-            text = self._result.read()
-        return int(text) if text else -signal.SIGKILL
+    def wait(self) -> Report:
+        """Returns its report, with minus SIGKILL as the code if it was killed before it could send one."""
+        with self._reports:
+            text = self._reports.read()
+        return report_for_text(text.decode("utf-8", "replace")) or Report(-signal.SIGKILL)
 
 
 class ForkServer:
@@ -92,14 +95,17 @@ class ForkServer:
                 self._connection(environ)
 
     def start(self, request: Request, gate: int, output: int) -> WarmStarter | None:
-        """Forks a starter and returns it; None if there is no forkserver to fork it from."""
+        """Forks a starter and returns it; None if there is no forkserver to fork it from. See above for OSError."""
         if sys.platform != "linux" or self._failures >= self._most_failures:
             return None
         result, reported = os.pipe()
         try:
             with self._lock:
                 pid = self._send(request, [gate, output, reported])
-        except OSError:
+        except OSError as e:
+            if shortage_in(e):
+                os.close(result)
+                raise
             self._failures += 1
             self.close()
             pid = 0
@@ -120,7 +126,10 @@ class ForkServer:
         reply = connection.recv(8)
         if len(reply) < 8:
             raise ConnectionResetError("the forkserver died")
-        return int.from_bytes(reply, "big")
+        pid = int.from_bytes(reply, "big", signed=True)
+        if pid < 0:
+            raise OSError(-pid, os.strerror(-pid))
+        return pid
 
     def _connection(self, environ: Mapping[str, str]) -> socket.socket:
         if self._socket is None or self._environ != environ:

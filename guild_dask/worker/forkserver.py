@@ -1,8 +1,10 @@
 """A process that has imported Guild and forks a starter for each run, so that a start need not import Guild.
 
 `fork_client` runs this file: `python forkserver.py SOCKET`. It has one thread, and no state but imported modules.
-Each request comes with three descriptors: the starter's gate, its output, and a pipe for its exit code. The reply is
-the starter's process id. The forkserver ends when the worker closes the socket or dies; its starters go on.
+Each request comes with three descriptors: the starter's gate, its output, and a pipe for its report. The reply is the
+starter's process id, or minus the number of the error if the operating system starts no more processes. The forkserver
+ends when the worker closes the socket or dies; its starters go on. It also starts warm servers, from which starters get
+the processes of operations.
 """
 
 import sys
@@ -13,18 +15,23 @@ if __name__ == "__main__":
         sys.path.pop(0)
 
 import contextlib
+import errno
 import gc
 import importlib
 import json
 import os
 import pathlib
+import select
 import signal
 import socket
 from typing import Any
 
 from guild_dask.host import processes
+from guild_dask.host.shortage import text_for
 from guild_dask.worker import starter
+from guild_dask.worker.job import NOT_STARTED, Report
 from guild_dask.worker.options import options_for_text
+from guild_dask.worker.warm_client import WarmServers
 
 # The modules that a start imports, up to the first line that the operation prints.
 _PRELOADED = (
@@ -90,19 +97,33 @@ def use_libyaml() -> None:
 
 def serve(requests: socket.socket) -> None:
     """Forks a starter for each request until the socket is closed."""
-    # The starters report their exit codes through pipes. Here they, and the orphans that they leave, are only reaped.
+    # The starters report through pipes how they ended. Here they, and the orphans that they leave, are only reaped.
     processes.adopt_orphans()
     signal.signal(signal.SIGCHLD, lambda _number, _frame: processes.reap_adopted(()))
-    with contextlib.suppress(ConnectionError, BrokenPipeError):  # the worker died
-        while received := _receive(requests):
+    warm = WarmServers()
+    with contextlib.suppress(ConnectionError, BrokenPipeError), contextlib.closing(warm):  # the worker died
+        while received := _next(requests, warm):
             request, descriptors = received
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError as e:
+                pid = -(e.errno or errno.EAGAIN)
             if pid == 0:
                 requests.close()
-                _become_starter(request, descriptors)
+                _become_starter(request, descriptors, warm)
             for descriptor in descriptors:
                 os.close(descriptor)
-            requests.sendall(pid.to_bytes(_LENGTH, "big"))
+            requests.sendall(pid.to_bytes(_LENGTH, "big", signed=True))
+
+
+def _next(requests: socket.socket, warm: WarmServers) -> tuple[dict[str, Any], list[int]] | None:
+    """Returns the next request, and looks after the warm servers until it comes."""
+    while True:
+        ready, _, _ = select.select([requests, *warm.watched], [], [])
+        if requests in ready:
+            return _receive(requests)
+        for each in ready:
+            warm.handle(each)
 
 
 def _receive(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -120,10 +141,10 @@ def _receive(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None
     return request, descriptors
 
 
-def _become_starter(request: dict[str, Any], descriptors: list[int]) -> None:
+def _become_starter(request: dict[str, Any], descriptors: list[int], warm: WarmServers) -> None:
     """Makes the forked process like a new one, runs the starter, and exits. Does not return."""
-    gate, output, result = descriptors
-    code = 1
+    gate, output, reports = descriptors
+    report = Report(NOT_STARTED)
     try:
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -135,16 +156,12 @@ def _become_starter(request: dict[str, Any], descriptors: list[int]) -> None:
         os.environ.clear()
         os.environ.update(request["environ"])
         options = options_for_text(request["options"])
-        code = starter.run(gate, pathlib.Path(request["claim"]), request["run_dir"], options)
-    except SystemExit as e:
-        code = e.code if isinstance(e.code, int) else 1
+        report = starter.run(gate, pathlib.Path(request["claim"]), request["run_dir"], options, warm)
+    except Exception as e:  # noqa: BLE001  # nothing has started
+        report = Report(NOT_STARTED, text_for(e))
     finally:
-        # The worker, which reads the pipe, may be dead.
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os.write(result, str(code).encode())
-        os._exit(code & 0xFF)
+        starter.send(report, reports)
+        os._exit(report.code & 0xFF)
 
 
 if __name__ == "__main__":

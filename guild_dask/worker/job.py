@@ -10,6 +10,10 @@ from guild_dask.worker.options import StarterOptions
 # only while the claim is not marked as started.
 NOT_STARTED = 75
 
+# What a starter reports instead of an exit code if the run started, and Guild could not follow it to its end. No
+# process exits with it: exit codes have eight bits.
+LOST = 256
+
 
 @dataclass(frozen=True)
 class Job:
@@ -29,10 +33,28 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """The starter's exit code: Guild's own, NOT_STARTED, or minus the signal that killed it."""
+class Report:
+    """What a starter reports when it is done, through a pipe: its output may be on a full disk."""
 
-    exit_code: int
+    code: int  # Guild's exit code, NOT_STARTED or LOST; minus the signal that killed the starter
+    problem: str = ""  # what was short on the host, if that kept the run from starting; else Guild's last message
+
+    def as_text(self) -> str:
+        return f"{self.code} {self.problem}"
+
+
+def report_for_text(text: str) -> Report | None:
+    """Returns the report that as_text() wrote; None if there is none, because the starter was killed before."""
+    code, _, problem = text.partition(" ")
+    return Report(int(code), problem) if code else None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What the job's starter reported."""
+
+    exit_code: int  # Guild's own, NOT_STARTED, LOST, or minus the signal that killed the starter
     had_claim: bool = (
         True  # False: this job did not own the claim; the job of another scheduler may have started the run
     )
+    problem: str = ""  # with NOT_STARTED: why this host starts no run now; else Guild's last message

@@ -34,6 +34,10 @@ class Limits:
         """Returns the largest measured sum, in bytes, of the memory of all of the run's processes."""
         return self._meter.peak
 
+    def add(self, pid: int) -> None:
+        """Measures the descendants of another process, too."""
+        self._meter.pids.append(pid)
+
     def begin(self, cgroup: Cgroup | None = None) -> None:
         """Starts to watch the run, which is starting now, in a cgroup of its own if one is given."""
         self._meter.cgroup = cgroup

@@ -3,17 +3,18 @@
 import contextlib
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from guild_dask.home import run_info, stop_request
+from guild_dask.home import end_note, layout, run_info, stop_request
 from guild_dask.home.outcome import NO_EXCESS, Cause, Excess
-from guild_dask.host import signals
+from guild_dask.host import shortage, signals
 from guild_dask.host.cgroups import Cgroup, cgroup_for_run
 from guild_dask.worker import final_record, guild_stop
 from guild_dask.worker.final_record import Evidence
@@ -21,12 +22,24 @@ from guild_dask.worker.guard import Guard, send_term
 from guild_dask.worker.job import NOT_STARTED
 from guild_dask.worker.options import StarterOptions
 
+if TYPE_CHECKING:
+    from guild_dask.worker.warm_client import WarmProcess
+
 # Seconds between TERM to the operation's own process and TERM to its descendants, as with `guild stop`.
 CHILDREN_AFTER = 5.0
 
 # Seconds for processes that a run leaves behind to exit by themselves, as helper processes of Python do when the
 # process that they serve is gone.
 _TIME_TO_FOLLOW = 2.0
+
+# Seconds in which the other processes of a job get their signals, too, when a job queue ends the job.
+TIME_TO_EXPLAIN = 2.0
+
+# Bytes that Guild and this process write about a run beside what the run prints, at most.
+SPACE = 1 << 16
+
+# Threads that are started when the operation has begun: two of Guild's, which read its output, and one that ends it.
+_THREADS = 3
 
 # Seconds between checks for processes that are left.
 _INTERVAL = 0.1
@@ -43,16 +56,21 @@ class Operation:
         self.guard = Guard(claim, options, self.cut_short)
         self.cause: Cause | None = None
         self.excess = NO_EXCESS
-        self.was_over = False  # whether the operation had ended by itself before that
+        self._had_exited = False  # whether the operation's process was not there any more when the cause was noted
         self.identity: Any = None  # of this process, once it may start the run
         self.is_starting = False  # True from begin() on, unless the claim could not be marked as started
         self.is_stopping = False  # True once the run is being ended; never False again
         self.ended = threading.Event()  # set when the operation's process has ended, after exit_status
         self.exit_status: int | None = None  # of the operation's process
+        self._pid: int | None = None  # of the operation's process
+        self._directory = _identity_of(run_dir)
+        self.shortage = ""  # what kept the operation's process from being started, if something did
+        self.threads = shortage.ReservedThreads(0)  # for Guild, and to end the operation; set by begin()
         self._own: set[int] = set()  # processes that Guild started itself, and waits for
         self._spawning = 0  # the number of processes being started, whose pids are not in _own yet
         self._sweep = threading.Lock()  # held by the one thread that ends processes
         self._cgroup: Cgroup | None = None  # set by begin() for a run that requests memory
+        self._warm: WarmProcess | None = None  # the operation's process, if it was forked from a warm server
 
     @contextlib.contextmanager
     def spawning(self, process: "subprocess.Popen[Any]", is_operation: bool) -> Iterator[None]:
@@ -62,8 +80,52 @@ class Operation:
             with self._cgroup.entered() if self._cgroup and is_operation else contextlib.nullcontext():
                 yield
         finally:
-            self._own.add(getattr(process, "pid", 0))
+            pid = getattr(process, "pid", 0)
+            self._pid = pid if is_operation else self._pid
+            self._own.add(pid)
             self._spawning -= 1
+
+    def supervise(self, process: "WarmProcess") -> bool:
+        """Takes in the operation's process, which was forked from a warm server, and lets it begin.
+
+        False if its supervisor is gone: then it cannot have begun, and a fresh process must be started.
+        """
+        if self._cgroup:
+            self._cgroup.take(process.pid)
+        try:
+            process.begin()
+        except OSError:
+            process.close()
+            return False
+        self._warm = process
+        self.guard.limits.add(process.supervisor)
+        return True
+
+    @property
+    def _roots(self) -> list[int]:
+        """Returns the processes below which all processes of the run are; they are not part of it themselves."""
+        return [os.getpid(), *([self._warm.supervisor] if self._warm else [])]
+
+    def _strays(self) -> list[Any]:
+        """Returns processes of the run that are below none of its roots: those whose supervisor was killed."""
+        from guild_dask.host import processes
+
+        return processes.all_with("RUN_ID", self.run_id) if self._warm and self._warm.is_lost else []
+
+    def _has_processes(self) -> bool:
+        from guild_dask.host import memory, processes
+
+        if processes.has_children() or self._strays():
+            return True
+        return self._warm is not None and bool(memory.below(self._warm.supervisor))
+
+    def _processes(self) -> list[Any]:
+        """Returns all living processes of the run, parents before their children."""
+        from guild_dask.host import processes
+
+        strays = self._strays()
+        roots = [*self._roots, *(each.pid for each in strays)]
+        return [*strays, *(each for root in roots for each in processes.descendants(root))]
 
     def on_child(self, _number: int, _frame: object) -> None:
         """Reaps adopted processes that have died. The handler of SIGCHLD."""
@@ -72,19 +134,50 @@ class Operation:
         if not self._spawning:
             processes.reap_adopted(self._own)
 
-    def begin(self) -> None:
-        """Marks the run as started, immediately before its process is; raises SystemExit if it must not start."""
-        if self.is_stopping:
-            raise SystemExit(NOT_STARTED)
+    @contextlib.contextmanager
+    def beginning(self, process: "subprocess.Popen[Any]") -> Iterator[None]:
+        """Surrounds the start of the operation's process; takes the start back if the operating system refuses it."""
+        try:
+            self.begin()
+            with self.spawning(process, True):
+                yield
+        except Exception as e:
+            # An OSError of Popen means that there is no process, whether or not there was one.
+            if self._warm is None and (isinstance(e, OSError) or not hasattr(process, "pid")):
+                self._take_back(shortage.shortage_in(e))
+            raise
+
+    def _take_back(self, what_is_short: str) -> None:
         from guild_dask.home import claims
 
+        self.shortage = what_is_short
+        self.threads.release()
+        if what_is_short and self.is_starting:
+            with contextlib.suppress(OSError):
+                self.is_starting = not claims.mark_not_started(self.claim, self.identity)
+
+    def begin(self) -> None:
+        """Marks the run as started, immediately before its process is; raises SystemExit if it must not start.
+
+        What is needed once there is a process is reserved before; raises OSError or RuntimeError if it is not there.
+        """
+        if self.is_stopping:
+            raise SystemExit(NOT_STARTED)
+        from guild_dask.home import attempts, claims
+
+        shortage.check_space(self.run_dir, SPACE)
+        self.threads = shortage.ReservedThreads(_THREADS)
         # The kernel takes some milliseconds to move us into a cgroup, so only a run with a memory limit gets one.
         self._cgroup = cgroup_for_run() if self.options.memory else None
+        if self._was_deleted():
+            raise SystemExit(NOT_STARTED)
         # From here on a signal does not interrupt the start, but ends the process once it is there.
         self.is_starting = True
         if not claims.mark_started(self.claim, self.identity):
             self.is_starting = False
             raise SystemExit(NOT_STARTED)
+        # Not earlier: a run that does not start keeps its former end.
+        attempts.keep_former(self.run_dir, self.options.attempt)
         if self.options.node:
             run_info.set_node(self.run_dir, self.options.node)
         run_info.write(self.run_dir, self.options.run_info)
@@ -92,10 +185,23 @@ class Operation:
         if self.guard.is_too_late:
             self.leave()
 
+    def _was_deleted(self) -> bool:
+        """Tells whether the user deleted the run since this process began.
+
+        Guild, which had read the run before, makes its directory anew. That one is removed: the run is in the trash.
+        """
+        if _identity_of(self.run_dir) == self._directory:
+            return False
+        home = os.path.dirname(os.path.dirname(self.run_dir))
+        if self._directory and _identity_of(os.path.join(layout.trash_dir(home), self.run_id)) == self._directory:
+            shutil.rmtree(self.run_dir, ignore_errors=True)
+        return True
+
     def end(self, exit_status: int) -> None:
         """Notes that the operation's process has ended. Processes that it started may go on."""
         if self.exit_status is None:
             self.exit_status = exit_status
+            self._record_own_exit(exit_status)
             if self.cause is None and signals.is_failure(exit_status) and self._is_guild_stopping():
                 self.is_stopping = True  # the user stopped it, and it crashed on the request
                 self._note(Cause.STOPPED)
@@ -104,14 +210,22 @@ class Operation:
                 # It was stopped. Guild still waits for processes that hold its output open.
                 self.stop_soon()
 
+    def _record_own_exit(self, exit_code: int) -> None:
+        """Records an exit that nothing but the operation itself decided, before anything else can happen to it."""
+        if exit_code >= 0 and (self.cause is None or self._had_exited):
+            end_note.write_exit(self.claim, end_note.Exit(exit_code, self.identity))
+
+    @property
+    def was_over(self) -> bool:
+        """Tells whether the operation had exited by itself before something was to cut it short."""
+        return self._had_exited and (self.exit_status or 0) >= 0
+
     def _was_asked_by_guild(self) -> bool:
         """Tells whether the user may have stopped an operation that exited by itself and left processes behind.
 
         `guild stop` signals the operation's own process, and is still running at this moment, to wait for its end.
         """
-        from guild_dask.host import processes
-
-        return processes.has_children() and self._is_guild_stopping()
+        return self._has_processes() and self._is_guild_stopping()
 
     def _is_guild_stopping(self) -> bool:
         from guild_dask.host import processes
@@ -129,7 +243,13 @@ class Operation:
         send_term()
 
     def _note(self, cause: Cause, excess: Excess = NO_EXCESS) -> None:
-        self.cause, self.excess, self.was_over = cause, excess, self.ended.is_set()
+        self._had_exited = self.ended.is_set() or self._has_exited()
+        self.cause, self.excess = cause, excess
+
+    def _has_exited(self) -> bool:
+        if self._warm:
+            return self._warm.has_exited
+        return self._pid is not None and not _is_running(self._pid)
 
     def _cause_of_signal(self) -> Cause:
         """Returns the cause for a signal of unknown sender: a job queue on another node, the user on this host."""
@@ -143,13 +263,31 @@ class Operation:
             raise SystemExit(NOT_STARTED)
         self.stop_soon()
 
+    def wait_for_explanation(self) -> None:
+        """Waits for the cause if a signal of unknown sender ended the operation on another host.
+
+        A job queue that ends a job signals its processes one after the other: this one, or the worker, may be next.
+        """
+        is_unexplained = self.cause is None and signals.may_be_sent(self.exit_status or 0)
+        deadline = time.monotonic() + (TIME_TO_EXPLAIN if is_unexplained and self.options.node else 0)
+        while not self.is_stopping and time.monotonic() < deadline:
+            threading.Event().wait(_INTERVAL)
+
     def stop_soon(self) -> None:
-        threading.Thread(target=self._stop, daemon=True).start()
+        # The reserved thread may end the operation already; then no other is needed.
+        with contextlib.suppress(RuntimeError):
+            self.threads.thread(target=self._stop, daemon=True).start()
 
     def _stop(self) -> None:
         self.stop()
         if self.is_cut_off:
             self.leave()
+
+    def lose(self) -> None:
+        """Notes that Guild has failed over the operation, which is not followed any more and has to end."""
+        self.is_stopping = True
+        if self.cause is None:
+            self._note(Cause.GUILD_FAILED)
 
     @property
     def is_cut_off(self) -> bool:
@@ -168,12 +306,18 @@ class Operation:
         self.guard.close()
         if self._cgroup:
             self._cgroup.remove()
-        if not self.is_starting or not self._is_ours():
+        if not self._is_ours():
+            return
+        if not self.is_starting:
+            if self.options.lease:
+                end_note.write(self.claim, self.cause)  # its worker may die before it can report that nothing started
             return
         # A cause whose signal has not been handled has not cut anything short.
         cause = self.cause if self.is_stopping else None
         evidence = Evidence(cause, self.excess, self.was_over, self.exit_status, self.options.node)
-        final_record.write(final_record.record_for(evidence), self.run_dir, self.claim, self.guard.limits.peak_memory)
+        seconds, largest = self._warm.usage() if self._warm else (0.0, 0)
+        memory = max(self.guard.limits.peak_memory, largest)
+        final_record.write(final_record.record_for(evidence), self.run_dir, self.claim, memory, seconds)
 
     def _is_ours(self) -> bool:
         """Tells whether this process still owns the claim, so that it may write to the run."""
@@ -193,11 +337,11 @@ class Operation:
 
         was_cut_short = self.is_stopping or (self.exit_status or 0) < 0
         deadline = time.monotonic() + (0 if was_cut_short else _TIME_TO_FOLLOW)
-        while processes.has_children() and time.monotonic() < deadline:
+        while self._has_processes() and time.monotonic() < deadline:
             threading.Event().wait(_INTERVAL)
-        if not processes.has_children():
+        if not self._has_processes():
             return
-        left = processes.descendants(os.getpid())
+        left = self._processes()
         if left and not was_cut_short:
             names = ", ".join(f"{processes.name(each)} (pid {each.pid})" for each in left)
             sys.stderr.write(f"Run {self.run_id} ended and left processes behind, which are ended, too: {names}\n")
@@ -210,7 +354,7 @@ class Operation:
         with self._sweep:
             started = time.monotonic()
             signalled = set()
-            while left := processes.descendants(os.getpid()):
+            while left := self._processes():
                 chosen, number = self._next_to_end(left, time.monotonic() - started)
                 if self._cgroup and number is signal.SIGKILL:
                     self._cgroup.kill()
@@ -229,4 +373,21 @@ class Operation:
         if self.ended.is_set() or waited > CHILDREN_AFTER:
             # Children before parents, so that a Guild process among them can record the end of its run.
             return processes.leaves(left), signal.SIGTERM
-        return processes.children(left, os.getpid()), signal.SIGTERM
+        return [each for root in self._roots for each in processes.children(left, root)], signal.SIGTERM
+
+
+def _is_running(pid: int) -> bool:
+    """Tells whether a child of this process is running. One that has exited is left for Popen to reap."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False  # Popen has just reaped it
+
+
+def _identity_of(directory: str) -> tuple[int, int] | None:
+    """Returns what identifies a directory, wherever it is moved; None if it is not there."""
+    try:
+        found = os.stat(directory)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

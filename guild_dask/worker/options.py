@@ -14,6 +14,7 @@ class StarterOptions:
     threads: int = 0  # CPU threads that the run requests; 0: it does not request any
     devices: str | None = None  # the run's devices, as CUDA_VISIBLE_DEVICES; None: the scheduler assigns none
     memory: float = 0.0  # bytes that the run requests; 0: it does not request any
+    warm: bool = True  # the operation's process may be forked from a warm server
     run_info: str = ""  # what the starter writes into the run's attribute `dask` when it starts
     # The rest is for workers that are not in the scheduler's process.
     node: str | None = None  # the host's name, for `guild runs` to show

@@ -7,19 +7,23 @@ Ctrl-C in the scheduler's terminal does not reach it, and it outlives a schedule
 import contextlib
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from guild_dask.home import claims, layout
+from guild_dask.home import claims, end_note, layout
+from guild_dask.home.outcome import Cause
 from guild_dask.host import files, processes
+from guild_dask.host.shortage import text_for
 from guild_dask.worker import fork_client, starter
 from guild_dask.worker.guard import LOST_BYTE, STOP_BYTE
-from guild_dask.worker.job import Ended, Job
+from guild_dask.worker.job import NOT_STARTED, Ended, Job, Report, report_for_text
+from guild_dask.worker.operation import TIME_TO_EXPLAIN
 
 
 class Starter(Protocol):
@@ -27,8 +31,28 @@ class Starter(Protocol):
 
     pid: int
 
-    def wait(self) -> int:
-        """Returns the exit code, or minus the signal that killed it."""
+    def wait(self) -> Report:
+        """Waits for its end, and returns its report; if it was killed, the code is minus the signal."""
+
+
+class _SpawnedStarter:
+    """A starter that is our child, and our end of the pipe for its report."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", reports: int) -> None:
+        self.pid = process.pid
+        self._process = process
+        self._reports = reports
+
+    def wait(self) -> Report:
+        """Returns its report. One that ends without has not come so far as to start anything, or was killed."""
+        code = self._process.wait()
+        # Not to its end: a process that the run left behind may have the pipe open.
+        os.set_blocking(self._reports, False)
+        with open(self._reports, "rb", buffering=0) as reports:
+            text = reports.read(select.PIPE_BUF) or b""
+        problem = f"the process that starts it exited with code {code}"
+        report = report_for_text(text.decode("utf-8", "replace"))
+        return report or (Report(code) if code < 0 else Report(NOT_STARTED, problem))
 
 
 @dataclass(frozen=True)
@@ -49,8 +73,8 @@ class Runner:
         # The environment of jobs that bring none. Set by prepare(), before the first such job arrives.
         self._environ: Mapping[str, str] = os.environ
 
-        # True from lose_all() on, and never False again: no gate is opened any more. Guarded by _lock.
-        self._is_closing = False
+        # Set by lose_all(), and never cleared: no gate is opened any more. Changed and decided by under _lock.
+        self._closing = threading.Event()
 
         # The starters whose gates are open, by run; at most one for each run, since only one can own its claim. An
         # entry is removed when its own job is over, which closes the lifeline. Guarded by _lock.
@@ -84,14 +108,30 @@ class Runner:
             self._jobs[job.run_id] = self._jobs.get(job.run_id, 0) + 1
         process = None
         try:
-            process = self._start(job)
-            exit_code = process.wait()
-            if exit_code < 0:
+            try:
+                process = self._start(job)
+            except Exception as e:  # noqa: BLE001  # the gate is closed, so nothing has started
+                return Ended(NOT_STARTED, had_claim=False, problem=text_for(e))
+            report = process.wait()
+            if report.code < 0:
                 _end_orphans(process.pid, job)
                 self.reap()
-            return Ended(exit_code, had_claim=process.pid in self._owners)
+                self._explain(process.pid, job)
+            return Ended(report.code, process.pid in self._owners, report.problem)
         finally:
             self._forget(job.run_id, process.pid if process else 0)
+
+    def _explain(self, pid: int, job: Job) -> None:
+        """Leaves the cause of a killed starter's end beside its claim, for other hosts.
+
+        A job queue that ends a job kills its processes one after the other: this one may be next.
+        """
+        if job.options.lease:
+            is_lost = self._closing.wait(TIME_TO_EXPLAIN)
+            found = claims.present(pathlib.Path(job.claims_folder), job.run_id)
+            is_its = found is not None and found.claim is not None and found.claim.owner.pid == pid
+            if found and is_its and found.is_started and end_note.read(_claim_path(job)) is None:
+                end_note.write(_claim_path(job), Cause.SIGNAL if is_lost else Cause.KILLED)
 
     def _forget(self, run_id: str, pid: int) -> None:
         """Forgets a job that is over. Another job for the same run, whose starter has started, keeps its state."""
@@ -139,7 +179,7 @@ class Runner:
             if owner and self._hand_over(job, owner):
                 self._open_gate(job, owner, opener)
             return starting
-        except OSError:
+        except Exception:
             self._forget_starter(job.run_id, starting.pid if starting else 0)
             raise
         finally:
@@ -149,7 +189,7 @@ class Runner:
     def _hand_over(self, job: Job, owner: processes.ProcessIdentity) -> bool:
         """Makes the starter the claim's owner; False if the claim is not ours any more, or the run must not start."""
         with self._lock:
-            if job.run_id in self._refused or self._is_closing:
+            if job.run_id in self._refused or self._closing.is_set():
                 return False
         if not claims.hand_over(pathlib.Path(job.claims_folder), job.claim, owner):
             return False
@@ -166,7 +206,7 @@ class Runner:
         is opened: a starter at a closed gate would wait until the lifeline is closed, too.
         """
         with self._lock:
-            if job.run_id in self._refused or self._is_closing:
+            if job.run_id in self._refused or self._closing.is_set():
                 return
             lifeline = os.dup(opener) if job.options.has_lifeline else None
             self._started[job.run_id] = _Started(owner, lifeline)
@@ -179,17 +219,25 @@ class Runner:
         return self._forkserver.start(request, gate, output)
 
     def _spawn(self, job: Job, gate: int, output: int) -> Starter | None:
-        arguments = [str(gate), str(_claim_path(job)), job.run_dir, job.options.as_text()]
-        return subprocess.Popen(
-            [sys.executable, "-u", starter.__file__, *arguments],
-            cwd=_directory(job),
-            env=dict(self._environ_of(job)),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=(gate,),
-            start_new_session=True,
-        )
+        reports, reporting = os.pipe()
+        arguments = [str(gate), str(reporting), str(_claim_path(job)), job.run_dir, job.options.as_text()]
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-u", starter.__file__, *arguments],
+                cwd=_directory(job),
+                env=dict(self._environ_of(job)),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(gate, reporting),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(reports)
+            raise
+        finally:
+            os.close(reporting)
+        return _SpawnedStarter(process, reports)
 
     def _environ_of(self, job: Job) -> Mapping[str, str]:
         if job.environ is not None:
@@ -223,7 +271,7 @@ class Runner:
     def lose_all(self) -> None:
         """Ends all runs because the worker closes: they are lost, not stopped. No other run starts."""
         with self._lock:
-            self._is_closing = True
+            self._closing.set()
             started = list(self._started)
         for run_id in started:
             self._send(run_id, LOST_BYTE)
@@ -258,8 +306,8 @@ class Runner:
         """Kills the run's processes; its starter is left to record that."""
         self.stop(run_id)
         found = self.starter_of(run_id)
-        for descendant in processes.descendants(found.pid) if found else ():
-            processes.send(descendant, signal.SIGKILL)
+        for each in {*processes.descendants(found.pid), *_strays(run_id)} if found else ():
+            processes.send(each, signal.SIGKILL)
 
     def destroy(self, run_id: str) -> None:
         """Kills the run's processes and its starter."""
@@ -288,10 +336,14 @@ def _end_orphans(starter_pid: int, job: Job) -> None:
     # Twice: a process that is being handed from one parent to the next is below neither, and one that is about to die
     # may just have started another.
     for _ in range(2):
-        below = processes.descendants(os.getpid())
-        strays = [each for each in below if processes.variable_of(each.pid, "RUN_ID") == job.run_id]
-        for process in {*processes.in_session(starter_pid), *strays}:
+        for process in {*processes.in_session(starter_pid), *_strays(job.run_id)}:
             processes.send(process, signal.SIGKILL)
+
+
+def _strays(run_id: str) -> list[Any]:
+    """Returns processes of a run that are below this one, but may not be below its starter."""
+    below = processes.descendants(os.getpid())
+    return [each for each in below if processes.variable_of(each.pid, "RUN_ID") == run_id]
 
 
 # The runner of this process. A worker has one, whatever schedulers send jobs to it.

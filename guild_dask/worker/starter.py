@@ -1,12 +1,14 @@
 """The process that starts one run: Guild's own `guild run --start RUN_DIR`, under a guard.
 
-`runner` runs this file, `python starter.py GATE CLAIM RUN_DIR OPTIONS`, or the forkserver forks it. The process
+`runner` runs this file, `python starter.py GATE REPORTS CLAIM RUN_DIR OPTIONS`, or the forkserver forks it. The process
 
 - waits at the gate until its identity is in the claim, so that no scheduler can consider it dead while it is alive;
 - marks the claim as started immediately before Guild starts the operation's process, and not earlier;
 - on SIGTERM gives up if the claim is not marked yet, and otherwise ends the operation and all of its descendants;
 - ends processes that the run leaves behind, whatever session or process group they are in;
-- writes the cause beside the claim if the run was cut short.
+- writes the cause beside the claim if the run was cut short;
+- reports through a pipe how it went. Until the operation's process begins, whatever this host is short of means that
+  the run was not started; only a refusal of Guild's own ends the run.
 
 The operation's process is Guild's child, started as Guild starts it.
 """
@@ -18,54 +20,107 @@ if __name__ == "__main__":
     if sys.path[0] == __file__.rpartition("/")[0]:
         sys.path.pop(0)
 
+import contextlib
+import inspect
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import threading
-from typing import Any
+import types
+from typing import TYPE_CHECKING, Any
 
-from guild_dask.host import environment, signals
-from guild_dask.worker.job import NOT_STARTED
-from guild_dask.worker.operation import Operation
+from guild_dask.home import run_info
+from guild_dask.host import environment, shortage, signals
+from guild_dask.host.shortage import shortage_in, text_for
+from guild_dask.worker.job import LOST, NOT_STARTED, Report
+from guild_dask.worker.operation import SPACE, Operation
 from guild_dask.worker.options import StarterOptions, options_for_text
 
+if TYPE_CHECKING:
+    from guild_dask.worker.warm_client import WarmProcess, WarmServers
 
-def popen_for(operation: Operation) -> type:
-    """Returns a Popen class that recognizes the operation's process among those that Guild starts."""
 
-    class Popen(subprocess.Popen):  # type: ignore[type-arg]
-        is_operation = False
+class _Popen(subprocess.Popen):  # type: ignore[type-arg]
+    """Recognizes the operation's process among those that Guild starts, and forks it from a warm server if one fits."""
 
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            environ = kwargs.get("env") or {}
-            if environ.get("RUN_ID") == operation.run_id and not operation.is_starting:
-                operation.begin()
-                self.is_operation = True
-            with operation.spawning(self, self.is_operation):
-                super().__init__(*args, **kwargs)
-            if self.is_operation and operation.is_stopping:
+    operation: Operation
+    warm: "WarmServers | None"
+    is_operation = False
+    warm_process: "WarmProcess | None" = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        operation = self.operation
+        environ = kwargs.get("env") or {}
+        self.is_operation = environ.get("RUN_ID") == operation.run_id and not operation.is_starting
+        with operation.beginning(self) if self.is_operation else operation.spawning(self, False):
+            super().__init__(*args, **kwargs)
+        if self.is_operation:
+            _reserve_threads_for_guild(operation)
+            if self.warm_process:
+                run_info.add(operation.run_dir, {run_info.START: "warm"})
+            if operation.is_stopping:
                 operation.stop_soon()  # the signal came before there was a process to end
 
-        def wait(self, timeout: float | None = None) -> int:
+    def _execute_child(self, *args: Any) -> None:
+        is_forked = self.is_operation and self.warm and self.operation.options.warm and self._is_forked(self.warm, args)
+        if not is_forked:
+            super()._execute_child(*args)  # type: ignore[misc]
+
+    def _is_forked(self, warm: "WarmServers", args: tuple[Any, ...]) -> bool:
+        """Tells whether the process was forked from a warm server; else a fresh one must be started."""
+        given = inspect.signature(super()._execute_child).bind(*args).arguments  # type: ignore[misc]
+        names = ("p2cread", "c2pwrite", "errwrite")
+        streams = [number if given[name] == -1 else given[name] for number, name in enumerate(names)]
+        process = warm.forked(given["args"], given["env"] or os.environ, given["cwd"] or os.getcwd(), streams)
+        if process is None or not self.operation.supervise(process):
+            return False
+        self.warm_process, self.pid, self._child_created = process, process.pid, True
+        ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        self._close_pipe_fds(*(given[name] for name in ends))  # type: ignore[attr-defined]
+        return True
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self.warm_process:
             return self._noted(super().wait(timeout))
+        status = self.warm_process.wait(timeout)
+        if status is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        self.returncode = status
+        return self._noted(status)
 
-        def poll(self) -> int | None:
-            status = super().poll()
-            return None if status is None else self._noted(status)
+    def poll(self) -> int | None:
+        if self.warm_process and self.returncode is None:
+            self.returncode = self.warm_process.wait(0)
+        status = self.returncode if self.warm_process else super().poll()
+        return None if status is None else self._noted(status)
 
-        def _noted(self, exit_status: int) -> int:
-            if self.is_operation:
-                operation.end(exit_status)
-                if operation.is_cut_off:
-                    threading.Event().wait()  # this process is about to be killed; Guild must not record an end
-            return exit_status
+    def _internal_poll(self, *args: Any, **kwargs: Any) -> Any:
+        return self.returncode if self.warm_process else super()._internal_poll(*args, **kwargs)  # type: ignore[misc]
 
-    return Popen
+    def _noted(self, exit_status: int) -> int:
+        if self.is_operation:
+            self.operation.end(exit_status)
+            if self.operation.is_cut_off:
+                threading.Event().wait()  # this process is about to be killed; Guild must not record an end
+        return exit_status
 
 
-def start_guild(run_dir: str) -> int:
-    """Does what `guild run --start RUN_DIR --yes` does, in this process, and returns its exit code."""
+def popen_for(operation: Operation, warm: "WarmServers | None" = None) -> type:
+    """Returns the class that Guild's processes are made of while this operation is started and runs."""
+    return type("Popen", (_Popen,), {"operation": operation, "warm": warm})
+
+
+def _reserve_threads_for_guild(operation: Operation) -> None:
+    """Lets Guild read the operation's output in threads that exist already: they cannot be refused any more."""
+    from guild import op_util
+
+    op_util.threading = types.SimpleNamespace(**{**vars(threading), "Thread": operation.threads.thread})
+
+
+def start_guild(run_dir: str) -> tuple[int, BaseException | None]:
+    """Does what `guild run --start RUN_DIR --yes` does, in this process; returns its exit code, and why it ended."""
     from guild import main_bootstrap
 
     sys.argv = ["guild", "run", "--start", run_dir, "--yes"]
@@ -73,19 +128,48 @@ def start_guild(run_dir: str) -> int:
         main_bootstrap.main()
     except SystemExit as e:
         # Guild exits with minus the signal that killed the operation. A process's exit code has eight bits.
-        return e.code & 0xFF if isinstance(e.code, int) else int(e.code is not None)
-    return 0
+        return e.code & 0xFF if isinstance(e.code, int) else int(e.code is not None), e
+    except Exception as e:  # noqa: BLE001  # any error ends the run, and is reported in one line
+        return 1, e
+    return 0, None
 
 
-def run(gate: int, claim: pathlib.Path, run_dir: str, options: StarterOptions) -> int:
-    """Waits at the gate, starts the run, waits for its end, and returns Guild's exit code or NOT_STARTED."""
-    operation = Operation(run_dir, claim, options)
-    signals.set_handler((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), operation.on_signal)
-    if not os.read(gate, 1):
-        return NOT_STARTED
+def run(
+    gate: int, claim: pathlib.Path, run_dir: str, options: StarterOptions, warm: "WarmServers | None" = None
+) -> Report:
+    """Waits at the gate, starts the run, waits for its end, and returns what to report. Raises no error."""
+    try:
+        operation = Operation(run_dir, claim, options)
+        signals.set_handler((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), operation.on_signal)
+        if not os.read(gate, 1):
+            return Report(NOT_STARTED)
+        _prepare(operation, gate, warm)
+    except SystemExit:  # of the handler
+        return Report(NOT_STARTED)
+    except Exception as e:  # noqa: BLE001  # any error is ours, and not the run's
+        short = shortage_in(e)
+        if not short:
+            _say(f"cannot prepare the start of the run: {e}")
+        return Report(NOT_STARTED, short)
+    code, error = start_guild(run_dir)
+    report = _report_for(operation, code, error)
+    try:
+        operation.end_what_is_left()
+        operation.wait_for_explanation()
+        operation.close()
+    except SystemExit:
+        pass
+    except OSError as e:
+        _say(f"cannot record the end of the run: {e}")
+    return report
+
+
+def _prepare(operation: Operation, gate: int, warm: "WarmServers | None") -> None:
+    """Does what is to be done before Guild starts the run; the gate is open."""
     from guild_dask.home import claims, snapshot
     from guild_dask.host import processes
 
+    options = operation.options
     operation.identity = processes.identity(os.getpid())
     operation.guard.watch(operation.identity)
     if options.has_lifeline:
@@ -96,30 +180,73 @@ def run(gate: int, claim: pathlib.Path, run_dir: str, options: StarterOptions) -
         os.environ["GUILD_DASK_ATTEMPT"] = str(options.attempt)
     os.environ.update(environment.thread_variables(os.environ, options.threads))
     os.environ.update(environment.device_variables(os.environ, options.devices))
-    try:
-        snapshot.save(run_dir, claim.with_suffix(claims.SAVED))
-    except OSError as e:
-        sys.stderr.write(f"cannot save the run's records: {e}\n")
-        return NOT_STARTED
+    snapshot.save(operation.run_dir, operation.claim.with_suffix(claims.SAVED))
     processes.adopt_orphans()
     signal.signal(signal.SIGCHLD, operation.on_child)
-    subprocess.Popen = popen_for(operation)  # type: ignore[assignment, misc]
-    try:
-        code = start_guild(run_dir)
-    except OSError as e:
-        sys.stderr.write(f"Guild could not read or write a file: {e}\n")
-        code = 1 if operation.is_starting else NOT_STARTED
-    except Exception as e:  # noqa: BLE001  # any error ends the run, and is reported in one line
-        sys.stderr.write(f"Guild failed: {type(e).__name__}: {e}\n")
-        code = 1
-    operation.end_what_is_left()
-    operation.close()
-    return code
+    subprocess.Popen = popen_for(operation, warm)  # type: ignore[assignment, misc]
+
+
+def _report_for(operation: Operation, code: int, error: BaseException | None) -> Report:
+    """Returns what to report after Guild has ended with that exit code, because of that error if there was one."""
+    if not operation.is_starting:
+        return _report_of_refusal(operation, code, error)
+    if isinstance(error, SystemExit | None):
+        return Report(code)
+    _say_failure(error)
+    if operation.exit_status is not None:
+        return Report(operation.exit_status & 0xFF)  # the operation has ended, and Guild could not record it
+    operation.lose()
+    return Report(LOST, text_for(error))
+
+
+def _report_of_refusal(operation: Operation, code: int, error: BaseException | None) -> Report:
+    """Returns what to report about a run that was not started: this host is short of something, or Guild refused."""
+    if code == NOT_STARTED:
+        return Report(NOT_STARTED)
+    # Guild may have reported an error of the operating system as one of its own, or have gone on without what failed.
+    short = operation.shortage or shortage_in(error) or shortage.current(operation.run_dir, SPACE)
+    if short:
+        return Report(NOT_STARTED, short)
+    _say_failure(error)
+    return Report(NOT_STARTED) if isinstance(error, OSError) else Report(code, _message_of(error))
+
+
+def _say_failure(error: BaseException | None) -> None:
+    if isinstance(error, OSError):
+        _say(f"Guild could not read or write a file: {error}")
+    elif isinstance(error, Exception):
+        _say(f"Guild failed: {type(error).__name__}: {error}")
+
+
+def _message_of(error: BaseException | None) -> str:
+    """Returns the last message with which Guild ended, in one line; empty if there is none."""
+    while error is not None:
+        message = error.code[0] if isinstance(error, SystemExit) and isinstance(error.code, tuple) else None
+        if not isinstance(error, SystemExit):
+            message = text_for(error)
+        if isinstance(message, str) and message:
+            return " ".join(message.split())
+        error = error.__context__
+    return ""
+
+
+def _say(text: str) -> None:
+    """Prints a line beside the run's output, if the disk that takes it is not full."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{text}\n")
+
+
+def send(report: Report, reports: int) -> None:
+    """Flushes what was printed, then sends the report; the worker that reads it may be dead."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    with contextlib.suppress(OSError):
+        os.write(reports, report.as_text().encode()[: select.PIPE_BUF])
 
 
 if __name__ == "__main__":
-    try:
-        code = run(int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], options_for_text(sys.argv[4]))
-    except SystemExit as e:
-        code = int(e.code or 0)
-    sys.exit(code)
+    gate, reports, *arguments = sys.argv[1:]
+    report = run(int(gate), pathlib.Path(arguments[0]), arguments[1], options_for_text(arguments[2]))
+    send(report, int(reports))
+    os._exit(report.code & 0xFF)  # a flush that fails, or a thread that hangs, must not change the exit code

@@ -1,6 +1,5 @@
 """Claims: who takes which run, written so that a crash at any moment leaves something that can be read."""
 
-import builtins
 import dataclasses
 import json
 import math
@@ -183,7 +182,7 @@ CONTENTS = (
 @settings(deadline=None, max_examples=200)
 @given(CONTENTS)
 @example(json.dumps({**WHOLE, "attempt": math.inf}).encode())
-@example(json.dumps({**WHOLE, "asks": {"gpu": 10**400}}).encode())
+@example(json.dumps({**WHOLE, "requests": {"gpu": 10**400}}).encode())
 @example(json.dumps({**WHOLE, "owner": {**WHOLE["owner"], "pid": math.inf}}).encode())
 def test_whatever_is_written_in_a_claim_is_a_claim_or_none(contents: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -304,9 +303,10 @@ def test_what_a_killed_process_was_about_to_write_beside_a_claim_goes_with_it(
     monkeypatch: pytest.MonkeyPatch,
     write: Callable[[pathlib.Path, pathlib.Path], object],
 ) -> None:
-    def be_killed(*_paths: object) -> None:
+    def be_killed(*_paths: object, **_folders: object) -> None:
         raise _Killed
 
+    (tmp_path / ".guild").mkdir()
     claimed = claims.write(folder, claim_on("aaa"))
     with monkeypatch.context() as patched:
         patched.setattr(os, "replace", be_killed)
@@ -367,14 +367,14 @@ def test_claim_that_is_withdrawn_in_the_middle_of_handing_over_is_not_made_anew(
     # The scheduler of a worker that lives has died, and another one stages the run again at this very moment.
     claim = claim_on("aaa")
     claims.write(folder, claim)
-    real_open = builtins.open
+    real_open = os.open
 
-    def withdraw_and_open(file: Any, mode: str = "r", **options: Any) -> Any:
-        if str(file).endswith(claims.HANDING) and mode == "r+":
+    def withdraw_and_open(file: Any, flags: int, *mode: int, **within: Any) -> int:
+        if str(file).endswith(claims.HANDING) and flags & os.O_RDWR:
             assert claims.withdraw(folder, "aaa")
-        return real_open(file, mode, **options)
+        return real_open(file, flags, *mode, **within)
 
-    monkeypatch.setattr(builtins, "open", withdraw_and_open)
+    monkeypatch.setattr(os, "open", withdraw_and_open)
     assert not claims.hand_over(folder, claim, _me())
     assert sorted(file.suffix for file in folder.iterdir()) == [claims.WITHDRAWN]
 

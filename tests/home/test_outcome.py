@@ -36,9 +36,15 @@ IMPOSSIBLE: dict[str, Callable[[Evidence], bool]] = {
     "a run that has not started leaves neither note nor record": lambda e: (
         e.claim is not STARTED and (e.is_recorded or e.note is not None or e.decided is not None)
     ),
+    "an operation that was not started has no exit code of its own, nor has a deleted run": lambda e: (
+        e.own_exit is not None and (e.claim is not STARTED or not e.is_there)
+    ),
     "a run that started is not staged again for the same attempt": lambda e: e.claim is STARTED and e.may_stage_again,
     "Guild has recorded an end, if it can, before a starter that was not killed exits": lambda e: (
         e.is_there and e.claim is STARTED and e.exit_code is not None and e.exit_code >= 0 and not e.is_recorded
+    ),
+    "only a starter's note shows that a run on another host is over, and not why": lambda e: (
+        e.death is Cause.UNEXPLAINED and (e.note is None or not e.is_leased)
     ),
     "a worker's report makes the stop request irrelevant": lambda e: (
         e.exit_code is not None and e.stop_request is not None
@@ -52,9 +58,9 @@ IMPOSSIBLE: dict[str, Callable[[Evidence], bool]] = {
 # A worker reported the exit code of the starter, or the starter is known to be dead for a cause.
 ENDS: tuple[tuple[int | None, Cause | None], ...] = (
     *((code, None) for code in (0, 1, 7, -9, 75)),
-    *((None, cause) for cause in (Cause.KILLED, Cause.WORKER_DIED, Cause.NODE_LOST)),
+    *((None, cause) for cause in (Cause.KILLED, Cause.WORKER_DIED, Cause.NODE_LOST, Cause.UNEXPLAINED)),
 )
-DECISIONS = (None, Result(End.TRIED_AGAIN, 7), Result(End.TRIED_AGAIN, -9, Cause.NODE_LOST))
+DECISIONS = (None, Result(End.RETRIED, 7), Result(End.RETRIED, -9, Cause.NODE_LOST))
 POLICIES = (Retries(), Retries(after_loss=True), Retries(after_failure=True))
 BOTH = (False, True)
 
@@ -63,9 +69,9 @@ def _combinations() -> Iterator[Evidence]:
     claims = itertools.product(BOTH, (NONE, CLAIMED, STARTED), ENDS, BOTH)
     for is_there, claim, (code, death), may_stage_again in claims:
         known = Evidence(is_there, claim, code, death, may_stage_again, attempt=2)
-        statuses = itertools.product((None, 0, 7, -9, -15, -11), BOTH, BOTH)
-        for status, is_recorded, is_leased in statuses:
-            seen = replace(known, status=status, is_recorded=is_recorded, is_leased=is_leased)
+        statuses = itertools.product((None, 0, 7, -9, -15, -11), (None, 0, 7), BOTH, BOTH)
+        for status, own_exit, is_recorded, is_leased in statuses:
+            seen = replace(known, status=status, own_exit=own_exit, is_recorded=is_recorded, is_leased=is_leased)
             if not _is_impossible(seen):
                 rest = itertools.product(NOTES, (None, Cause.STOPPED, Cause.SCHEDULER_STOPPED), DECISIONS, POLICIES)
                 for note, stop, decided, retries in rest:
@@ -80,6 +86,18 @@ def _is_impossible(evidence: Evidence) -> bool:
 def table() -> list[tuple[Evidence, Outcome]]:
     """Every combination that can occur, with its outcome."""
     return [(each, outcome_for(each)) for each in _combinations() if not _is_impossible(each)]
+
+
+def _is_open(evidence: Evidence) -> bool:
+    """Tells whether a run started, is there, did not complete, and nothing is decided yet."""
+    is_over = evidence.has_completed or evidence.decided is not None
+    return evidence.is_there and evidence.claim is STARTED and not is_over
+
+
+def _is_unexplained(evidence: Evidence) -> bool:
+    """Tells whether a signal that any process may have sent ended the run, and nothing says why."""
+    is_killed = evidence.is_recorded and evidence.status in (-9, -15) and evidence.own_exit is None
+    return is_killed and evidence.noted in (None, Cause.UNEXPLAINED) and evidence.stop_request is None
 
 
 Rule = Callable[[Evidence, Result], bool]
@@ -112,11 +130,29 @@ RULES: dict[str, tuple[Callable[[Evidence], bool], Rule]] = {
     ),
     "a run that did not complete ends as it should, or is tried again": (
         lambda e: e.is_there and e.claim is STARTED and not e.has_completed,
-        lambda _, r: r.end in (End.FAILED, End.TERMINATED, End.TRIED_AGAIN),
+        lambda _, r: r.end in (End.FAILED, End.TERMINATED, End.RETRIED),
     ),
-    "a cause in the note is the cause": (
-        lambda e: bool(e.is_there and not e.has_completed and not e.decided and e.note and e.note.cause),
+    "a cause in the note is the cause, unless the run had ended by itself": (
+        lambda e: bool(_is_open(e) and e.own_exit is None and e.noted and e.noted is not Cause.UNEXPLAINED),
         lambda e, r: e.note is not None and (r.cause, r.excess) == (e.note.cause, e.note.excess),
+    ),
+    "a run that ended by itself has that exit code, whatever came later": (
+        lambda e: e.own_exit is not None and e.decided is None,
+        lambda e, r: r.exit_code == e.own_exit and r.cause in (None, Cause.STOPPED),
+    ),
+    "a run whose worker is gone is lost if its process did not end by itself, and nothing says who ended it": (
+        lambda e: _is_open(e) and e.is_leased and e.exit_code is None and _is_unexplained(e),
+        lambda e, r: r.cause is e.death,
+    ),
+    "a run that a signal ended on a worker that stays is not lost": (
+        lambda e: (
+            _is_open(e) and e.exit_code is not None and e.exit_code >= 0 and e.own_exit is None and _is_unexplained(e)
+        ),
+        lambda _, r: r.cause in (None, Cause.STOPPED),
+    ),
+    "every end that is not the run's own has a cause": (
+        _is_open,
+        lambda _, r: r.end is not End.TERMINATED or r.cause is not None,
     ),
     "a run that the user asked to stop, and whose starter died, was stopped": (
         lambda e: (
@@ -126,23 +162,17 @@ RULES: dict[str, tuple[Callable[[Evidence], bool], Rule]] = {
     ),
     "a run without a retry allowed is not tried again": (
         lambda e: e.decided is None and e.retries == Retries(),
-        lambda _, r: r.end is not End.TRIED_AGAIN,
+        lambda _, r: r.end is not End.RETRIED,
     ),
     "a run that a person or a limit ended is not tried again": (
         lambda e: e.decided is None,
-        lambda _, r: r.cause is None or r.cause.is_loss or r.end is not End.TRIED_AGAIN,
+        lambda _, r: r.cause is None or r.cause.is_loss or r.end is not End.RETRIED,
     ),
     "a loss uses the retries for losses, and a failure those for failures": (
         lambda e: _is_open(e) and e.retries != Retries(),
-        lambda e, r: r.end is not End.TRIED_AGAIN or (r.cause is not None) == e.retries.after_loss,
+        lambda e, r: r.end is not End.RETRIED or (r.cause is not None) == e.retries.after_loss,
     ),
 }
-
-
-def _is_open(evidence: Evidence) -> bool:
-    """Tells whether a run started, is there, did not complete, and nothing is decided yet."""
-    is_over = evidence.has_completed or evidence.decided is not None
-    return evidence.is_there and evidence.claim is STARTED and not is_over
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -157,14 +187,16 @@ def test_rule_holds_for_every_combination(name: str, table: list[tuple[Evidence,
 def test_cause_that_is_not_in_a_note_yet_is_noted(table: list[tuple[Evidence, Outcome]]) -> None:
     # A scheduler that dies after it recorded the end leaves the cause for the next one.
     for evidence, outcome in table:
-        if _is_open(evidence) and not (evidence.note and evidence.note.cause):
-            assert outcome.note is outcome.result.cause, evidence
-        else:
-            assert outcome.note is None, evidence
+        is_new = _is_open(evidence) and outcome.result.cause is not evidence.noted
+        assert outcome.note is (outcome.result.cause if is_new else None), evidence
 
 
 def test_end_is_recorded_where_guild_has_not_recorded_it(table: list[tuple[Evidence, Outcome]]) -> None:
     for evidence, outcome in table:
+        if evidence.own_exit is not None and (evidence.own_exit == 0 or evidence.decided is None):
+            is_known = evidence.is_recorded and evidence.status == evidence.own_exit
+            assert outcome.exit_status == (None if is_known else evidence.own_exit), evidence
+            continue
         is_needed = _is_open(evidence) and not evidence.is_recorded
         expected = (-9 if evidence.exit_code is None else evidence.exit_code) if is_needed else None
         assert outcome.exit_status == expected, evidence
@@ -195,10 +227,10 @@ def _seen(exit_code: int, **facts: object) -> Evidence:
 # Written by hand: evidence, then end, exit code and cause.
 STORIES: dict[str, tuple[Evidence, tuple[End, int | None, Cause | None]]] = {
     "it completed": (_seen(0, status=0), (End.COMPLETED, 0, None)),
-    "it failed, and is tried again": (_seen(1, status=7), (End.TRIED_AGAIN, 7, None)),
+    "it failed, and is tried again": (_seen(1, status=7), (End.RETRIED, 7, None)),
     "it failed, and there are no retries": (_seen(1, status=7, retries=Retries()), (End.FAILED, 7, None)),
-    "`guild stop` ended it": (_seen(1, status=-15), (End.TERMINATED, -15, None)),
-    "a signal that is no request killed it": (_seen(1, status=-11), (End.TRIED_AGAIN, -11, None)),
+    "`guild stop` ended it": (_seen(1, status=-15), (End.TERMINATED, -15, Cause.STOPPED)),
+    "a signal that is no request killed it": (_seen(1, status=-11), (End.RETRIED, -11, None)),
     "its starter was killed": (_seen(-9), (End.TERMINATED, -9, Cause.KILLED)),
     "its starter was killed after Guild recorded its end": (
         _seen(-9, status=0, is_recorded=True),
@@ -212,14 +244,14 @@ STORIES: dict[str, tuple[Evidence, tuple[End, int | None, Cause | None]]] = {
         _seen(0, status=-15, note=Note(Cause.TIME_LIMIT, EXCESS)),
         (End.TERMINATED, -15, Cause.TIME_LIMIT),
     ),
-    "its worker closed": (_seen(1, status=-15, note=Note(Cause.SIGNAL)), (End.TRIED_AGAIN, -15, Cause.SIGNAL)),
-    "Guild could not write its exit status": (_seen(3), (End.TRIED_AGAIN, 3, None)),
+    "its worker closed": (_seen(1, status=-15, note=Note(Cause.SIGNAL)), (End.RETRIED, -15, Cause.SIGNAL)),
+    "Guild could not write its exit status": (_seen(3), (End.RETRIED, 3, None)),
     "its process was killed with its scheduler": (_dead(), (End.TERMINATED, -9, Cause.KILLED)),
-    "a power cut ended it": (_dead(death=Cause.NODE_LOST), (End.TRIED_AGAIN, -9, Cause.NODE_LOST)),
-    "it failed after its scheduler died": (_dead(status=7, is_recorded=True), (End.TRIED_AGAIN, 7, None)),
+    "a power cut ended it": (_dead(death=Cause.NODE_LOST), (End.RETRIED, -9, Cause.NODE_LOST)),
+    "it failed after its scheduler died": (_dead(status=7, is_recorded=True), (End.RETRIED, 7, None)),
     "its scheduler was stopped, and died before it could end the run": (
         _dead(status=7, is_recorded=True, stop_request=Cause.SCHEDULER_STOPPED),
-        (End.TRIED_AGAIN, 7, None),
+        (End.RETRIED, 7, None),
     ),
     "its scheduler was stopped, and a signal ended the run": (
         _dead(status=-15, is_recorded=True, stop_request=Cause.SCHEDULER_STOPPED),
@@ -231,19 +263,53 @@ STORIES: dict[str, tuple[Evidence, tuple[End, int | None, Cause | None]]] = {
     ),
     "a signal ended it on another host, without a note": (
         _dead(status=-15, is_recorded=True, is_leased=True, death=Cause.WORKER_DIED),
-        (End.TRIED_AGAIN, -15, Cause.NODE_LOST),
+        (End.RETRIED, -15, Cause.WORKER_DIED),
     ),
-    "a signal ended it on another host, and its starter noted no cause": (
-        _dead(status=-15, is_recorded=True, is_leased=True, death=Cause.KILLED, note=Note(None)),
-        (End.TERMINATED, -15, None),
+    "a signal ended it on another host, and its worker was gone before anything could explain it": (
+        _dead(status=-15, is_recorded=True, is_leased=True, death=Cause.UNEXPLAINED, note=Note(Cause.UNEXPLAINED)),
+        (End.RETRIED, -15, Cause.UNEXPLAINED),
     ),
-    "a signal ended it on this host": (_dead(status=-15, is_recorded=True), (End.TERMINATED, -15, None)),
+    "a signal ended it on another host, and its worker stays": (
+        _seen(1, status=-15, is_leased=True, note=Note(Cause.UNEXPLAINED)),
+        (End.TERMINATED, -15, Cause.STOPPED),
+    ),
+    "SIGKILL ended it on another host, and its worker stays": (
+        _seen(1, status=-9, is_leased=True, note=Note(Cause.UNEXPLAINED)),
+        (End.RETRIED, -9, None),
+    ),
+    "it crashed on another host, and its starter noted no cause": (
+        _dead(status=-11, is_recorded=True, is_leased=True, death=Cause.UNEXPLAINED, note=Note(None)),
+        (End.RETRIED, -11, None),
+    ),
+    "a signal ended it on this host": (_dead(status=-15, is_recorded=True), (End.TERMINATED, -15, Cause.STOPPED)),
+    "it completed, and its job was cancelled before Guild could record that": (
+        _dead(own_exit=0, is_leased=True, death=Cause.NODE_LOST),
+        (End.COMPLETED, 0, None),
+    ),
+    "it completed, and a signal ended what it had left behind": (
+        _seen(1, own_exit=0, status=0, is_leased=True, note=Note(Cause.SIGNAL)),
+        (End.COMPLETED, 0, None),
+    ),
+    "it failed, and its job was cancelled before Guild could record that": (
+        _dead(own_exit=7, is_leased=True, death=Cause.NODE_LOST, retries=Retries(after_loss=True)),
+        (End.FAILED, 7, None),
+    ),
+    "it failed, and its job was cancelled while it was recorded": (
+        _seen(1, own_exit=7, status=7, is_leased=True, note=Note(Cause.SIGNAL), retries=Retries(after_loss=True)),
+        (End.FAILED, 7, None),
+    ),
+    "it completed, and Guild could not record that": (_seen(1, own_exit=0), (End.COMPLETED, 0, None)),
+    "it completed, and its starter was killed": (_seen(-9, own_exit=0), (End.COMPLETED, 0, None)),
+    "it failed, and the user stopped what it had left behind": (
+        _dead(own_exit=7, stop_request=Cause.STOPPED),
+        (End.TERMINATED, 7, Cause.STOPPED),
+    ),
     "it was to be tried again, and its end is off the record": (
-        _dead(decided=Result(End.TRIED_AGAIN, 7), retries=Retries()),
-        (End.TRIED_AGAIN, 7, None),
+        _dead(decided=Result(End.RETRIED, 7), retries=Retries()),
+        (End.RETRIED, 7, None),
     ),
     "it was to be tried again, was started by other means, and completed": (
-        _dead(decided=Result(End.TRIED_AGAIN, 7), status=0, is_recorded=True),
+        _dead(decided=Result(End.RETRIED, 7), status=0, is_recorded=True),
         (End.COMPLETED, 0, None),
     ),
 }

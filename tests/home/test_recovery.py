@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import pathlib
 import types
 from dataclasses import replace
 
@@ -61,7 +62,7 @@ def _belongs_to(home: GuildHome, process: processes.ProcessIdentity) -> None:
 def test_run_that_a_power_cut_ended_is_tried_again(home: GuildHome, user: Sandbox) -> None:
     _after_a_boot(home)
     ((run_id, result),) = recover(home, again=lambda _dir, is_loss: is_loss).ended
-    assert (run_id, result.end, result.cause) == (RUN, End.TRIED_AGAIN, Cause.NODE_LOST)
+    assert (run_id, result.end, result.cause) == (RUN, End.RETRIED, Cause.NODE_LOST)
     assert statuses(user) == {RUN: "staged"}
     assert [each.number for each in attempts.past(home.run_dir(RUN))] == [1]
     assert not list(home.claims_folder.iterdir())
@@ -144,7 +145,7 @@ def test_run_that_is_to_be_tried_again_is_so_when_its_scheduler_is_killed_over_i
             recover(home, again=lambda _dir, is_loss: not is_loss)
     # The next scheduler does not decide anew: that attempt counts already, so there might be none left.
     ((run_id, result),) = recover(home).ended
-    assert (run_id, result.end, result.exit_code, result.cause) == (RUN, End.TRIED_AGAIN, 7, None)
+    assert (run_id, result.end, result.exit_code, result.cause) == (RUN, End.RETRIED, 7, None)
     assert statuses(user) == {RUN: "staged"}
     assert [(each.number, each.exit_status) for each in attempts.past(home.run_dir(RUN))] == [(1, 7)]
     assert not list(home.claims_folder.iterdir())
@@ -163,7 +164,7 @@ def test_attempt_is_counted_once_when_the_home_fails_while_the_run_is_staged_aga
         with pytest.raises(HomeUnavailable):
             home.settle(RUN, 7, may_stage_again=False, again=lambda _dir, _is_loss: True)
     result = home.settle(RUN, 7, may_stage_again=False)
-    assert (result.end, result.exit_code) == (End.TRIED_AGAIN, 7)
+    assert (result.end, result.exit_code) == (End.RETRIED, 7)
     assert statuses(user) == {RUN: "staged"}
     assert [each.number for each in attempts.past(home.run_dir(RUN))] == [1]
 
@@ -172,7 +173,7 @@ def _claim_again(home: GuildHome, process: processes.ProcessIdentity) -> None:
     """Has the run tried again, and claims and starts it under another process."""
     run_directory.record_end(home.run_dir(RUN), 7)
     ((_, result),) = recover(home, again=lambda *_: True).ended
-    assert result.end is End.TRIED_AGAIN
+    assert result.end is End.RETRIED
     (run,) = home.staged().staged
     ((_, claim),) = home.claim([(run, claims.Claim(RUN, "another", process, process))]).taken
     assert claim.attempt == 2
@@ -204,6 +205,48 @@ def test_run_that_completed_is_not_tried_again_whatever_its_claim_says(
     assert not list(home.claims_folder.iterdir())
 
 
+@pytest.mark.parametrize("is_known_to_its_starter", [True, False])
+@pytest.mark.parametrize(("status", "end"), [(0, End.COMPLETED), (7, End.FAILED)])
+def test_end_is_told_from_an_earlier_one_by_content_when_the_clock_is_set_back(
+    home: GuildHome, user: Sandbox, status: int, end: End, is_known_to_its_starter: bool
+) -> None:
+    # The times of all files of the run are before that of the claim.
+    found = claims.present(home.claims_folder, RUN)
+    assert found
+    assert found.claim
+    if is_known_to_its_starter:
+        end_note.write_exit(claims.path(home.claims_folder, RUN), end_note.Exit(status, found.claim.owner))
+    run_directory.record_end(home.run_dir(RUN), status)
+    for path in pathlib.Path(home.run_dir(RUN)).rglob("*"):
+        os.utime(path, (1.0, 1.0))
+    ((_, result),) = recover(home, again=lambda _dir, is_loss: is_loss).ended
+    assert (result.end, result.exit_code) == (end, status)
+
+
+def test_end_of_an_earlier_life_is_not_taken_for_the_end_of_this_one(home: GuildHome, user: Sandbox) -> None:
+    # The run had completed and was staged again by the user; Guild keeps its exit status.
+    run_directory.record_end(home.run_dir(RUN), 0)
+    recover(home)
+    run_directory.set_marker(home.run_dir(RUN), "STAGED")
+    (run,) = home.staged().staged
+    me = home.heartbeat.process
+    dead = replace(me, started=me.started - 1)
+    assert home.claim([(run, claims.Claim(RUN, "other", dead, dead))]).runs
+    assert claims.mark_started(claims.path(home.claims_folder, RUN))
+    for path in pathlib.Path(home.run_dir(RUN)).rglob("*"):
+        os.utime(path, (2e9, 2e9))
+    ((_, result),) = recover(home).ended
+    assert (result.end, result.cause) == (End.TERMINATED, Cause.KILLED)
+
+
+def test_exit_code_that_another_starter_left_is_not_that_of_this_attempt(home: GuildHome) -> None:
+    # Its host slept, and the run was taken over meanwhile.
+    other = replace(home.heartbeat.process, started=1.0)
+    end_note.write_exit(claims.path(home.claims_folder, RUN), end_note.Exit(0, other))
+    ((_, result),) = recover(home).ended
+    assert result.end is End.TERMINATED
+
+
 def test_attempt_whose_claim_cannot_be_read_is_tried_again_as_the_policy_says(home: GuildHome, user: Sandbox) -> None:
     # Not because the attempt before was.
     _claim_again(home, home.heartbeat.process)
@@ -222,7 +265,7 @@ def test_attempts_that_cannot_be_read_are_not_taken_for_none(home: GuildHome, us
     (run,) = home.staged().staged
     me = home.heartbeat.process
     claimed = home.claim([(run, claims.Claim(RUN, "me", me, me))])
-    assert claimed.refused == {RUN: f"cannot claim run {RUN}: {os.strerror(errno.EISDIR)}"}
+    assert claimed.refused == {RUN: f"cannot claim run {RUN}: it is a folder, not a file"}
     assert statuses(user) == {RUN: "staged"}
     record.rmdir()
     kept.rename(record)
@@ -285,7 +328,7 @@ def test_heartbeat_that_cannot_be_read_counts_as_unknown(
     assert result.cause is Cause.NODE_LOST
 
 
-@pytest.mark.parametrize(("status", "end"), [(-15, End.TERMINATED), (-9, End.TERMINATED), (7, End.TRIED_AGAIN)])
+@pytest.mark.parametrize(("status", "end"), [(-15, End.TERMINATED), (-9, End.TERMINATED), (7, End.RETRIED)])
 def test_run_that_its_scheduler_ended_is_not_tried_again(home: GuildHome, status: int, end: End) -> None:
     # The scheduler, and the starter, died before they could say so.
     stop_request.request_stop(claims.path(home.claims_folder, RUN), Cause.SCHEDULER_STOPPED)

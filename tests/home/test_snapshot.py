@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 from guild_dask.home import snapshot
+from guild_dask.host import files
 
 
 @pytest.fixture
@@ -16,6 +17,11 @@ def run(tmp_path: pathlib.Path) -> pathlib.Path:
     (attributes / "flags").write_text("lr: 0.1\n")
     (attributes / "label").write_bytes(b"caf\xe9 \xff\x00\n")
     return tmp_path / "run"
+
+
+def _restore(run: pathlib.Path, saved: pathlib.Path) -> None:
+    with files.open_folder(run / ".guild") as folder:
+        snapshot.restore(folder, saved)
 
 
 def _records(run: pathlib.Path) -> dict[str, bytes]:
@@ -30,17 +36,17 @@ def test_records_come_back_as_they_were(run: pathlib.Path, tmp_path: pathlib.Pat
     (run / ".guild" / "opref").write_text("")
     (run / ".guild" / "attrs" / "flags").write_text("lr: ")
     (run / ".guild" / "attrs" / "env").write_text("A: b\n")
-    snapshot.restore(str(run), tmp_path / "aaa.saved")
+    _restore(run, tmp_path / "aaa.saved")
     assert _records(run) == before
-    snapshot.restore(str(run), tmp_path / "aaa.saved")
+    _restore(run, tmp_path / "aaa.saved")
     assert _records(run) == before
 
 
 def test_without_a_snapshot_nothing_is_touched(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
     before = _records(run)
-    snapshot.restore(str(run), tmp_path / "aaa.saved")
+    _restore(run, tmp_path / "aaa.saved")
     (tmp_path / "aaa.saved").write_text("[rubbish")
-    snapshot.restore(str(run), tmp_path / "aaa.saved")
+    _restore(run, tmp_path / "aaa.saved")
     assert _records(run) == before
 
 

@@ -42,6 +42,15 @@ TABLE = [
         Evidence(Cause.TIME_LIMIT, EXCESS, was_over=True, exit_status=0, node=NODE),
         FinalRecord(LEFT_LIMIT, clears_node=True, note=Note(None, EXCESS)),
     ),
+    # Its host ended it, but it had exited by itself before.
+    (
+        Evidence(Cause.SIGNAL, was_over=True, exit_status=7, node=NODE),
+        FinalRecord({LEFT: Cause.SIGNAL.value}, clears_node=True, note=Note(None)),
+    ),
+    # A signal of an unknown sender ended it on another host. A crash is the run's own.
+    (Evidence(exit_status=-15, node=NODE), FinalRecord(clears_node=True, note=Note(Cause.UNEXPLAINED))),
+    (Evidence(exit_status=-9, node=NODE), FinalRecord({KILLED_BY: 9}, clears_node=True, note=Note(Cause.UNEXPLAINED))),
+    (Evidence(exit_status=-11, node=NODE), FinalRecord({KILLED_BY: 11}, clears_node=True, note=Note(None))),
     # A stop request stops the run, even if only the processes that it left behind are still there.
     (
         Evidence(Cause.STOPPED, was_over=True, exit_status=0),

@@ -132,7 +132,7 @@ def test_run_ends_with_its_worker_and_is_started_again(user: Sandbox, guild: Gui
     assert not child.is_running()
     assert end_note.read(world.claimed) == Note(Cause.WORKER_DIED)
     result = world.home.settle("aaa", -signal.SIGKILL, may_stage_again=False, again=lambda _dir, is_loss: is_loss)
-    assert (result.end, result.cause) == (End.TRIED_AGAIN, Cause.WORKER_DIED)
+    assert (result.end, result.cause) == (End.RETRIED, Cause.WORKER_DIED)
     assert "staged" in world.guild("runs").output
     (past,) = attempts.past(world.run_dir)
     assert (past.number, past.is_loss, past.cause) == (1, True, Cause.WORKER_DIED)
@@ -164,7 +164,7 @@ def test_run_that_cannot_reach_the_home_is_ended_before_other_hosts_consider_it_
     long_ago = home.heartbeat.now() - 60
     os.utime(world.claimed.with_suffix(".beat"), (long_ago, long_ago))
     ((run_id, result),) = recover(home, again=lambda *_: True).ended
-    assert (run_id, result.end) == ("aaa", End.TRIED_AGAIN)
+    assert (run_id, result.end) == ("aaa", End.RETRIED)
     assert result.cause
     assert result.cause.is_loss
 
@@ -181,10 +181,11 @@ def test_run_on_another_host_is_started_again_when_its_heartbeat_is_too_old(worl
     home = _seen_from_elsewhere(world)
     world.runner.destroy("aaa")
     world.wait()
+    world.claimed.with_suffix(".ended").unlink()  # which the worker left; but its host is gone as a whole
     long_ago = home.heartbeat.now() - 4 * world.claim.lease
     os.utime(world.claimed.with_suffix(".beat"), (long_ago, long_ago))
     ((run_id, result),) = recover(home, again=lambda *_: True).ended
-    assert (run_id, result.end, result.cause) == ("aaa", End.TRIED_AGAIN, Cause.NODE_LOST)
+    assert (run_id, result.end, result.cause) == ("aaa", End.RETRIED, Cause.NODE_LOST)
 
 
 def test_starter_that_was_suspended_for_longer_than_its_lease_ends_the_run(user: Sandbox, guild: Guild) -> None:
@@ -202,7 +203,7 @@ def test_starter_that_was_suspended_for_longer_than_its_lease_ends_the_run(user:
     assert beat.stat().st_mtime == last
     assert end_note.read(world.claimed) == Note(Cause.CUT_OFF)
     result = world.home.settle("aaa", -9, may_stage_again=True, again=lambda _dir, is_loss: is_loss)
-    assert (result.end, result.cause) == (End.TRIED_AGAIN, Cause.CUT_OFF)
+    assert (result.end, result.cause) == (End.RETRIED, Cause.CUT_OFF)
 
 
 def test_starter_that_lost_its_claim_ends_the_run_and_writes_nothing(user: Sandbox, guild: Guild) -> None:

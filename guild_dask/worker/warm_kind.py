@@ -1,0 +1,75 @@
+"""Which operations may be forked from which warm server. Pure."""
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+# How Guild starts an operation that is a Python module or script.
+_COMMAND = ("-um", "guild.op_main")
+
+# Variables that Python, the linker, the C library, or the modules that a warm server loads, read at their start.
+_READ_EARLY = ("PYTHON", "LD_", "LC_", "MALLOC_", "GUILD_", "LOG_", "NO_")
+_READ_EARLY_BY_NAME = frozenset(("GLIBC_TUNABLES", "HOME", "LANG", "LANGUAGE", "PATH", "SHELL", "VIRTUAL_ENV"))
+
+# Variables that differ between runs of one operation.
+_OF_RUNS = frozenset((
+    "CMD_DIR", "FLAGS_DEST", "GUILD_DASK_ATTEMPT", "GUILD_OP", "GUILD_SOURCECODE", "PROJECT_DIR", "PWD", "RUN_DIR",
+    "RUN_ID", "SCRIPT_DIR",
+))  # fmt: skip
+_FLAG = "FLAG_"
+
+# Variables that ask for a profiler, a debugger, or another measurement from the first instruction on.
+_OBSERVED_BY = (
+    "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COV_CORE_SOURCE", "PDB_BREAKS", "PROFILE", "PYTHONDEVMODE",
+    "PYTHONINSPECT", "PYTHONPROFILEIMPORTTIME", "PYTHONTRACEMALLOC", "PYTHONVERBOSE",
+)  # fmt: skip
+
+# Modules that Python imports at its start, if they are there.
+_CUSTOM = frozenset(("sitecustomize", "usercustomize"))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """All that the process of an operation depends on before the user's code begins, beside its run."""
+
+    python: str
+    environ: tuple[tuple[str, str], ...]
+
+
+def kind_for(arguments: Sequence[str], environ: Mapping[str, str], python: str) -> Kind | None:
+    """Returns the kind of an operation's process, or None if it must be started as a fresh one."""
+    if tuple(arguments[1:3]) != _COMMAND or arguments[0] != python or any(environ.get(name) for name in _OBSERVED_BY):
+        return None
+    given = {name: value for name, value in variables_for_server(environ).items() if _is_read_early(name)}
+    return Kind(python, tuple(sorted(given.items())))
+
+
+def _is_read_early(name: str) -> bool:
+    return name.startswith(_READ_EARLY) or name in _READ_EARLY_BY_NAME
+
+
+def variables_for_server(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of a warm server, given that of an operation: without what belongs to one run."""
+    return {name: value for name, value in environ.items() if name not in _OF_RUNS and not name.startswith(_FLAG)}
+
+
+def relative_folders(environ: Mapping[str, str]) -> list[str]:
+    """Returns the folders of the module path that depend on the run's directory."""
+    entries = environ.get("PYTHONPATH", "").split(os.pathsep)
+    return ["", *(each for each in entries if each and not os.path.isabs(each))]
+
+
+def shadows(names: Collection[str], loaded: Collection[str]) -> list[str]:
+    """Returns the files and folders that would be imported instead of a module that the server has loaded.
+
+    A folder counts only if it is a package; the caller checks that.
+    """
+    return [name for name in names if _is_module(name) and _module(name) in {*loaded, *_CUSTOM}]
+
+
+def _is_module(name: str) -> bool:
+    return "." not in name or name.endswith((".py", ".pyc", ".so"))
+
+
+def _module(name: str) -> str:
+    return name.partition(".")[0]

@@ -1,0 +1,111 @@
+"""Turns a `python -um guild.op_main` into a warm server, a process that forks operations (see warm_server.py).
+
+The warm server is started with the folder of this file on its PYTHONPATH, so that Python imports this module at its
+start. It leaves no trace: the folder is taken off the path, a sitecustomize of the user's is imported in its place, and
+nothing more happens until Python asks for the code of `guild.op_main`.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False  # typing itself must not be loaded before Guild loads it
+if TYPE_CHECKING:
+    from typing import Any
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+class _Loader:
+    """The module's own loader, but for the moment at which Python asks for the code."""
+
+    def __init__(self, spec: "Any") -> None:
+        self._spec = spec
+        self._loader = spec.loader
+
+    def __getattr__(self, name: str) -> "Any":
+        return getattr(self._loader, name)
+
+    def get_code(self, name: str) -> "Any":
+        _serve()  # returns in the processes of operations only
+        self._spec.loader = self._loader
+        main = vars(sys.modules["__main__"])
+        if main.get("__loader__") is self:
+            main["__loader__"] = self._loader
+        return self._loader.get_code(name)
+
+
+class _Finder:
+    """Waits for `guild.op_main`."""
+
+    def __init__(self, trace: "str | None") -> None:
+        self._trace = trace  # the name of this module, if there is no other of that name
+
+    def find_spec(self, name: str, path: "Any" = None, _target: "Any" = None) -> "Any":
+        if name != "guild.op_main":
+            return None
+        # A finder before this one may have called it, and adds to what it finds.
+        after = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        sys.meta_path.remove(self)
+        if self._trace:
+            del sys.modules[self._trace]
+        for finder in after:
+            spec = finder.find_spec(name, path)
+            if spec is not None:
+                spec.loader = _Loader(spec)  # type: ignore[assignment]
+                return spec
+        return None
+
+
+def _serve() -> None:
+    descriptor = int(os.environ.pop("GUILD_DASK_WARM_SERVER"))
+    _load_guild()
+    loaded = list(sys.modules)
+    # What the server itself needs is loaded after that, and is taken out of sys.modules before an operation begins.
+    source = os.path.join(os.path.dirname(_FOLDER), "warm_server.py")
+    with open(source, encoding="utf-8") as f:
+        code = compile(f.read(), source, "exec")
+    namespace: dict[str, Any] = {"__name__": "guild_dask_warm_server", "__file__": source}
+    exec(code, namespace)
+    namespace["serve"](descriptor, loaded)
+
+
+def _load_guild() -> None:
+    """Imports what `guild.op_main` imports before it runs the user's code, in the same order."""
+    import contextlib
+    import importlib
+
+    package = sys.modules["guild"]
+    module = importlib.import_module("guild.op_main")
+    if "__warningregistry__" in vars(module):
+        vars(sys.modules["__main__"])["__warningregistry__"] = module.__warningregistry__
+    # Python runs that module as __main__, so that a fresh process does not have it under its own name.
+    del sys.modules["guild.op_main"], package.op_main
+    with contextlib.suppress(ImportError):
+        importlib.import_module("absl.logging")  # guild.log imports it when logging begins
+    names = os.environ.get("GUILD_PLUGINS")
+    if names:
+        os.environ["NO_GUILD_MODEL_FINDER"] = "1"
+        importlib.import_module("guild.model")
+        del os.environ["NO_GUILD_MODEL_FINDER"]
+        plugin = importlib.import_module("guild.plugin")
+        for name in names.split(","):
+            found = plugin.for_name(name)
+            if hasattr(found, "_patch_guild_summary"):
+                importlib.import_module("guild.summary")  # it does so before the user's code begins
+    importlib.import_module("guild.python_util")
+
+
+def _install() -> None:
+    sys.path[:] = [each for each in sys.path if os.path.abspath(each) != _FOLDER]
+    sys.path_importer_cache.pop(_FOLDER, None)
+    machinery: Any = sys.modules["_frozen_importlib"]
+    found = sys.modules["_frozen_importlib_external"].PathFinder.find_spec(
+        __name__
+    )  # the user's, or the distribution's
+    if found and found.loader:
+        sys.modules[__name__] = machinery.module_from_spec(found)  # Python takes it from there when this import is over
+        found.loader.exec_module(sys.modules[__name__])
+    sys.meta_path.insert(0, _Finder(None if found else __name__))
+
+
+_install()
