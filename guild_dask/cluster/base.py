@@ -36,6 +36,7 @@ class WorkerCapacity:
     host: str
     devices: tuple[str, ...] = ()  # names of its GPUs if they are assigned one by one; `gpu` is their number
     label: str = ""  # its name in messages
+    about_devices: str = ""  # which GPUs were found on it, and how, if they were looked for
     lifetime: float | None = None  # seconds from its start to its end, where that is known
     ends: float | None = None  # when it ends, by time.monotonic()
 
@@ -123,7 +124,7 @@ class Cluster(Protocol):
     def options(self, worker: str) -> StarterOptions:
         """Returns the options of runs on a worker, as far as the worker's kind decides them."""
 
-    def submit(self, work: Job, worker: str, asks: Mapping[str, float]) -> None:
+    def submit(self, work: Job, worker: str, requests: Mapping[str, float]) -> None:
         """Runs a job on a worker that has a free slot for it. An event reports its end."""
 
     def prepare(self, environ: Mapping[str, str]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from guild_dask.cluster.base import Cluster, WorkerCapacity
-from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost
+from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost, JobUnseen
 from guild_dask.plan.placement import StagedRun
 from guild_dask.worker.job import Job
 from guild_dask.worker.options import StarterOptions
@@ -33,7 +33,7 @@ class RunsOfPools:
 
     def report(self, event: ClusterEvent) -> None:
         """Passes on an event, and forgets the run if it has ended."""
-        if isinstance(event, (JobEnded, JobLost, JobAdrift)):
+        if isinstance(event, (JobEnded, JobLost, JobUnseen)):
             self._pools.pop(event.run_id, None)
         self._report(event)
 
@@ -77,11 +77,11 @@ class CompositeCluster:
         """Returns the options of runs on a worker."""
         return self._pool(worker).options(worker)
 
-    def submit(self, work: Job, worker: str, asks: Mapping[str, float]) -> None:
+    def submit(self, work: Job, worker: str, requests: Mapping[str, float]) -> None:
         """Runs a job on a worker of one of the pools."""
         pool = self._pool(worker)
         self._runs.note(work.run_id, pool)
-        pool.submit(work, worker, asks)
+        pool.submit(work, worker, requests)
 
     def _pool(self, worker: str) -> Cluster:
         return self._of_worker.get(worker) or next(iter(self._pools.values()))

@@ -5,6 +5,9 @@ from typing import Any
 import dask.config
 from dask.system import CPU_COUNT
 
+from guild_dask.cluster.base import ClusterError
+from guild_dask.host.private_folders import private_folder
+
 # Settings that long-running processes need; docs/architecture.md gives the reason of each.
 FOR_LONG_RUNS = {
     "distributed.scheduler.work-stealing": False,
@@ -29,6 +32,19 @@ FOR_LONG_RUNS = {
     "distributed.client.heartbeat": "60s",
     "distributed.client.scheduler-info-interval": "60s",
 }
+
+
+def settings_of_a_cluster() -> dict[str, Any]:
+    """Returns the settings for a cluster that we open; raises ClusterError if it can have no folder for files.
+
+    Dask puts the folder in which a server or worker keeps its files first on `sys.path`. By default that is below /tmp,
+    where another user may have made it first.
+    """
+    try:
+        folder = private_folder(dask.config.get("temporary-directory", None))
+    except OSError as e:
+        raise ClusterError(f"there is no folder for temporary files: {e}") from e
+    return {**FOR_LONG_RUNS, "temporary-directory": folder}
 
 
 def configuration() -> dict[str, Any]:

@@ -12,6 +12,7 @@ class JobEnded:
     run_id: str
     exit_code: int
     had_claim: bool = True  # False: the attempt did not own the run's claim, and started nothing
+    problem: str = ""  # why its host starts no run now, if that kept it from starting; else Guild's last message
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class JobLost:
 
 
 @dataclass(frozen=True)
-class JobAdrift:
+class JobUnseen:
     """The worker of a run cannot be reached. The run may continue; its records in the Guild home show when it ends."""
 
     run_id: str
@@ -53,4 +54,4 @@ class ClusterTrouble:
     pause: float
 
 
-ClusterEvent = JobEnded | JobLost | JobAdrift | WorkersChanged | WorkerRefused | ClusterTrouble
+ClusterEvent = JobEnded | JobLost | JobUnseen | WorkersChanged | WorkerRefused | ClusterTrouble

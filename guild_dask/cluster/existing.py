@@ -1,7 +1,6 @@
 """Existing Dask schedulers, which are left as they were found, and clusters of any Dask cluster class."""
 
 import contextlib
-import ipaddress
 import os
 import threading
 import urllib.parse
@@ -13,7 +12,7 @@ from distributed.utils import import_term
 
 from guild_dask.cluster.background import opened
 from guild_dask.cluster.base import ClusterError, Common, OpeningStopped
-from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
+from guild_dask.cluster.dask_settings import FOR_LONG_RUNS, settings_of_a_cluster
 from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.settings.cluster_spec import ClusterChoice, Kind
 
@@ -60,7 +59,7 @@ def open_class(name: str, workers: int | None, common: Common) -> RemoteCluster:
         cluster_class = import_term(name.replace(":", "."))
     except (ImportError, AttributeError) as e:
         raise ClusterError(f"cluster={name} cannot be imported: {e}") from e
-    dask.config.set(FOR_LONG_RUNS)
+    dask.config.set(settings_of_a_cluster())
     timeouts = common.timeouts
 
     def open_it() -> tuple[Any, Client]:
@@ -110,12 +109,5 @@ def _unreachable(choice: ClusterChoice, error: Exception) -> str:
 
 
 def is_open_to_others(address: str) -> bool:
-    """Tells whether an address is unencrypted and on another host, so that others can read and forge messages."""
-    parts = urllib.parse.urlsplit(address)
-    if parts.scheme not in ("tcp", "ucx", "ws"):
-        return False
-    host = parts.hostname or ""
-    try:
-        return not ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host != "localhost"
+    """Tells whether a scheduler accepts connections from anyone who can reach it, other users of its host included."""
+    return urllib.parse.urlsplit(address).scheme in ("tcp", "ucx", "ucxx", "ws")

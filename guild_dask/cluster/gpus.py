@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 # Variables of the user or a batch system, the nearest to the run first.
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
@@ -23,18 +24,38 @@ _MIG_LINE = re.compile(r"\s+MIG .*\(UUID: (MIG-[^)]+)\).*")
 _RANGE = re.compile(r"(\d+)-(\d+)")
 
 
-def found(environ: Mapping[str, str], nvidia: Sequence[str] = _NVIDIA, amd: pathlib.Path = _AMD_NODES) -> list[str]:
-    """Returns the names of the devices, in the form of CUDA_VISIBLE_DEVICES; empty if there is no device."""
+@dataclass(frozen=True)
+class Discovery:
+    """The names of the devices, in the form of CUDA_VISIBLE_DEVICES, and what named them; None: neither driver did."""
+
+    names: tuple[str, ...]
+    source: str | None
+
+    def __str__(self) -> str:
+        if self.names:
+            return f"{', '.join(self.names)} (found by {self.source})"
+        if self.source:
+            return f"none ({self.source} names none)"
+        return "none was found (nvidia-smi lists none or is not installed, and the kernel knows no AMD GPU)"
+
+
+def found(environ: Mapping[str, str], nvidia: Sequence[str] = _NVIDIA, amd: pathlib.Path = _AMD_NODES) -> Discovery:
+    """Returns the devices that this process may use."""
     for name in _VISIBLE:
         if name in environ:
-            return visible(environ[name])
-    if "ROCR_VISIBLE_DEVICES" in environ:
+            return Discovery(tuple(visible(environ[name])), name)
+    rocr = "ROCR_VISIBLE_DEVICES"
+    if rocr in environ:
         # The other variables number the devices that this one leaves.
-        return [str(number) for number in range(len(visible(environ["ROCR_VISIBLE_DEVICES"])))]
+        return Discovery(tuple(str(number) for number in range(len(visible(environ[rocr])))), rocr)
     for name in _OF_JOB:
         if environ.get(name):
-            return in_ranges(environ[name])
-    return listed(_output(nvidia, environ)) or _amd(amd)
+            return Discovery(tuple(in_ranges(environ[name])), name)
+    by_nvidia = listed(_output(nvidia, environ))
+    if by_nvidia:
+        return Discovery(tuple(by_nvidia), _NVIDIA[0])
+    by_kernel = _amd(amd)
+    return Discovery(tuple(by_kernel), "the kernel's AMD driver" if by_kernel else None)
 
 
 def are_assigned(environ: Mapping[str, str]) -> bool:

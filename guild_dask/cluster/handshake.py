@@ -41,6 +41,7 @@ class Card:
     age: float  # seconds since its process was started
     gpus: tuple[str, ...] = ()  # the names of its GPUs, if they are to be assigned to runs
     are_gpus_of_host: bool = False  # they are not assigned to this worker: others on its host see them, too
+    about_gpus: str = ""  # how they were found, if they were looked for
 
 
 def problem_with(card: Card, home: str) -> Refusal | None:
@@ -85,9 +86,11 @@ async def welcome(home: str, token: str, given: Sequence[str] | None, dask_worke
     host = socket.gethostname()
     node = os.environ.get("SLURMD_NODENAME") or host
     own = environment.job_environment(os.environ, has_nanny=bool(dask_worker.nanny))
-    names = gpus.found(own) if given == (AUTO,) else given or ()
-    card = Card(__version__, host, node, sees_home, processes.age(os.getpid()), tuple(names))
-    return replace(card, are_gpus_of_host=not gpus.are_assigned(own))
+    found = gpus.found(own) if given == (AUTO,) else None
+    names = found.names if found else tuple(given or ())
+    about = str(found) if found else ""
+    card = Card(__version__, host, node, sees_home, processes.age(os.getpid()), names)
+    return replace(card, are_gpus_of_host=not gpus.are_assigned(own), about_gpus=about)
 
 
 def capacity_for(
@@ -104,6 +107,7 @@ def capacity_for(
         host=card.host,
         devices=devices,
         label=str(about.get("name", address)),
+        about_devices=card.about_gpus,
     )
 
 
@@ -123,9 +127,9 @@ def _sees(token: str) -> bool:
     return files.exists(token, levels=3)
 
 
-def known_to_dask(asks: Mapping[str, float], defined: Container[str]) -> dict[str, float]:
+def known_to_dask(requests: Mapping[str, float], defined: Container[str]) -> dict[str, float]:
     """Returns the requests that Dask can meet: it waits for ever for a resource that the worker does not define."""
-    return {name: float(amount) * _LESS for name, amount in asks.items() if amount > 0 and name in defined}
+    return {name: float(amount) * _LESS for name, amount in requests.items() if amount > 0 and name in defined}
 
 
 class RunsKeeper(WorkerPlugin):  # type: ignore[misc]  # Dask is not typed

@@ -16,11 +16,13 @@ import dask.config
 
 from guild_dask.cluster.base import ClusterError, Common, WorkerCapacity
 from guild_dask.cluster.batch_systems import jobs_over
-from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
+from guild_dask.cluster.dask_settings import settings_of_a_cluster
 from guild_dask.cluster.local import QuietScheduler
 from guild_dask.cluster.pool import WorkerPool
+from guild_dask.cluster.private_worker import AS_PRIVATE
 from guild_dask.cluster.security import remove_certificates, security_for
 from guild_dask.cluster.worker_jobs import PoolTerms
+from guild_dask.host import files
 from guild_dask.plan.units import seconds_for_walltime
 from guild_dask.settings.cluster_spec import WorkerCount
 from guild_dask.settings.settings import DashboardAddress
@@ -34,6 +36,9 @@ _CLASSES = {
     "moab": "MoabCluster",
     "htcondor": "HTCondorCluster",
 }
+
+# Bytes at the end of a job's log in which its last line is looked for.
+_LOG_END = 20_000
 
 
 @dataclass(frozen=True)
@@ -79,9 +84,10 @@ class JobQueue:
         if (configured.get("processes") or 1) == 1:
             # A nanny would restart a dead worker and change the environment; the job is to end with its worker.
             options.update(nanny=False, processes=1)
-        if self.name != "htcondor":
-            # The worker replaces the job's shell, so that signals of the job queue reach it.
-            options["python"] = f"exec {configured.get('python') or shlex.quote(sys.executable)}"
+        python = configured.get("python") or shlex.quote(sys.executable)
+        # The worker replaces the job's shell, so that signals of the job queue reach it.
+        replacing = "" if self.name == "htcondor" else "exec "
+        options["python"] = f"{replacing}{python} {shlex.join(AS_PRIVATE)}"
         if self.resources:
             amounts = ",".join(f"{name}={amount!r}" for name, amount in _plain(self.resources).items())
             extra = list(configured.get("worker-extra-args") or configured.get("extra") or [])
@@ -131,7 +137,7 @@ def open_job_queue(
     options.setdefault("dashboard_address", f"{dashboard.host}:{dashboard.port}" if dashboard else None)
     options.setdefault("dashboard", dashboard is not None)
     secure, folder = _security(queue, configured, options)
-    dask.config.set(FOR_LONG_RUNS)  # permanently: Dask reads some of them only when it needs them
+    dask.config.set(settings_of_a_cluster())  # permanently: Dask reads some of them only when it needs them
     with contextlib.ExitStack() as closing:
         with _translated(queue):
             cluster = cluster_class(
@@ -160,9 +166,13 @@ def open_job_queue(
 def _security(
     queue: JobQueue, configured: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str | None]:
-    """Returns options that encrypt connections, none on loopback, and the folder of the certificates."""
-    if configured.get("interface") == "lo" or str(options.get("host", "")).startswith(("127.", "localhost")):
-        return {}, None
+    """Returns options that encrypt connections, none if the user has chosen a protocol, and the certificates' folder.
+
+    Loopback is no exception: every user of the host can connect to a port on it.
+    """
+    protocol = str(options.get("protocol") or "")
+    if protocol and not protocol.startswith("tls"):
+        return {"protocol": protocol}, None
     security, folder = security_for(queue.run_dir)
     shared = configured.get("shared-temp-directory") or folder
     return {"security": security, "protocol": "tls://", "shared_temp_directory": shared}, folder
@@ -206,7 +216,7 @@ def _failures_of(queue: JobQueue, log_directory: str | None) -> Callable[[Sequen
 def _last_line(log_directory: str | None, job_id: str) -> str:
     for path in sorted(pathlib.Path(log_directory).glob(f"*{job_id}*")) if log_directory else ():
         with contextlib.suppress(OSError):
-            lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+            lines = [line for line in files.tail(path, _LOG_END).decode(errors="replace").splitlines() if line.strip()]
             if lines:
                 return f": {lines[-1].strip()} ({path} has more)"
     return f"; see {log_directory}" if log_directory else ""

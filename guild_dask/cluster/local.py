@@ -14,11 +14,11 @@ import distributed.worker
 from dask.utils import key_split
 from distributed import Client, Future, Scheduler, SpecCluster, Worker
 from distributed.utils import format_dashboard_link
-from tornado.httpserver import HTTPServer
 
 from guild_dask.cluster.base import ClusterError, FixedWorkers, WorkerCapacity
-from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
+from guild_dask.cluster.dask_settings import settings_of_a_cluster
 from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
+from guild_dask.cluster.http_ports import NoPortWithoutDashboard
 from guild_dask.settings.settings import DashboardAddress
 from guild_dask.worker.job import Job
 from guild_dask.worker.options import StarterOptions
@@ -35,7 +35,7 @@ _LEAST_PERIOD = 5000.0
 _LONGEST_BEAT = 2.0
 
 
-class _Quiet:
+class _Quiet(NoPortWithoutDashboard):
     """A Dask server that opens an HTTP port only for a dashboard, and wakes up rarely."""
 
     periodic_callbacks: dict[str, Any]
@@ -45,15 +45,6 @@ class _Quiet:
         for callback in self.periodic_callbacks.values():
             callback.callback_time = max(callback.callback_time, _LEAST_PERIOD)
         super().start_periodic_callbacks()  # type: ignore[misc]
-
-    def start_http_server(self, routes: Any, dashboard_address: Any, **kwargs: Any) -> None:
-        if dashboard_address is not None:
-            super().start_http_server(routes, dashboard_address, **kwargs)  # type: ignore[misc]
-            return
-        from distributed.http.routing import RoutingApplication
-
-        self.http_application = RoutingApplication(routes)
-        self.http_server = HTTPServer(self.http_application)
 
 
 class QuietScheduler(_Quiet, Scheduler):  # type: ignore[misc]  # Dask is not typed
@@ -97,7 +88,7 @@ def _do(key: str) -> None:
         _report_lost(key, f"its worker reports: {e}")
         return
     if _jobs.pop(key, None):
-        report(JobEnded(work.run_id, ended.exit_code, ended.had_claim))
+        report(JobEnded(work.run_id, ended.exit_code, ended.had_claim, ended.problem))
 
 
 def _report_lost(key: str, problem: str) -> None:
@@ -111,21 +102,24 @@ class LocalCluster(FixedWorkers):
 
     WORKER = "local"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what the settings decide about the one worker
         self,
         slots: int,
         resources: Mapping[str, float],
         dashboard: DashboardAddress | None,
         report: Callable[[ClusterEvent], object],
         devices: tuple[str, ...] = (),
+        *,
+        about_devices: str = "",
     ) -> None:
-        self._capacity = WorkerCapacity(self.WORKER, slots, resources, socket.gethostname(), devices)
+        here = socket.gethostname()
+        self._capacity = WorkerCapacity(self.WORKER, slots, resources, here, devices, about_devices=about_devices)
         self._report = report
         self._futures: dict[str, Future] = {}
         self._count = itertools.count()  # no two submissions have the same key
         self._dashboard_host = dashboard.host if dashboard else None
         with contextlib.ExitStack() as opened:
-            opened.enter_context(dask.config.set(FOR_LONG_RUNS))
+            opened.enter_context(dask.config.set(settings_of_a_cluster()))
             try:
                 self._cluster = opened.enter_context(_spec_cluster(self._capacity, dashboard))
                 self.client = opened.enter_context(Client(self._cluster, set_as_default=False))
@@ -164,7 +158,7 @@ class LocalCluster(FixedWorkers):
         """Returns the options of runs on a worker: if devices are assigned, a run without one sees none."""
         return StarterOptions(devices="" if self._capacity.devices else None)
 
-    def submit(self, work: Job, worker: str, asks: Mapping[str, float]) -> None:
+    def submit(self, work: Job, worker: str, requests: Mapping[str, float]) -> None:
         """Runs a job on a worker that has a free slot for it. An event reports its end."""
         key = f"guild-run-{work.run_id}-{work.claim.attempt}-{next(self._count)}"
         _jobs[key] = work, self._report
@@ -175,7 +169,7 @@ class LocalCluster(FixedWorkers):
                 key=key,
                 workers=[worker],
                 # Dask never runs a task that requests 0 of a resource that the worker does not define.
-                resources={name: float(amount) for name, amount in asks.items() if amount > 0},
+                resources={name: float(amount) for name, amount in requests.items() if amount > 0},
                 pure=False,
                 retries=0,
             )

@@ -13,6 +13,8 @@ from guild_dask.cluster.dask_settings import default_workers
 from guild_dask.cluster.events import ClusterEvent
 from guild_dask.cluster.jobqueue import JobQueue, job_script, open_job_queue
 from guild_dask.cluster.local import LocalCluster
+from guild_dask.cluster.pool import WorkerPool
+from guild_dask.cluster.remote import RemoteCluster
 from guild_dask.cluster.ssh import Hosts, open_hosts
 from guild_dask.plan.devices import GPU
 from guild_dask.plan.resources import AUTO, format_amounts
@@ -33,6 +35,7 @@ def open_cluster(settings: Settings, common: Common, run_dir: str, environ: Mapp
         log.warning("Ignoring %s=auto in resources: it is for cluster=local; give an amount for each worker", name)
     if choice.kind is Kind.POOLS:
         return _open_pools(settings, common, run_dir, environ)
+    opened: WorkerPool | RemoteCluster
     if choice.kind is Kind.JOB_QUEUE:
         opened = _open_job_queue(settings, common, run_dir, environ)
     elif choice.kind is Kind.SSH:
@@ -43,9 +46,11 @@ def open_cluster(settings: Settings, common: Common, run_dir: str, environ: Mapp
     else:
         log.info("Initializing cluster %s", choice.name)
         opened = existing.open_existing(choice, common)
-        reached = opened.address if choice.kind is Kind.SCHEDULER_FILE else choice.name
-        if existing.is_open_to_others(reached):
-            log.warning("The connection to %s is not encrypted; with tls:// it would be", reached)
+    if existing.is_open_to_others(opened.address):
+        log.warning(
+            "Connections to %s are not encrypted: whoever can reach it can run code as you; see docs/security.md",
+            opened.address,
+        )
     log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
     workers = opened.workers()
     if not workers and choice.kind in (Kind.ADDRESS, Kind.SCHEDULER_FILE):
@@ -72,7 +77,7 @@ def _open_pools(settings: Settings, common: Common, run_dir: str, environ: Mappi
     return CompositeCluster(opened, runs)
 
 
-def _open_job_queue(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> Cluster:
+def _open_job_queue(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> WorkerPool:
     count = settings.workers or WorkerCount(1, 1)
     log.info("Initializing cluster %s with %s", settings.cluster.name, _jobs(count))
     queue = job_queue(settings, run_dir, environ)
@@ -84,7 +89,7 @@ def _open_job_queue(settings: Settings, common: Common, run_dir: str, environ: M
     return open_job_queue(queue, count, _dashboard(settings.dashboard_address), common)
 
 
-def _open_hosts(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> Cluster:
+def _open_hosts(settings: Settings, common: Common, run_dir: str, environ: Mapping[str, str]) -> WorkerPool:
     names = settings.cluster.hosts
     slots = settings.workers.most if settings.workers else None
     log.info("Initializing cluster on %s", ", ".join(names))
@@ -139,18 +144,18 @@ def _jobs(count: WorkerCount) -> str:
     return f"{count.least} job{'s' if count.least > 1 else ''}"
 
 
-def _devices(settings: Settings, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the devices that are to be assigned to runs."""
+def _devices(settings: Settings, environ: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
+    """Returns the devices that are to be assigned to runs, and how they were found, if they were looked for."""
     if settings.gpus is None:
-        return ()
+        return (), ""
     if GPU in settings.resources.amounts:
         log.warning("Ignoring gpu=... in resources: gpus=%s defines them", ",".join(settings.gpus))
     if settings.gpus != (AUTO,):
-        return settings.gpus
-    found = tuple(gpus.found(environ))
-    if not found:
-        log.warning("No GPU was found (gpus=auto)")
-    return found
+        return settings.gpus, ""
+    found = gpus.found(environ)
+    if not found.names:
+        log.warning("GPUs (gpus=auto): %s", found)
+    return found.names, str(found)
 
 
 def _open_local(settings: Settings, report: Report, environ: Mapping[str, str]) -> Cluster:
@@ -158,13 +163,13 @@ def _open_local(settings: Settings, report: Report, environ: Mapping[str, str]) 
     given = f" with {slots} worker{'s' if slots > 1 else ''}" if settings.workers_given else ""
     log.info("Initializing cluster%s", given)
     dashboard = _dashboard(settings.dashboard_address)
-    devices = _devices(settings, environ)
+    devices, about_devices = _devices(settings, environ)
     resources = {**settings.resources.amounts, **machine.amounts(settings.resources.automatic)}
     resources = {**resources, GPU: float(len(devices))} if devices else resources
-    opened = LocalCluster(slots, resources, dashboard, report, devices)
+    opened = LocalCluster(slots, resources, dashboard, report, devices, about_devices=about_devices)
     log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
     if devices:
-        log.info("GPUs: %s", ", ".join(devices))
+        log.info("GPUs: %s", about_devices or ", ".join(devices))
     if resources:
         log.info("Cluster resources: %s", format_amounts(resources))
     return opened

@@ -107,6 +107,11 @@ class WorkerPool:
 
     # Workers, and runs on them
 
+    @property
+    def address(self) -> str:
+        """Returns the address of the Dask scheduler."""
+        return self._remote.address
+
     def workers(self) -> list[WorkerCapacity]:
         """Returns the workers that are there now."""
         return self._remote.workers()
@@ -115,9 +120,9 @@ class WorkerPool:
         """Returns the options of runs on a worker."""
         return self._remote.options(worker)
 
-    def submit(self, work: Job, worker: str, asks: Mapping[str, float]) -> None:
+    def submit(self, work: Job, worker: str, requests: Mapping[str, float]) -> None:
         """Runs a job on a worker that has a free slot for it. An event reports its end."""
-        self._remote.submit(work, worker, asks)
+        self._remote.submit(work, worker, requests)
 
     def prepare(self, environ: Mapping[str, str]) -> None:
         """Does nothing: a worker gets ready when it joins, with the environment of its own job."""

@@ -15,7 +15,7 @@ from distributed import Client
 
 from guild_dask.cluster.background import Background, call_workers, in_loop_of, is_connected, try_to_call
 from guild_dask.cluster.base import Common, FixedWorkers, WorkerCapacity
-from guild_dask.cluster.events import JobAdrift, JobLost, WorkerRefused, WorkersChanged
+from guild_dask.cluster.events import JobLost, JobUnseen, WorkerRefused, WorkersChanged
 from guild_dask.cluster.handshake import (
     Card,
     capacity_for,
@@ -219,7 +219,7 @@ class RemoteCluster(FixedWorkers):
         with self._lock:
             member = self._members.pop(address, None)
         for run_id in self._tasks.give_up(address):
-            self._report(JobAdrift(run_id, f"its worker on {member.node if member else address} is gone"))
+            self._report(JobUnseen(run_id, f"its worker on {member.node if member else address} is gone"))
         if member:
             self._report(WorkersChanged(f"Worker {member.capacity.label} on {member.node} has left"))
 
@@ -257,12 +257,12 @@ class RemoteCluster(FixedWorkers):
 
     # Runs
 
-    def submit(self, work: Job, worker: str, asks: Mapping[str, float]) -> None:
+    def submit(self, work: Job, worker: str, requests: Mapping[str, float]) -> None:
         """Runs a job on a worker that has a free slot for it. An event reports its end."""
         if not is_connected(self.client):
             self._report(JobLost(work.run_id, "the Dask scheduler is gone"))
             return
-        resources = known_to_dask(asks, self._known.get(worker, {}).get("resources", asks))
+        resources = known_to_dask(requests, self._known.get(worker, {}).get("resources", requests))
         if self._tasks.submit(self.client, work, worker, resources) and worker not in self._known:
             self._background.start(self._lose, worker)
 

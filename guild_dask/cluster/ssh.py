@@ -18,9 +18,10 @@ from distributed import SpecCluster, Status
 from distributed.deploy.spec import ProcessInterface
 
 from guild_dask.cluster.base import ClusterError, Common, WorkerCapacity
-from guild_dask.cluster.dask_settings import FOR_LONG_RUNS
+from guild_dask.cluster.dask_settings import settings_of_a_cluster
 from guild_dask.cluster.local import QuietScheduler
 from guild_dask.cluster.pool import WorkerPool
+from guild_dask.cluster.private_worker import AS_PRIVATE, DASK_WORKER
 from guild_dask.cluster.security import security_for, worker_options
 from guild_dask.cluster.worker_jobs import PoolTerms
 from guild_dask.settings.cluster_spec import WorkerCount
@@ -63,7 +64,7 @@ class SSHWorker(ProcessInterface):  # type: ignore[misc]  # Dask is not typed
     async def start(self) -> None:
         """Starts the worker. The scheduler sees whether it joins."""
         address = await asyncio.get_running_loop().run_in_executor(None, _seen_from, self.scheduler, self.name)
-        remote = shlex.join([sys.executable, "-m", "distributed.cli.dask_worker", address, *self._command])
+        remote = shlex.join([sys.executable, *AS_PRIVATE, "-m", DASK_WORKER, address, *self._command])
         process = await asyncio.create_subprocess_exec(
             *_SSH,
             self.name,
@@ -120,7 +121,7 @@ def open_hosts(hosts: Hosts, dashboard: DashboardAddress | None, common: Common)
     """Opens a Dask scheduler in this process for workers on other hosts; raises ClusterError if it cannot be done."""
     if not shutil.which("ssh"):
         raise ClusterError("cluster=ssh:... needs the program ssh; install OpenSSH's client")
-    dask.config.set(FOR_LONG_RUNS)
+    dask.config.set(settings_of_a_cluster())
     security, folder = security_for(hosts.run_dir)
     address = f"{dashboard.host}:{dashboard.port}" if dashboard else None
     scheduler = {
@@ -147,7 +148,7 @@ def open_hosts(hosts: Hosts, dashboard: DashboardAddress | None, common: Common)
 
 
 def _worker_command(hosts: Hosts) -> list[str]:
-    command = ["--no-nanny", "--no-dashboard", "--memory-limit", "0", "--death-timeout", str(_DEATH_TIMEOUT)]
+    command = ["--no-nanny", "--memory-limit", "0", "--death-timeout", str(_DEATH_TIMEOUT)]
     if hosts.slots:
         command += ["--nthreads", str(hosts.slots)]
     if hosts.resources:

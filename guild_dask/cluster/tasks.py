@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from distributed import Client, Future
 
 from guild_dask.cluster.background import in_loop_of, try_to_call
-from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, JobLost
+from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost, JobUnseen
 from guild_dask.worker import runner
 from guild_dask.worker.job import Ended, Job
 
@@ -80,15 +80,15 @@ class Tasks:
             in_loop_of(client, try_to_call(client, _CALL, [worker], function, run_id))
 
 
-async def _end_of(client: Client, run_id: str, future: Future, timeout: float) -> JobEnded | JobLost | JobAdrift:
+async def _end_of(client: Client, run_id: str, future: Future, timeout: float) -> JobEnded | JobLost | JobUnseen:
     error = await future._exception() if future.status == "error" else None
     if isinstance(error, (OSError, ValueError, ImportError)):
         # The job itself raised these, on a working worker.
         return JobLost(run_id, f"its worker reports: {error}")
     ended = await _fetched(client, run_id, future, timeout) if future.status == "finished" else None
     if ended is None:
-        return JobAdrift(run_id, f"its Dask task is {future.status}, and its worker does not report how the run ended")
-    return JobEnded(run_id, ended.exit_code, ended.had_claim)
+        return JobUnseen(run_id, f"its Dask task is {future.status}, and its worker does not report how the run ended")
+    return JobEnded(run_id, ended.exit_code, ended.had_claim, ended.problem)
 
 
 async def _fetched(client: Client, run_id: str, future: Future, timeout: float) -> Ended | None:

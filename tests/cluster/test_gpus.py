@@ -69,14 +69,15 @@ def test_no_text_raises(text: str) -> None:
     ],
 )
 def test_variables_of_the_user_or_the_job_decide(environ: dict[str, str], devices: list[str]) -> None:
-    assert gpus.found(environ, nvidia=["false"]) == devices
+    assert list(gpus.found(environ, nvidia=["false"]).names) == devices
 
 
 def test_drivers_are_asked_if_no_variable_is_set(tmp_path: pathlib.Path) -> None:
     command = tmp_path / "nvidia-smi"
     command.write_text(f"#!/bin/sh\ncat <<'END'\n{PLAIN}END\n")
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
-    assert gpus.found(os.environ.copy() | {"X": "y"}, nvidia=[str(command), "-L"]) == ["0", "1"]
+    found = gpus.found(os.environ.copy() | {"X": "y"}, nvidia=[str(command), "-L"])
+    assert str(found) == "0, 1 (found by nvidia-smi)"
 
 
 def test_amd_devices_are_those_of_the_kernel(tmp_path: pathlib.Path) -> None:
@@ -84,11 +85,15 @@ def test_amd_devices_are_those_of_the_kernel(tmp_path: pathlib.Path) -> None:
         node = tmp_path / str(number)
         node.mkdir()
         (node / "properties").write_text(f"cpu_cores_count {0 if count else 64}\nsimd_count {count}\n")
-    assert gpus.found({}, nvidia=["/no/such/command"], amd=tmp_path) == ["0", "1"]
+    found = gpus.found({}, nvidia=["/no/such/command"], amd=tmp_path)
+    assert str(found) == "0, 1 (found by the kernel's AMD driver)"
 
 
 def test_machine_without_gpus_has_none(tmp_path: pathlib.Path) -> None:
-    assert gpus.found({}, nvidia=["false"], amd=tmp_path / "nothing") == []
+    found = gpus.found({}, nvidia=["false"], amd=tmp_path / "nothing")
+    assert found.names == ()
+    assert "none was found (nvidia-smi" in str(found)
+    assert str(gpus.found({"CUDA_VISIBLE_DEVICES": ""})) == "none (CUDA_VISIBLE_DEVICES names none)"
 
 
 # What a run sees

@@ -62,13 +62,12 @@ def test_end_of_each_job_is_reported_and_nothing_is_kept_of_it(
     wait_until(is_tidy)
 
 
-def test_job_that_fails_is_reported_as_lost(
+def test_job_that_fails_before_it_starts_is_reported_with_the_problem(
     cluster: LocalCluster, events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox
 ) -> None:
     cluster.submit(_job(user.folder, "aaa", "/no/such/folder/output"), LocalCluster.WORKER, {})
-    lost = events.get(timeout=DEADLINE)
-    assert isinstance(lost, JobLost)
-    assert lost.problem.startswith("its worker reports: [Errno 2] No such file")
+    ended = JobEnded("aaa", NOT_STARTED, had_claim=False, problem="No such file or directory")
+    assert events.get(timeout=DEADLINE) == ended
 
 
 def test_job_that_dask_cancels_is_reported_as_lost_at_the_next_poll(

@@ -12,7 +12,7 @@ from distributed import Worker
 from guild_dask import __version__
 from guild_dask.cluster.background import Background, call_workers, in_loop_of, try_to_call
 from guild_dask.cluster.base import Common, Timeouts
-from guild_dask.cluster.events import ClusterEvent, JobAdrift, JobEnded, WorkerRefused, WorkersChanged
+from guild_dask.cluster.events import ClusterEvent, JobEnded, JobUnseen, WorkerRefused, WorkersChanged
 from guild_dask.cluster.existing import open_existing
 from guild_dask.cluster.handshake import PLUGIN, is_no_answer, problem_for_error
 from guild_dask.cluster.remote import RemoteCluster
@@ -139,9 +139,9 @@ def test_worker_that_does_not_send_results_delays_no_other(user: Sandbox, dask: 
         cluster.submit(a_job(user, run_id), silent.name, {})
     cluster.submit(a_job(user, "bbb"), well.name, {})
     wait_until(lambda: JobEnded("bbb", NOT_STARTED, had_claim=False) in events, describe=lambda: events)
-    assert not [each for each in events if isinstance(each, JobAdrift)]
+    assert not [each for each in events if isinstance(each, JobUnseen)]
     wait_until(
-        lambda: {each.run_id for each in events if isinstance(each, JobAdrift)} == {*runs}, describe=lambda: events
+        lambda: {each.run_id for each in events if isinstance(each, JobUnseen)} == {*runs}, describe=lambda: events
     )
     cluster.submit(a_job(user, "ccc"), well.name, {})
     wait_until(lambda: JobEnded("ccc", NOT_STARTED, had_claim=False) in events, describe=lambda: events)

@@ -36,8 +36,8 @@ class Journal:
     """A file that runs write to, and a project with the operation `work`, which does so."""
 
     def __init__(self, user: Sandbox) -> None:
-        self._file = user.root / "journal"
-        words = (sys.executable, "-S", str(_WORK), str(self._file))
+        self.file = user.root / "journal"
+        words = (sys.executable, "-S", str(_WORK), str(self.file))
         command = f"{shlex.join(words)} ${{seconds}}"
         a_project(user, f"work:\n  exec: {command}\n  flags:\n    seconds: 1\n")
 
@@ -45,7 +45,7 @@ class Journal:
         """Returns the attempts at a run, or at all runs, in the order in which they began."""
         found: list[Life] = []
         latest: dict[tuple[str, str, int], Life] = {}  # a host may use a pid again after a reboot
-        for line in self._file.read_text().splitlines() if self._file.exists() else ():
+        for line in self.file.read_text().splitlines() if self.file.exists() else ():
             what, run, host, pid, attempt, at = line.split()
             key = (run, host, int(pid))
             if what in ("start", "resume"):

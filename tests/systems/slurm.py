@@ -6,6 +6,7 @@ some finds their numbers in CUDA_VISIBLE_DEVICES.
 
 import os
 import pathlib
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,6 +89,9 @@ class Slurm:
         nodes = (_NODE.format(address=self.hosts[node.name].address, **vars(node)) for node in self.nodes)
         text = _CONFIGURATION.format(head=self._head.address, state=self._state, nodes="\n".join(nodes))
         (self._state / "slurm.conf").write_text(text)
+        # Since Slurm 23 slurmd ends where no cgroup is mounted, as in a container, unless it is told to use none.
+        if _version() >= (23,):
+            (self._state / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         gres = (_gres(node, self._state / "devices") for node in self.nodes)
         (self._state / "gres.conf").write_text("\n".join(gres) + "\n")
 
@@ -144,11 +148,19 @@ class Slurm:
         wait_until(lambda: not self.jobs(), describe=lambda: f"the end of {self.jobs()}")
         for name, state in self.states().items():
             if state.rstrip("*") in ("down", "drained", "draining"):
-                self.command("scontrol", "update", f"NodeName={name}", "State=RESUME")
+                # Fails if the node has come back meanwhile, since Slurm 26.05.
+                words = ["scontrol", "update", f"NodeName={name}", "State=RESUME"]
+                run_command(words, {**clean_environ(), **self.variables}, "/")
         self.wait_for_nodes()
 
     def _logs(self) -> str:
         return "\n".join(f"{path.name}: {path.read_text()[-500:]}" for path in sorted(self._state.glob("*.log")))
+
+
+def _version() -> tuple[int, ...]:
+    """Returns the version of Slurm, such as (22, 5, 8)."""
+    text = subprocess.run([program("slurmd"), "-V"], check=True, capture_output=True, text=True).stdout
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
 
 
 def _gres(node: Node, devices: pathlib.Path) -> str:

@@ -78,7 +78,7 @@ def test_run_that_no_node_can_hold_says_so(site: Slurm, guild: Guild, journal: J
     stage(guild, "work seconds=0.2", "aaa", options="--tag dask:GPU=2")
     stage(guild, "work seconds=0.2", "bbb", options="--tag dask:GPU=1")
     done = guild(f"{SCHEDULER} workers=0..1 run-once=yes")
-    assert "asks GPU=2" in done.output
+    assert "requests GPU=2" in done.output
     assert statuses(user) == {"aaa": "staged", "bbb": "completed"}
 
 
