@@ -7,14 +7,18 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from guild_dask.home import layout, run_queue, run_view
+from guild_dask.home import claims, layout, run_directory, run_queue, run_view
+from guild_dask.home.lookup import names_of_runs
 from guild_dask.home.run_view import NoSuchRun, RunView
+from guild_dask.home.status import Status
+from guild_dask.host import processes
 from guild_dask.monitor import formatting
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,7 +47,7 @@ def home() -> str:
     return path
 
 
-# Shorter digits may be an index from `guild runs`, which changes with every new run.
+# Fewer digits are a run's number in `guild runs`.
 _LEAST_DIGITS = 4
 
 
@@ -53,13 +57,28 @@ def runs_dir() -> str:
 
 
 def run_for(text: str) -> RunView:
-    """Returns the run with an id, or the beginning of one; exits with an error if there is none, or several."""
-    if text.isdigit() and len(text) < _LEAST_DIGITS:
-        fail(f"{text!r} is too short for a run id, and indexes of 'guild runs' are not accepted here")
+    """Returns the run with an id, the beginning of one, or a number of `guild runs`; exits with an error for others."""
     try:
-        return run_view.find(runs_dir(), text)
+        if text.isdigit() and len(text) < _LEAST_DIGITS and not os.path.isdir(os.path.join(runs_dir(), text)):
+            return as_claimed(run_view.numbered(runs_dir(), int(text)))
+        return as_claimed(run_view.find(runs_dir(), text))
     except NoSuchRun as e:
         fail(str(e))
+
+
+def as_claimed(run: RunView) -> RunView:
+    """Returns a run as its claim has it: Guild's own records may be those of an earlier attempt."""
+    return _as_claimed_in(home(), run)
+
+
+def _as_claimed_in(path: str, run: RunView) -> RunView:
+    try:
+        found = claims.present(layout.claims_folder(path), run.id)
+    except OSError:
+        return run
+    if found is None or found.claim is None or processes.is_alive(found.claim.owner) is False:
+        return run
+    return replace(run, status=(Status.RUNNING if found.is_started else Status.PENDING).value)
 
 
 def fail(text: str) -> NoReturn:
@@ -72,22 +91,33 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(function)
 
 
-def run_argument(**options: Any) -> Callable[[F], F]:
-    """Adds the argument RUN to a command, with shell completion."""
-    return click.argument(
-        "run", metavar="RUN" if options.get("nargs") != -1 else "RUN...", shell_complete=_ids, **options
-    )
+def run_argument(shows: Collection[Status] = (), **options: Any) -> Callable[[F], F]:
+    """Adds the argument RUN to a command; a shell completes it with the runs of these statuses, or with all."""
+    metavar = "RUN" if options.get("nargs") != -1 else "RUN..." if options.get("required") else "[RUN...]"
+    return click.argument("run", metavar=metavar, shell_complete=_completer(shows), **options)
 
 
-def _ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    path = layout.runs_dir(str(ctx.find_root().params.get("guild_home") or run_queue.guild_home()))
-    names = sorted(name for name in os.listdir(path) if name.startswith(incomplete)) if os.path.isdir(path) else []
-    return [CompletionItem(name, help=_help(os.path.join(path, name))) for name in names[:100]]
+def completion_home(ctx: click.Context) -> str:
+    """Returns the Guild home that a command line selects which a shell completes; no command has run yet."""
+    return str(ctx.find_root().params.get("guild_home") or run_queue.guild_home())
 
 
-def _help(run_dir: str) -> str:
-    found = run_view.view(run_dir)
-    return f"{found.operation} {found.status}"
+# The most runs that a shell offers.
+_MOST_OFFERED = 100
+
+
+def _completer(shows: Collection[Status]) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        path = completion_home(ctx)
+        found: list[CompletionItem] = []
+        for name in sorted(names_of_runs(layout.runs_dir(path))):
+            if name.startswith(incomplete) and len(found) < _MOST_OFFERED:
+                run = _as_claimed_in(path, run_view.view(layout.run_dir(path, name)))
+                if (not shows or Status(run.status) in shows) and not (shows and run_directory.is_queue(run.dir)):
+                    found.append(CompletionItem(name, help=f"{run.name} {run.status}"))
+        return found
+
+    return complete
 
 
 def print_json(data: Any) -> None:
@@ -108,6 +138,15 @@ def _columns() -> int:
 def _widest_table() -> float:
     """Returns the largest width of a table; unlimited in a file or a pipe, where nothing may be cut."""
     return width() if _columns() or sys.stdout.isatty() else math.inf
+
+
+# In a narrower terminal, tables have fewer columns.
+_WIDE = 100
+
+
+def is_wide() -> bool:
+    """Tells whether tables may have columns that are not needed most."""
+    return _widest_table() >= _WIDE
 
 
 # A duration stays on one line: textwrap does not break at a non-breaking space.

@@ -8,8 +8,8 @@ from guild_dask.home.control import Request
 from guild_dask.monitor import formatting, schedulers
 
 
-def _alive(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    return [each.id for each in schedulers.alive(common.home()) if each.id.startswith(incomplete)]
+def _alive(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    return [each.id for each in schedulers.alive(common.completion_home(ctx)) if each.id.startswith(incomplete)]
 
 
 _SCHEDULER = click.argument("scheduler", metavar="[SCHEDULER]", required=False, shell_complete=_alive)

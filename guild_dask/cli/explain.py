@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from guild_dask.cli import common, predecessors
+from guild_dask.cli import common, predecessors, run_list
 from guild_dask.home import control, run_directory, run_info
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.listing import RunsDirectory
@@ -14,9 +14,9 @@ from guild_dask.home.run_view import RunView
 from guild_dask.monitor import explanation, formatting, schedulers
 from guild_dask.monitor.explanation import Explanation
 from guild_dask.monitor.state import State
-from guild_dask.plan.placement import place_for
+from guild_dask.plan.placement import position_for
 from guild_dask.plan.resources import MEMORY
-from guild_dask.plan.tags import Demands, demands_for_tags, few_bytes, may_be_ours
+from guild_dask.plan.tags import BATCH, Requirements, few_bytes, may_be_ours, obstacle_in, requirements_for_tags
 
 
 @click.command("explain")
@@ -28,13 +28,13 @@ def command(run: str, as_json: bool) -> None:
     This works without a scheduler, too. For a run that has started, it shows where it runs, or how it ended.
     """
     found = common.run_for(run)
-    demands = demands_for_tags(tuple(tag for tag in found.tags if may_be_ours(tag)))
-    explained = _explanations(found, demands) if found.status == "staged" else []
+    requirements = requirements_for_tags(tuple(tag for tag in found.tags if may_be_ours(tag)))
+    explained = _explanations(found, requirements) if found.status == "staged" else []
     if as_json:
-        common.print_json(_data(found, demands, explained))
+        common.print_json(_data(found, requirements, explained))
         return
     click.echo("\n".join(common.wrapped(_headline(found))))
-    for text, to_type in _texts(found, demands, explained):
+    for text, to_type in _texts(found, requirements, explained):
         click.echo("\n".join([*common.wrapped(text), *([f"  {formatting.one_line(to_type)}"] if to_type else [])]))
 
 
@@ -55,20 +55,20 @@ def _status(run: RunView) -> str:
     return {"completed": "completed", "terminated": "was terminated"}.get(run.status, f"is {run.status}")
 
 
-def _explanations(run: RunView, demands: Demands) -> list[Explanation]:
+def _explanations(run: RunView, requirements: Requirements) -> list[Explanation]:
     if run_directory.is_queue(run.dir):
         return [explanation.of_scheduler(run.id)]
     states = [each.state for each in schedulers.alive(common.home()) if each.state]
     if not states:
-        return [explanation.without_scheduler(demands.amounts)]
-    return [_explanation(run, demands, state) for state in states]
+        return [explanation.without_scheduler(requirements.amounts)]
+    return [_explanation(run, requirements, state) for state in states]
 
 
-def _explanation(run: RunView, demands: Demands, state: State) -> Explanation:
+def _explanation(run: RunView, requirements: Requirements, state: State) -> Explanation:
     if state.filter and not _matches(run, state.filter):
         return explanation.filtered_out(state)
-    blocked = explanation.after_impossible(run.id, predecessors.predecessors_of(common.home(), run.id).asks, state)
-    return blocked or explanation.with_scheduler(run.id, demands.amounts, state, _place(run, state), time.time())
+    blocked = explanation.after_impossible(run.id, predecessors.predecessors_of(common.home(), run.id).requests, state)
+    return blocked or explanation.with_scheduler(run.id, requirements.amounts, state, _place(run, state), time.time())
 
 
 def _matches(run: RunView, expression: str) -> bool:
@@ -92,16 +92,20 @@ def _place(run: RunView, state: State) -> int | None:
     except HomeUnavailable:
         return None
     in_line = (each for each in staged if not each.is_queue)
-    order = sorted((place_for(each.since, each.demands.priority), each.id) for each in in_line)
+    order = sorted((position_for(each.since, each.requirements.priority), each.id) for each in in_line)
     return next((place for place, (_, run_id) in enumerate(order, start=1) if run_id == run.id), None)
 
 
-def _texts(run: RunView, demands: Demands, explained: list[Explanation]) -> list[tuple[str, str]]:
+def _texts(run: RunView, requirements: Requirements, explained: list[Explanation]) -> list[tuple[str, str]]:
     """Returns the sentences to print, each with a command to type, which may be empty."""
-    texts = [(str(part), "") for part in demands.unreadable]
-    workers = [worker for each in schedulers.alive(common.home()) if each.state for worker in each.state.workers]
-    warning = few_bytes(run.tags, demands, max((worker.total.get(MEMORY, 0.0) for worker in workers), default=0.0))
+    states = [each.state for each in schedulers.alive(common.home()) if each.state]
+    tag = obstacle_in(requirements, has_devices=any(state.gpus is not None for state in states))
+    texts = [(str(part), "") for part in requirements.unreadable if not (tag and run.status == "staged")]
+    memory = (worker.total.get(MEMORY, 0.0) for state in states for worker in state.workers)
+    warning = few_bytes(run.tags, requirements, max(memory, default=0.0))
     texts += [(warning, "")] if warning else []
+    if run.status == "staged" and run_directory.is_batch(run.dir) and not run_directory.is_queue(run.dir):
+        texts.append((f"{BATCH}.", ""))
     if run.status != "staged":
         return texts + [(text, "") for text in _where(run)]
     # If one of several schedulers can start the run, the others do not matter.
@@ -111,6 +115,9 @@ def _texts(run: RunView, demands: Demands, explained: list[Explanation]) -> list
         hold = predecessors.predecessors_of(common.home(), run.id).hold
         if hold:
             texts.append((explanation.held_by_any_scheduler(hold), ""))
+        if tag:
+            each = explanation.held_for_its_tag(run.id, tag)
+            texts.append((f"{each.why} {each.remedy}", each.command))
         if control.is_paused(common.home()):
             texts.append(("Schedulers on this Guild home are paused; 'guild-dask resume' resumes them.", ""))
     return texts
@@ -176,20 +183,18 @@ def _output(run: RunView) -> str:
 
 
 def _attribute(run: RunView, name: str) -> Any:
-    try:
-        return run_directory.attribute(run.dir, name)
-    except run_directory.BrokenRun:
-        return None
+    return run_directory.known_attribute(run.dir, name)
 
 
-def _data(run: RunView, demands: Demands, explained: list[Explanation]) -> dict[str, Any]:
+def _data(run: RunView, requirements: Requirements, explained: list[Explanation]) -> dict[str, Any]:
     return {
+        **run_list.details(common.home(), run.id),
         "run": run.id,
         "status": run.status,
         "operation": run.operation,
         "label": run.label,
-        "asks": {name: float(amount) for name, amount in demands.amounts.items()},
-        "unreadable": [str(part) for part in demands.unreadable],
+        "requests": {name: float(amount) for name, amount in requirements.amounts.items()},
+        "unreadable": [str(part) for part in requirements.unreadable],
         "explanations": [
             {
                 "why": each.why,
@@ -201,5 +206,8 @@ def _data(run: RunView, demands: Demands, explained: list[Explanation]) -> dict[
             }
             for each in explained
         ],
-        "texts": [_headline(run), *(f"{text} {to_type}".strip() for text, to_type in _texts(run, demands, explained))],
+        "texts": [
+            _headline(run),
+            *(f"{text} {to_type}".strip() for text, to_type in _texts(run, requirements, explained)),
+        ],
     }

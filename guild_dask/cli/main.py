@@ -63,6 +63,24 @@ def _doctor() -> click.Command:
     return command
 
 
+def _retry() -> click.Command:
+    from guild_dask.cli.retry import command
+
+    return command
+
+
+def _logs() -> click.Command:
+    from guild_dask.cli.logs import command
+
+    return command
+
+
+def _runs() -> click.Command:
+    from guild_dask.cli.runs import command
+
+    return command
+
+
 def _completion() -> click.Command:
     from guild_dask.cli.completion import command
 
@@ -73,8 +91,11 @@ def _completion() -> click.Command:
 # the libraries that draw a report.
 _COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "status": (_status, "Show schedulers, workers and runs."),
+    "runs": (_runs, "Show runs with their labels, flags, scalars and results."),
+    "logs": (_logs, "Show the output of a run, of any attempt."),
     "explain": (_explain, "Show why a run waits, and what would make it start."),
     "stop": (_stop, "Stop runs that a scheduler has started."),
+    "retry": (_retry, "Stage runs again that failed or were terminated."),
     "pause": (_pause, "Start no more runs until `resume`."),
     "resume": (_resume, "Start runs again, after `pause` or `drain`."),
     "drain": (_drain, "Start no more runs, and stop when the running ones have ended."),
@@ -115,7 +136,8 @@ class _Commands(click.Group):
 def main(ctx: click.Context, guild_home: str | None) -> None:
     """Monitor and control Dask schedulers for Guild runs.
 
-    `guild run dask:scheduler` starts a scheduler. RUN is a run's id or the beginning of one.
+    `guild run dask:scheduler` starts a scheduler. RUN is a run's id, the beginning of one, or its number in `guild
+    runs`.
     """
     ctx.obj = guild_home
 

@@ -15,14 +15,14 @@ from guild_dask.plan.reasons import Hold
 class Predecessors:
     """What the staged runs that a run depends on request, nearest first, and why the run is held, if it is."""
 
-    asks: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    requests: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     hold: Hold | None = None
 
 
 def predecessors_of(home: str, run_id: str) -> Predecessors:
     """Returns the staged runs that a run depends on, directly or through others."""
     runs_dir, claims_folder = layout.runs_dir(home), layout.claims_folder(home)
-    asks: dict[str, Mapping[str, float]] = {}
+    requests: dict[str, Mapping[str, float]] = {}
     links: dict[str, Links] = {}
     found: dict[str, Found] = {}
     ahead = [run_id]
@@ -31,10 +31,10 @@ def predecessors_of(home: str, run_id: str) -> Predecessors:
             run = run_directory.read_staged(os.path.join(runs_dir, each))
         except BrokenRun:
             continue
-        asks[each] = run.demands.amounts
-        links[each] = Links(run.demands.after, run.needs)
+        requests[each] = run.requirements.amounts
+        links[each] = Links(run.requirements.after, run.needs)
         found |= lookup.found(runs_dir, claims_folder, (), links[each].references)
         staged = (found[name].run_ids[0] for name in links[each].references if found[name].status is RunStatus.STAGED)
         ahead += (other for other in dict.fromkeys(staged) if other not in ahead)
-    asks.pop(run_id, None)
-    return Predecessors(asks, dependencies.decide(links, found).holds.get(run_id))
+    requests.pop(run_id, None)
+    return Predecessors(requests, dependencies.decide(links, found).holds.get(run_id))

@@ -3,36 +3,38 @@
 import click
 
 from guild_dask.cli import common
-from guild_dask.home import run_directory
+from guild_dask.home import control, run_directory
+from guild_dask.home.status import Status
 from guild_dask.monitor import formatting
-from guild_dask.plan.tags import PRIORITY, demands_for_tags
+from guild_dask.plan.tags import PRIORITY, requirements_for_tags
 
 
 @click.command("priority", context_settings={"ignore_unknown_options": True})
-@common.run_argument()
+@common.run_argument(shows=(Status.STAGED,))
 @click.argument("number", metavar="N")
 @common.json_option
 def command(run: str, number: str, as_json: bool) -> None:
     """Set the priority of RUN to N, a whole number from -1000 to 1000.
 
     Runs with a higher priority start first; the default is 0. This sets the tag dask-priority:N, as `guild tag` does.
-    The scheduler applies it at its next poll, or within a few polls if more than 1,000 runs wait.
+    Schedulers on this host apply it at once, others at their next poll.
     """
     found = common.run_for(run)
     tag = f"{PRIORITY}{number}"
-    demands = demands_for_tags((tag,))
-    if demands.unreadable:
+    requirements = requirements_for_tags((tag,))
+    if requirements.unreadable:
         common.fail(f"{number!r} is not a priority; use a whole number from -1000 to 1000")
     if found.status != "staged":
         common.fail(f"run {formatting.short(found.id)} is not waiting: it is {found.status}")
     tags = sorted(
-        {*(each for each in found.tags if not each.startswith(PRIORITY)), *([tag] if demands.priority else [])}
+        {*(each for each in found.tags if not each.startswith(PRIORITY)), *([tag] if requirements.priority else [])}
     )
     try:
         run_directory.write_tags(found.dir, tags)
+        control.report_changed(common.home(), found.id)
     except OSError as e:
         common.fail(f"cannot tag run {formatting.short(found.id)}: {e.strerror or e}")
     if as_json:
-        common.print_json({"run": found.id, "priority": demands.priority, "tags": tags})
+        common.print_json({"run": found.id, "priority": requirements.priority, "tags": tags})
     else:
-        click.echo(f"Run {formatting.short(found.id)} has priority {demands.priority}")
+        click.echo(f"Run {formatting.short(found.id)} has priority {requirements.priority}")

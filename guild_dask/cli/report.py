@@ -1,30 +1,52 @@
 """`guild-dask report`: what a scheduler did."""
 
 import os
+import time
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
-from guild_dask.cli import common
-from guild_dask.monitor import formatting, journal
+from guild_dask.cli import common, run_list
+from guild_dask.cli.status_tables import ShownRuns, table_of
+from guild_dask.home import layout, run_output
+from guild_dask.home.lookup import names_of_runs
+from guild_dask.home.outcome import End
+from guild_dask.monitor import formatting, journal, results
 from guild_dask.monitor.report import files, summary
 from guild_dask.monitor.report.history import History
-from guild_dask.monitor.state import as_data
+from guild_dask.monitor.state import EndedRun, as_data
 
 # The most rows of a table; the JSON has all of them.
 _SHOWN = 20
 
+# The most completed runs whose scalars are read to find the best.
+_MOST_READ = 1000
+
+
+def _schedulers(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    return [
+        os.path.basename(each)
+        for each in _journals(layout.runs_dir(common.completion_home(ctx)))
+        if os.path.basename(each).startswith(incomplete)
+    ]
+
 
 @click.command("report")
-@click.argument("run", metavar="[SCHEDULER]", required=False)
+@click.argument("run", metavar="[SCHEDULER]", required=False, shell_complete=_schedulers)
+@click.option("--list", "show_list", is_flag=True, help="List the schedulers that worked on this Guild home.")
 @click.option("--html", "html_file", metavar="FILE", help="Write a self-contained page with charts to FILE.")
 @common.json_option
-def command(run: str | None, html_file: str | None, as_json: bool) -> None:
-    """Summarize what a scheduler did.
+def command(run: str | None, show_list: bool, html_file: str | None, as_json: bool) -> None:
+    """Summarize what a scheduler did: failures first, then results, the best first.
 
-    SCHEDULER is the id of a scheduler's run, or the beginning of one; the default is the latest. The page shows runs on
-    workers, the use of slots and resources over time, waiting times, and what runs used. A scheduler writes it to its
-    run directory when it ends.
+    SCHEDULER is the id of a scheduler's run, or the beginning of one; the default is the last one that ran something.
+    The page shows runs on workers, the use of slots and resources over time, waiting times, and what runs used. A
+    scheduler writes it to its run directory when it ends.
     """
+    if show_list:
+        _show_list(as_json)
+        return
     run_dir = common.run_for(run).dir if run else _latest()
     history = files.history_of(run_dir)
     if history is None:
@@ -37,13 +59,41 @@ def command(run: str | None, html_file: str | None, as_json: bool) -> None:
         click.echo("\n".join(_lines(run_dir, history)))
 
 
+def _journals(folder: str) -> list[str]:
+    """Returns the directories of schedulers, the latest first."""
+    found = [path for name in names_of_runs(folder) if os.path.exists(path := os.path.join(folder, name, journal.NAME))]
+    return [os.path.dirname(path) for path in sorted(found, key=os.path.getmtime, reverse=True)]
+
+
 def _latest() -> str:
-    folder = common.runs_dir()
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    journals = [path for name in names if os.path.exists(path := os.path.join(folder, name, journal.NAME))]
-    if not journals:
+    """Returns the directory of the last scheduler that ran something, or else of the last one."""
+    found = _journals(common.runs_dir())
+    if not found:
         common.fail("no scheduler has worked on this Guild home yet, or its run was deleted")
-    return os.path.dirname(max(journals, key=os.path.getmtime))
+    return next((each for each in found if _has_run_something(each)), found[0])
+
+
+def _has_run_something(run_dir: str) -> bool:
+    return any(event["event"] == "started" for event in journal.read(os.path.join(run_dir, journal.NAME)))
+
+
+def _show_list(as_json: bool) -> None:
+    found = [(each, files.history_of(each)) for each in _journals(common.runs_dir())]
+    known = [(run_dir, history) for run_dir, history in found if history]
+    if as_json:
+        common.print_json([_data(run_dir, history, with_runs=False) for run_dir, history in known])
+        return
+    if not known:
+        click.echo("No scheduler has worked on this Guild home yet.")
+        return
+    columns = {
+        "SCHEDULER": [formatting.short(os.path.basename(run_dir)) for run_dir, _ in known],
+        "STARTED": [time.strftime("%Y-%m-%d %H:%M", time.localtime(history.start)) for _, history in known],
+        "WORKED": [formatting.duration(history.stop - history.start) for _, history in known],
+        "RUNS": [summary.ends(history) for _, history in known],
+        "NOW": ["" if history.is_over else "at work" for _, history in known],
+    }
+    click.echo("\n".join(table_of(columns)))
 
 
 def _write(run_dir: str, html_file: str) -> None:
@@ -57,21 +107,70 @@ def _write(run_dir: str, html_file: str) -> None:
 def _lines(run_dir: str, history: History) -> list[str]:
     lines = [common.heading(f"Scheduler {formatting.short(os.path.basename(run_dir))}")]
     lines += [summary.headline(history), summary.waiting(history), *summary.uses(history)]
-    rows = summary.operations(history)
-    if rows:
-        lines += ["", *common.table([name.upper() for name in summary.OPERATION_COLUMNS], rows, wide=(0, 6, 5))]
-    names = files.names_of(os.path.dirname(run_dir), history.unfinished[:_SHOWN])
-    for columns, rows, count, wide in (
-        (summary.UNFINISHED_COLUMNS, summary.unfinished(history, names, _SHOWN), len(history.unfinished), (1, 2, 5)),
-        (summary.LEFT_COLUMNS, summary.left(history, _SHOWN), len(history.left), (1,)),
+    runs_dir = os.path.dirname(run_dir)
+    failed = [span.run for span in history.unfinished if span.run.is_failure]
+    others = [span.run for span in history.unfinished if not span.run.is_failure]
+    completed = [span.run for span in history.spans if span.run.end == End.COMPLETED.value]
+    shown = ShownRuns(
+        runs_dir, {run.run: run.operation for run in (*failed[:_SHOWN], *others[:_SHOWN], *completed[:_MOST_READ])}
+    )
+    for table, count in (
+        (_ended("FAILED", failed[:_SHOWN], shown, runs_dir), len(failed)),
+        (_results(completed[:_MOST_READ], shown, runs_dir), len(completed)),
+        (_ended("NOT COMPLETED", others[:_SHOWN], shown), len(others)),
+        (_rows(summary.LEFT_COLUMNS, summary.left(history, _SHOWN), (1,)), len(history.left)),
+        (_rows(summary.OPERATION_COLUMNS, summary.operations(history), (0, 6, 5)), 0),
     ):
-        lines += ["", *common.table([name.upper() for name in columns], rows, wide=wide)] if rows else []
+        lines += ["", *table] if table else []
         lines += [f"... and {count - _SHOWN} more"] if count > _SHOWN else []
-    return lines
+    return lines + (["", *common.wrapped(shown.common_text)] if shown.common_text else [])
 
 
-def _data(run_dir: str, history: History) -> dict[str, object]:
-    return {
+def _rows(columns: Sequence[str], rows: Sequence[Sequence[str]], wide: Sequence[int]) -> list[str]:
+    return common.table([name.upper() for name in columns], rows, wide=wide) if rows else []
+
+
+def _ended(title: str, runs: Sequence[EndedRun], shown: ShownRuns, runs_dir: str | None = None) -> list[str]:
+    """Returns a table of attempts that did not complete; with the last line of output, if `runs_dir` is given."""
+    if not runs:
+        return []
+    columns = {
+        title: [formatting.short(run.run) for run in runs],
+        **shown.cells(run.run for run in runs),
+        "ATTEMPT": [str(run.attempt) if run.attempt > 1 else "" for run in runs],
+        "AFTER": [formatting.duration(run.ran) for run in runs],
+        "HOW": [summary.how(run) for run in runs],
+        "LAST LINE": [_last_line(runs_dir, run) if runs_dir else "" for run in runs],
+    }
+    return table_of(columns)
+
+
+def _last_line(runs_dir: str, run: EndedRun) -> str:
+    return run_output.last_line(run_output.path_for(os.path.join(runs_dir, run.run), run.attempt))
+
+
+def _results(runs: Sequence[EndedRun], shown: ShownRuns, runs_dir: str) -> list[str]:
+    """Returns a table of completed runs with their scalars, the best first."""
+    if not runs:
+        return []
+    found = [(run, run_list.last_scalars(os.path.join(runs_dir, run.run))) for run in runs]
+    names = results.by_importance({name for _, scalars in found for name in scalars})
+    best = (results.best_first(found, names[0]) if names else found)[:_SHOWN]
+    columns = {
+        "COMPLETED": [formatting.short(run.run) for run, _ in best],
+        **shown.cells(run.run for run, _ in best),
+        **{
+            name: [results.text_for(scalars.get(name)) for _, scalars in best]
+            for name in names[: run_list.most_scalars()]
+        },
+        "TOOK": [formatting.duration(run.ran) for run, _ in best],
+    }
+    return table_of(columns)
+
+
+def _data(run_dir: str, history: History, with_runs: bool = True) -> dict[str, Any]:
+    home, runs_dir = common.home(), os.path.dirname(run_dir)
+    data = {
         "scheduler": os.path.basename(run_dir),
         "started": history.start,
         "stopped": history.stop if history.is_over else None,
@@ -79,5 +178,15 @@ def _data(run_dir: str, history: History) -> dict[str, object]:
         "ends": dict(history.ends),
         "mean_use": {use.name: round(use.mean_share, 4) for use in history.uses},
         "left_staged": {run: str(why or "") for run, why in history.left.items()},
-        "runs": [as_data(span.run, for_people=True) for span in history.spans],
     }
+    if with_runs:
+        data["runs"] = [
+            {
+                **as_data(span.run, for_people=True),
+                "how": summary.how(span.run),
+                "last_line": _last_line(runs_dir, span.run),
+                **run_list.details(home, span.run.run),
+            }
+            for span in history.spans
+        ]
+    return data

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from guild_dask.cli import common, status_tables
+from guild_dask.cli import common, run_list, status_tables
 from guild_dask.home import control, layout, run_view
 from guild_dask.home.outcome import FAILURES, End
 from guild_dask.monitor import estimate, formatting, schedulers
@@ -19,6 +19,9 @@ from guild_dask.plan.troubles import text_for
 
 # The most runs that a table shows without --all.
 _SHOWN = 10
+
+# The rows of a table in a small terminal with --watch, at least: several tables must fit.
+_LEAST = 3
 
 # Seconds between two refreshes of --watch, and without a heartbeat until the status shows that.
 _PERIOD = 2.0
@@ -61,9 +64,10 @@ def _watch(home: str, show_all: bool) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         while True:
-            lines = status_lines(home, time.time(), None if show_all else _SHOWN)
+            height = os.get_terminal_size().lines if is_terminal else 0
+            most = None if show_all else min(_SHOWN, max(_LEAST, height // 6)) if is_terminal else _SHOWN
+            lines = status_lines(home, time.time(), most)
             if is_terminal:
-                height = os.get_terminal_size().lines
                 # Cursor to the top and hidden; erase the rest of each line, and then the rest of the screen.
                 seen = lines if common.is_coloured() else [click.unstyle(line) for line in lines]
                 if len(seen) > height - 1:
@@ -85,22 +89,29 @@ def _watch(home: str, show_all: bool) -> None:
 def status_data(home: str, now: float) -> dict[str, Any]:
     """Returns the status as data for --json."""
     alive = schedulers.alive(home)
-    data: dict[str, Any] = {"guild_home": home, "schedulers": [_scheduler_data(each, now) for each in alive]}
-    data["without_scheduler"] = [as_data(each, for_people=True) for each in schedulers.survivors(home, alive)]
+    data: dict[str, Any] = {"guild_home": home, "schedulers": [_scheduler_data(each, home, now) for each in alive]}
+    left = [as_data(each, for_people=True) for each in schedulers.survivors(home, alive)]
+    data["without_scheduler"] = [{**each, **run_list.details(home, each["run"])} for each in left]
     if not alive:
         data["staged"] = run_view.count_staged(layout.runs_dir(home))
     return data
 
 
-def _scheduler_data(scheduler: Scheduler, now: float) -> dict[str, Any]:
+def _scheduler_data(scheduler: Scheduler, home: str, now: float) -> dict[str, Any]:
     state = scheduler.state
     data: dict[str, Any] = {"scheduler": scheduler.id, "host": scheduler.process.host, "pid": scheduler.process.pid}
     if state:
         data |= as_data(state, for_people=True)
         data["seconds_left"] = estimate.seconds_left(state, now)
+        data["estimates_are_least"] = estimate.is_least(state, now)
         starts = estimate.seconds_until_starts(state, now)
         for run, place, seconds in zip(data["first"], state.places, starts, strict=True):
             run |= {"place": place, "starts_in": seconds}
+        for name in ("running", "first", "ended"):
+            data[name] = [{**run, **run_list.details(home, run["run"])} for run in data[name]]
+        held = {run: {"why": why, **run_list.details(home, run)} for run, why in data["first_held"].items()}
+        again = {run: {"starts_at": at, **run_list.details(home, run)} for run, at in data["retrying"].items()}
+        data |= {"held_runs": held, "retrying_runs": again}
     return data
 
 
@@ -142,18 +153,34 @@ def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | No
     if state.page:
         lines.append(f"Runs:      {state.page}")
     lines += ["", *status_tables.workers(state, most)]
-    runs_dir = layout.runs_dir(home)
-    terminated = [run for run in state.ended if run.end == End.TERMINATED.value]
+    shown = status_tables.ShownRuns(layout.runs_dir(home), _shown_runs(state, most))
+    by_end = {
+        "FAILED": [run for run in state.ended if run.end in FAILURES],
+        "TERMINATED": [run for run in state.ended if run.end == End.TERMINATED.value],
+        "DELETED": [run for run in state.ended if run.end == End.GONE.value],
+    }
+    # What needs attention comes before the queue, which may be long.
     for lines_of in (
-        status_tables.running(state, runs_dir, now, most),
-        status_tables.waiting(state, runs_dir, now, most),
-        status_tables.held(state, runs_dir, most),
-        status_tables.retrying(state, runs_dir, now, most),
-        status_tables.ended("FAILED", [run for run in state.ended if run.end in FAILURES], runs_dir, now, most),
-        status_tables.ended("TERMINATED", terminated, runs_dir, now, most),
+        status_tables.running(state, shown, now, most),
+        *(status_tables.ended(title, runs, shown, now, most) for title, runs in by_end.items()),
+        status_tables.impossible(state, shown, most),
+        status_tables.held(state, shown, most),
+        status_tables.retrying(state, shown, now, most),
+        status_tables.waiting(state, shown, now, most),
     ):
         lines += ["", *lines_of] if lines_of else []
-    return lines
+    return lines + (["", *common.wrapped(shown.common_text)] if shown.common_text else [])
+
+
+def _shown_runs(state: State, most: int | None) -> dict[str, str]:
+    """Returns the runs that tables with so many rows may show, each with its operation as far as the state has it."""
+    first = [run for run, place in zip(state.first, state.places, strict=True) if place is not None][:most]
+    never = [run for run, place in zip(state.first, state.places, strict=True) if place is None][:most]
+    ended = [run for run in state.ended if run.end != End.COMPLETED.value]
+    shown = dict.fromkeys((*list(state.first_held)[:most], *list(state.retrying)[:most]), "")
+    shown |= {run.run: run.operation for run in (ended if most is None else ended[-3 * most :])}
+    shown |= {run.run: run.operation for run in (*first, *never)}
+    return shown | {run.run: run.operation for run in state.running[:most]}
 
 
 def _counts(state: State, now: float) -> str:
@@ -163,5 +190,8 @@ def _counts(state: State, now: float) -> str:
     parts.append(click.style(f"{state.failed} failed", fg="red" if state.failed else None))
     if state.terminated:
         parts.append(f"{state.terminated} terminated")
+    if state.deleted:
+        parts.append(f"{state.deleted} deleted")
     left = estimate.seconds_left(state, now)
-    return ", ".join(parts) + ("" if left is None else f"; all done {formatting.about(left, 'in ')}")
+    done = formatting.about(left, "in ", estimate.is_least(state, now))
+    return ", ".join(parts) + ("" if left is None else f"; all done {done}")

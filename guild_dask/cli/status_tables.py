@@ -1,12 +1,13 @@
 """The tables of `guild-dask status`: workers, and running, waiting and ended runs. Empty tables have no lines."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from guild_dask.cli import common
 from guild_dask.home import run_view
-from guild_dask.home.outcome import End
+from guild_dask.home.outcome import End, text_for_end, text_for_name
 from guild_dask.monitor import estimate, formatting
+from guild_dask.monitor.flag_columns import columns_for, own_label
 from guild_dask.monitor.schedulers import Survivor
 from guild_dask.monitor.state import EndedRun, RunningRun, State, WaitingRun
 from guild_dask.plan.resources import format_amounts
@@ -29,60 +30,115 @@ def workers(state: State, most: int | None) -> list[str]:
         for worker in chosen[:most]
     ]
     columns = ["WORKER", *(["HOST"] if several else []), "SLOTS", "RESOURCES"]
-    return common.table(columns, rows, wide=(0, -1)) + _more(len(state.workers), most)
+    found = dict.fromkeys(worker.about_devices for worker in chosen[:most] if worker.about_devices)
+    gpus = [line for text in found for line in common.wrapped(f"GPUs: {text}")]
+    return common.table(columns, rows, wide=(0, -1)) + _more(len(state.workers), most) + gpus
 
 
-def _name(runs_dir: str, run_id: str) -> str:
-    return run_view.view(os.path.join(runs_dir, run_id)).name
+class ShownRuns:
+    """The runs that the tables of a scheduler show, by what tells them apart: operation, label and flags.
+
+    Flags that all of them have in common are left out, and shown once.
+    """
+
+    def __init__(self, runs_dir: str, runs: Mapping[str, str]) -> None:
+        """Reads runs, given by id with the operation to show for one that was deleted."""
+        views = {run: run_view.view(os.path.join(runs_dir, run)) for run in runs if _is_there(runs_dir, run)}
+        flags = {run: run_view.flags(view.dir) for run, view in views.items()}
+        self._columns = columns_for([(views[run].operation, flags[run]) for run in views])
+        self._numbers = {run: number for number, run in enumerate(views)}
+        self._operations = {**runs, **{run: view.operation for run, view in views.items()}}
+        self._labels = {run: own_label(view.label, view.tags, flags[run]) for run, view in views.items()}
+
+    @property
+    def common_text(self) -> str:
+        """Returns the flags that all runs have in common."""
+        return self._columns.common_text
+
+    def cells(self, runs: Iterable[str]) -> dict[str, list[str]]:
+        """Returns the columns that tell these runs apart; empty ones are left out by table_of()."""
+        shown = list(runs)
+        return {
+            "OPERATION": [self._operations.get(run) or "(deleted)" for run in shown],
+            "LABEL": [self._labels.get(run, "") for run in shown],
+            "FLAGS": [self._columns.text(self._numbers[run]) if run in self._numbers else "" for run in shown],
+        }
 
 
-def running(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
+def _is_there(runs_dir: str, run: str) -> bool:
+    return os.path.isdir(os.path.join(runs_dir, run))
+
+
+# The columns that are cut to fit, the first one first.
+_CUT = ("WHY", "LAST LINE", "HOW", "FLAGS", "LABEL", "WORKER", "OPERATION", "REQUESTS")
+
+
+def table_of(columns: Mapping[str, Sequence[str]], last: str = "") -> list[str]:
+    """Returns a table from its columns; columns without a text are left out. `last` is the last column's colour."""
+    shown = {name: cells for name, cells in columns.items() if any(cells)}
+    names = list(shown)
+    wide = [names.index(name) for name in _CUT if name in shown]
+    return common.table(names, list(zip(*shown.values(), strict=True)), wide=wide, last=last)
+
+
+def running(state: State, shown: ShownRuns, now: float, most: int | None) -> list[str]:
     """Returns the running runs: where, and for how long."""
-    if not state.running:
+    runs = state.running[:most]
+    if not runs:
         return []
-    rows = [
-        (
-            formatting.short(run.run),
-            _name(runs_dir, run.run),
-            _requests(run),
-            run.worker,
-            formatting.duration(now - run.since),
-        )
-        for run in state.running[:most]
-    ]
-    lines = common.table(["RUNNING", "OPERATION", "REQUESTS", "WORKER", "FOR"], rows, wide=(1, 3, 2), last="green")
-    return lines + _more(len(state.running), most)
+    columns = {
+        "RUNNING": [formatting.short(run.run) for run in runs],
+        **shown.cells(run.run for run in runs),
+        "REQUESTS": [_requests(run, state) for run in runs],
+        "WORKER": [run.worker for run in runs],
+        "FOR": [formatting.duration(now - run.since) for run in runs],
+    }
+    return table_of(columns, last="green") + _more(len(state.running), most)
 
 
-def _requests(run: RunningRun) -> str:
-    """Returns what a run requested, and the devices that it got."""
-    devices = f" ({','.join(run.devices)})" if run.devices else ""
-    return f"{format_amounts(run.asks)}{devices}".strip() or "-"
+def _requests(run: RunningRun, state: State) -> str:
+    """Returns what a run requested, and the devices that it got; where GPUs are assigned, also that it got none."""
+    devices = f" ({','.join(run.devices)})" if run.devices else " (no GPU)" if state.gpus is not None else ""
+    return f"{format_amounts(run.requests)}{devices}".strip() or "-"
 
 
-def waiting(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
-    """Returns the first waiting runs: position in the queue, reason, and estimated start."""
-    if not state.first:
+def waiting(state: State, shown: ShownRuns, now: float, most: int | None) -> list[str]:
+    """Returns the first runs in the queue: position, reason, and estimated start."""
+    rows = [row for row in _queue(state, now) if row[1] is not None]
+    runs = [run for run, _, _ in rows[:most]]
+    if not runs:
         return []
-    starts = estimate.seconds_until_starts(state, now)
-    rows = [
-        (
-            formatting.short(run.run),
-            "-" if place is None else str(place),
-            _name(runs_dir, run.run),
-            _why(state, run),
-            "never" if place is None else formatting.about(start),
-        )
-        for run, place, start in list(zip(state.first, state.places, starts, strict=True))[:most]
-    ]
-    lines = common.table(["WAITING", "#", "OPERATION", "WHY", "STARTS"], rows, wide=(2, 3))
-    return lines + _more(state.waiting, most)
+    is_least = estimate.is_least(state, now)
+    columns = {
+        "WAITING": [formatting.short(run.run) for run in runs],
+        "#": [str(place) for _, place, _ in rows[:most]],
+        **shown.cells(run.run for run in runs),
+        "WHY": [_why(state, run) for run in runs],
+        "STARTS": [formatting.about(start, is_least=is_least) for _, _, start in rows[:most]],
+    }
+    return table_of(columns) + _more(state.waiting - state.impossible, most)
+
+
+def impossible(state: State, shown: ShownRuns, most: int | None) -> list[str]:
+    """Returns the first runs that no present worker can ever run."""
+    runs = [run for run, place in zip(state.first, state.places, strict=True) if place is None][:most]
+    if not runs:
+        return []
+    columns = {
+        "IMPOSSIBLE": [formatting.short(run.run) for run in runs],
+        **shown.cells(run.run for run in runs),
+        "WHY": [str(run.why) for run in runs],
+    }
+    return table_of(columns) + _more(state.impossible, most)
+
+
+def _queue(state: State, now: float) -> list[tuple[WaitingRun, int | None, float | None]]:
+    """Returns the first waiting runs, each with its place, None if it is impossible, and its estimated start."""
+    return list(zip(state.first, state.places, estimate.seconds_until_starts(state, now), strict=True))
 
 
 def _why(state: State, run: WaitingRun) -> str:
-    """Returns why a run waits: it is impossible, no run can start now, or its own reason; in this order."""
-    if run.why and run.why.is_final:
-        return str(run.why)
+    """Returns why a run waits: no run can start now, or its own reason."""
     if state.phase != "working":
         return f"the scheduler is {state.phase}"
     if state.blocked_by:
@@ -90,71 +146,73 @@ def _why(state: State, run: WaitingRun) -> str:
     return str(run.why or "is next")
 
 
-def held(state: State, runs_dir: str, most: int | None) -> list[str]:
+def held(state: State, shown: ShownRuns, most: int | None) -> list[str]:
     """Returns the held runs."""
-    rows = [
-        (formatting.short(run), run_view.view(os.path.join(runs_dir, run)).operation or "-", str(why))
-        for run, why in list(state.aside.items())[:most]
-    ]
-    return common.table(["HELD", "OPERATION", "WHY"], rows, wide=(1, 2)) + _more(state.held, most) if rows else []
+    runs = list(state.first_held)[:most]
+    if not runs:
+        return []
+    columns = {
+        "HELD": [formatting.short(run) for run in runs],
+        **shown.cells(runs),
+        "WHY": [str(state.first_held[run]) for run in runs],
+    }
+    return table_of(columns) + _more(state.held, most)
 
 
-def retrying(state: State, runs_dir: str, now: float, most: int | None) -> list[str]:
+def retrying(state: State, shown: ShownRuns, now: float, most: int | None) -> list[str]:
     """Returns the runs that wait for their next attempt."""
-    runs = sorted(state.resting.items(), key=lambda each: each[1])
-    rows = [
-        (formatting.short(run), _name(runs_dir, run), formatting.about(max(0.0, at - now))) for run, at in runs[:most]
-    ]
-    return common.table(["RETRYING", "OPERATION", "STARTS"], rows, wide=(1,)) + _more(len(runs), most) if rows else []
+    runs = sorted(state.retrying, key=lambda run: state.retrying[run])[:most]
+    if not runs:
+        return []
+    columns = {
+        "RETRYING": [formatting.short(run) for run in runs],
+        **shown.cells(runs),
+        "STARTS": [formatting.about(max(0.0, state.retrying[run] - now)) for run in runs],
+    }
+    return table_of(columns) + _more(len(state.retrying), most)
 
 
-def ended(title: str, runs: Iterable[EndedRun], runs_dir: str, now: float, most: int | None) -> list[str]:
+def ended(title: str, runs: Iterable[EndedRun], shown: ShownRuns, now: float, most: int | None) -> list[str]:
     """Returns ended runs, the latest first."""
     chosen = list(reversed(list(runs)))[:most]
     if not chosen:
         return []
     several = len({run.worker for run in chosen}) > 1
-    rows = [
-        (
-            formatting.short(run.run),
-            _name(runs_dir, run.run),
-            *((run.worker,) if several else ()),
-            f"{formatting.duration(now - run.at)} ago",
-            _how(run),
-        )
-        for run in chosen
-    ]
-    columns = [title, "OPERATION", *(["WORKER"] if several else []), "WHEN", "HOW"]
-    return common.table(columns, rows, wide=(1, 2, 3) if several else (1, 3), last="red")
+    columns = {
+        title: [formatting.short(run.run) for run in chosen],
+        **shown.cells(run.run for run in chosen),
+        "WORKER": [run.worker if several else "" for run in chosen],
+        "WHEN": [f"{formatting.duration(now - run.at)} ago" for run in chosen],
+        "HOW": [_how(run) for run in chosen],
+    }
+    return table_of(columns, last="red")
 
 
 def _how(run: EndedRun) -> str:
     if run.why:
         return run.why
     if run.end == End.TERMINATED.value:
-        return "stopped"
-    return run.end if run.exit_code is None else f"{run.end} (exit {run.exit_code})"
+        return text_for_name(run.cause) if run.cause else "it was stopped"
+    end = text_for_end(run.end)
+    return end if run.exit_code is None else f"{end} (exit {run.exit_code})"
 
 
 def survivors(runs: Sequence[Survivor], runs_dir: str, now: float, most: int | None) -> list[str]:
     """Returns the runs that continue after their scheduler died."""
     if not runs:
         return []
-    rows = [
-        (
-            formatting.short(run.run),
-            _name(runs_dir, run.run),
-            format_amounts(run.asks) or "-",
-            run.host,
-            formatting.duration(now - run.since),
-        )
-        for run in runs[:most]
-    ]
+    shown = ShownRuns(runs_dir, {run.run: "" for run in runs[:most]})
+    columns = {
+        "RUNNING": [formatting.short(run.run) for run in runs[:most]],
+        **shown.cells(run.run for run in runs[:most]),
+        "REQUESTS": [format_amounts(run.requests) or "-" for run in runs[:most]],
+        "HOST": [run.host for run in runs[:most]],
+        "FOR": [formatting.duration(now - run.since) for run in runs[:most]],
+    }
     lines = common.wrapped(
         "These runs continue though their scheduler has died. The next scheduler counts the resources that they use."
     )
-    lines += common.table(["RUNNING", "OPERATION", "REQUESTS", "HOST", "FOR"], rows, wide=(1, 3, 2), last="green")
-    return lines + _more(len(runs), most)
+    return lines + table_of(columns, last="green") + _more(len(runs), most)
 
 
 def _more(count: int, most: int | None) -> list[str]:

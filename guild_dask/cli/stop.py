@@ -9,6 +9,7 @@ import click
 from guild_dask.cli import common
 from guild_dask.home import claims, layout, stop_request
 from guild_dask.home.run_view import RunView
+from guild_dask.home.status import Status
 from guild_dask.host import processes
 from guild_dask.monitor import formatting
 
@@ -18,7 +19,7 @@ class _CannotStop(Exception):
 
 
 @click.command("stop")
-@common.run_argument(nargs=-1, required=True)
+@common.run_argument(nargs=-1, required=True, shows=(Status.RUNNING,))
 @common.json_option
 def command(run: tuple[str, ...], as_json: bool) -> None:
     """Stop runs that a scheduler has started, on any host.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from guild_dask.monitor import estimate
 from guild_dask.monitor.formatting import about, duration, short
 from guild_dask.monitor.state import RunningRun, State
-from guild_dask.plan.devices import PIN, is_pin
+from guild_dask.plan.devices import GPU, PIN, is_pin
 from guild_dask.plan.placement import kind_of
 from guild_dask.plan.reasons import (
     AfterAmbiguous,
@@ -26,6 +26,7 @@ from guild_dask.plan.reasons import (
     NoWorker,
     TooLarge,
     TooLong,
+    UnreadableTag,
 )
 from guild_dask.plan.resources import fits, format_amounts, remaining
 
@@ -48,13 +49,13 @@ class Explanation:
         return f"{self.why} {self.remedy} {self.command}".strip()
 
 
-def without_scheduler(asks: Mapping[str, float]) -> Explanation:
+def without_scheduler(requests: Mapping[str, float]) -> Explanation:
     """Returns why a staged run waits while no scheduler is at work."""
     return Explanation(
         "No scheduler is at work on this Guild home.",
         "Start one:",
         can_start=False,
-        command=_scheduler_command(asks),
+        command=_scheduler_command(requests),
     )
 
 
@@ -83,31 +84,43 @@ def held_by_any_scheduler(hold: Hold) -> str:
     return f"A scheduler then holds it: {hold}. {_HELD_REMEDIES.get(type(hold), '')}".strip()
 
 
+def held_for_its_tag(run: str, why: UnreadableTag) -> Explanation:
+    """Returns why every scheduler holds a run with a tag that cannot be read."""
+    return Explanation(f"A scheduler then holds it: {why}.", _held_remedy(why), False, command=retag_command(run, why))
+
+
+def retag_command(run: str, why: UnreadableTag) -> str:
+    """Returns the command that replaces a tag that cannot be read by one that can."""
+    return f"guild tag -d {shlex.quote(why.tag)} -a {shlex.quote(why.example)} {short(run)} -y"
+
+
 def after_impossible(run: str, before: Mapping[str, Mapping[str, float]], state: State) -> Explanation | None:
     """Returns why a held run depends on one that never starts; None if all may. `before` has what each requests."""
-    why = state.aside.get(run)
+    why = state.first_held.get(run)
     if not isinstance(why, AfterRuns):
         return None
-    found = (_never(each, asks, state) for each, asks in before.items())
+    found = (_never(each, requests, state) for each, requests in before.items())
     first = next((each for each in found if each), None)
     return replace(first, why=f"It is held: {why}. {first.why}") if first else None
 
 
-def with_scheduler(run: str, asks: Mapping[str, float], state: State, place: int | None, now: float) -> Explanation:
+def with_scheduler(run: str, requests: Mapping[str, float], state: State, place: int | None, now: float) -> Explanation:
     """Returns why a staged run waits with a scheduler; `place` is its position in the queue, if known."""
     not_queued = _not_queued(run, state, now)
     if not_queued:
         return not_queued
-    why = _why(run, asks, state)
+    why = _why(run, requests, state)
     if why and why.is_final:
-        remedy, command = _other(why, asks)
-        text = f"It can never start with scheduler {short(state.scheduler)}: {why}.{_did_you_mean(why, asks, state)}"
+        remedy, command = _other(why, requests, state)
+        text = (
+            f"It can never start with scheduler {short(state.scheduler)}: {why}.{_did_you_mean(why, requests, state)}"
+        )
         return Explanation(text, remedy, can_start=False, command=command)
     starts = dict(zip((each.run for each in state.first), estimate.seconds_until_starts(state, now), strict=True)).get(
         run
     )
     ahead = _ahead(place)
-    guess = "" if starts is None else f" Estimated start: {about(starts, 'in ')}."
+    guess = "" if starts is None else f" Estimated start: {about(starts, 'in ', estimate.is_least(state, now))}."
     if state.blocked_by:
         others = _named([short(each) for each in state.blocked_by])
         text = f"The scheduler has the flag wait-for-running, and waits for other runs to end: {others}."
@@ -120,18 +133,20 @@ def with_scheduler(run: str, asks: Mapping[str, float], state: State, place: int
             place,
             starts,
         )
-    return Explanation(f"It {why}.{ahead}", _what_ends(why, asks, state, now) + guess, True, place, starts)
+    return Explanation(f"It {why}.{ahead}", _what_ends(why, requests, state, now) + guess, True, place, starts)
 
 
 def _not_queued(run: str, state: State, now: float) -> Explanation | None:
     """Returns why a run is held or retrying, or why the scheduler starts no run; None if none of these applies."""
-    why = state.aside.get(run)
+    why = state.first_held.get(run)
     if isinstance(why, AfterRuns):
         return Explanation(f"It is held: {why}.", "It joins the queue when they have completed.", True)
     if why:
-        return Explanation(f"Scheduler {short(state.scheduler)} holds it: {why}.", _held_remedy(why), can_start=False)
-    if run in state.resting:
-        again = about(max(0.0, state.resting[run] - now), "in ")
+        command = retag_command(run, why) if isinstance(why, UnreadableTag) else ""
+        text = f"Scheduler {short(state.scheduler)} holds it: {why}."
+        return Explanation(text, _held_remedy(why), can_start=False, command=command)
+    if run in state.retrying:
+        again = about(max(0.0, state.retrying[run] - now), "in ")
         last = next((each for each in reversed(state.ended) if each.run == run), None)
         attempt = f"Attempt {last.attempt}" if last else "Its last attempt"
         how = f" ({last.why or f'exit code {last.exit_code}'})" if last else ""
@@ -147,16 +162,16 @@ def _not_queued(run: str, state: State, now: float) -> Explanation | None:
     return None
 
 
-def _never(run: str, asks: Mapping[str, float], state: State) -> Explanation | None:
+def _never(run: str, requests: Mapping[str, float], state: State) -> Explanation | None:
     """Returns why a run that another depends on never starts as it is; None if it may."""
-    held, why = state.aside.get(run), _why(run, asks, state)
+    held, why = state.first_held.get(run), _why(run, requests, state)
     if held and not isinstance(held, AfterRuns):
         return Explanation(
             f"But scheduler {short(state.scheduler)} holds run {short(run)}: {held}.", _held_remedy(held), False
         )
     if held or not (why and why.is_final):
         return None
-    remedy, command = _other(why, asks)
+    remedy, command = _other(why, requests, state)
     text = f"But run {short(run)} can never start with scheduler {short(state.scheduler)}: {why}."
     return Explanation(text, remedy, can_start=False, command=command)
 
@@ -169,6 +184,7 @@ _HELD_REMEDIES: Mapping[type, str] = {
     AfterFailed: "Run that one again ('guild run --restart ID'), or remove the tag ('guild tag --delete TAG ID').",
     AfterUnknown: "Change the tag: 'guild tag --help'.",
     AfterAmbiguous: "Use a longer part of the id in the tag: 'guild tag --help'.",
+    UnreadableTag: "Set the tag that you mean, such as:",
     AfterCycle: "Remove the tag from one of them: 'guild tag --delete TAG ID'.",
 }
 
@@ -179,12 +195,12 @@ def _ahead(place: int | None) -> str:
     return f" {place - 1} run(s) are ahead of it." if place > 1 else " It is next."
 
 
-def _why(run: str, asks: Mapping[str, float], state: State) -> AnyReason | None:
+def _why(run: str, requests: Mapping[str, float], state: State) -> AnyReason | None:
     for waiting in state.first:
         if waiting.run == run:
             return waiting.why
-    kind = kind_of(asks)
-    return next((each.why for each in state.kinds if kind_of(each.asks) == kind), None)
+    kind = kind_of(requests)
+    return next((each.why for each in state.kinds if kind_of(each.requests) == kind), None)
 
 
 def _after(phase: str) -> str:
@@ -195,24 +211,28 @@ def _after(phase: str) -> str:
     return "The run stays staged."
 
 
-def _did_you_mean(why: AnyReason, asks: Mapping[str, float], state: State) -> str:
+def _did_you_mean(why: AnyReason, requests: Mapping[str, float], state: State) -> str:
     """Returns suggestions for undefined resource names that resemble defined ones."""
     defined = {name.lower(): name for worker in state.workers for name in worker.total}
-    unknown = [name for name in asks if name not in defined.values()] if isinstance(why, NotDefined) else []
+    unknown = [name for name in requests if name not in defined.values()] if isinstance(why, NotDefined) else []
     near = ((name, difflib.get_close_matches(name.lower(), defined, n=1)) for name in unknown)
-    found = [format_amounts({defined[match[0]]: asks[name]}) for name, match in near if match]
+    found = [format_amounts({defined[match[0]]: requests[name]}) for name, match in near if match]
     return f" Did you mean {' '.join(found)}?" if found else ""
 
 
-def _other(why: AnyReason, asks: Mapping[str, float]) -> tuple[str, str]:
+def _other(why: AnyReason, requests: Mapping[str, float], state: State) -> tuple[str, str]:
     """Returns what to change so that an impossible run can start, and a command for it, which may be empty."""
+    if state.gpus == "auto" and isinstance(why, NotDefined) and GPU in why.names:
+        found = next((worker.about_devices for worker in state.workers if worker.about_devices), "none was found")
+        text = f"The scheduler looked for GPUs (gpus=auto): {found}. Start a scheduler where there are some, name them"
+        return f"{text} if they exist (gpus=0,1), or remove the tag ('guild tag --help').", ""
     pins = _pins(why)
     if pins:
         text = "It was staged with --gpus for these devices. Start a scheduler that has them:"
         return text, f"guild run dask:scheduler gpus={','.join(pins)}"
     if isinstance(why, (NotDefined, TooLarge, NoSingleWorker)):
         text = "Change its tags ('guild tag --help'), or start a scheduler with these resources:"
-        return text, _scheduler_command(asks, isinstance(why, NotDefined))
+        return text, _scheduler_command(requests, isinstance(why, NotDefined))
     return _REMEDIES.get(type(why), ""), ""
 
 
@@ -228,18 +248,18 @@ _REMEDIES: Mapping[type, str] = {
 }
 
 
-def _scheduler_command(asks: Mapping[str, float], may_find_gpus: bool = True) -> str:
-    finds_gpus = may_find_gpus and asks.get("gpu", 0.0) > 0
-    amounts = {name: amount for name, amount in asks.items() if amount > 0 and not (finds_gpus and name == "gpu")}
+def _scheduler_command(requests: Mapping[str, float], may_find_gpus: bool = True) -> str:
+    finds_gpus = may_find_gpus and requests.get("gpu", 0.0) > 0
+    amounts = {name: amount for name, amount in requests.items() if amount > 0 and not (finds_gpus and name == "gpu")}
     words = ["guild run dask:scheduler", *(["gpus=auto"] if finds_gpus else [])]
     if amounts:
         words.append(f"resources={shlex.quote(format_amounts(amounts))}")
     return " ".join(words)
 
 
-def _what_ends(why: AnyReason, asks: Mapping[str, float], state: State, now: float) -> str:
+def _what_ends(why: AnyReason, requests: Mapping[str, float], state: State, now: float) -> str:
     """Returns what must happen before a run starts."""
-    users = _users(why, asks, state) if isinstance(why, InUse) else []
+    users = _users(why, requests, state) if isinstance(why, InUse) else []
     if users:
         return f"In use by {_runs(users, now)}; the run starts when enough is free."
     if isinstance(why, NoFreeSlot) and state.running:
@@ -249,19 +269,19 @@ def _what_ends(why: AnyReason, asks: Mapping[str, float], state: State, now: flo
     return ""
 
 
-def _users(why: InUse, asks: Mapping[str, float], state: State) -> list[RunningRun]:
+def _users(why: InUse, requests: Mapping[str, float], state: State) -> list[RunningRun]:
     """Returns the running runs that use a resource of which their worker has too little free."""
     short_of: dict[str, set[str]] = {}
     for worker in state.workers:
-        if all(fits(amount, worker.total.get(name, 0.0)) for name, amount in asks.items()):
+        if all(fits(amount, worker.total.get(name, 0.0)) for name, amount in requests.items()):
             free = remaining(worker.total, worker.used)
             short_of.setdefault(worker.name, set()).update(
-                n for n, amount in asks.items() if not fits(amount, free.get(n, 0.0))
+                n for n, amount in requests.items() if not fits(amount, free.get(n, 0.0))
             )
     there = [run for run in state.running if run.worker in short_of]
-    users = [run for run in there if any(run.asks.get(name, 0.0) > 0 for name in short_of[run.worker])]
+    users = [run for run in there if any(run.requests.get(name, 0.0) > 0 for name in short_of[run.worker])]
     # Enough of a device resource may be free in total, but not on a single device.
-    return users or [run for run in there if run.asks.get(why.name, 0.0) > 0]
+    return users or [run for run in there if run.requests.get(why.name, 0.0) > 0]
 
 
 def _runs(runs: list[RunningRun], now: float) -> str:

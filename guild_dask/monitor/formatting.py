@@ -22,10 +22,12 @@ def duration(seconds: float) -> str:
     return f"{days} d {hours} h"
 
 
-def about(seconds: float | None, before: str = "") -> str:
-    """Returns an estimated duration: `soon`, or `~2 min` with a prefix; a dash if it is unknown."""
+def about(seconds: float | None, before: str = "", is_least: bool = False) -> str:
+    """Returns an estimated duration: `soon`, or `~2 min` or `at least 2 min` with a prefix; a dash if it is unknown."""
     if seconds is None or not math.isfinite(seconds):
         return "-"
+    if is_least:
+        return f"{before}at least {duration(seconds)}"
     return "soon" if seconds < 5 else f"{before}~{duration(seconds)}"
 
 

@@ -7,9 +7,15 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, BinaryIO
+
+from guild_dask.host import files
 
 NAME = "events.jsonl"
+
+# Bytes that are read of a file and of a line. A run takes about one thousand; the longest line names all workers.
+_MOST = 1 << 30
+_LONGEST_LINE = 16 << 20
 
 
 class Journal:
@@ -24,7 +30,7 @@ class Journal:
         line = json.dumps({"event": event, "at": round(at, 3), **facts}) + "\n"
         with contextlib.suppress(OSError):
             if self._fd is None:
-                self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+                self._fd = files.open_file(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.write(self._fd, line.encode())
 
     def close(self) -> None:
@@ -37,10 +43,18 @@ class Journal:
 def read(path: str) -> list[dict[str, Any]]:
     """Returns the events in a file; none if the file cannot be read."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as f:
-            return list(events_in(f))
+        with files.opened(path) as f:
+            return list(events_in(_lines(f)))
     except OSError:
         return []
+
+
+def _lines(file: BinaryIO) -> Iterator[str]:
+    """Yields the lines of a file up to a limit. A longer line is cut, and so becomes unreadable."""
+    left = _MOST
+    while left > 0 and (line := file.readline(_LONGEST_LINE)):
+        left -= len(line)
+        yield line.decode("utf-8", "replace")
 
 
 def events_in(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -48,7 +62,7 @@ def events_in(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(event, dict) and isinstance(event.get("event"), str) and _is_time(event.get("at")):
             yield event

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from guild_dask.host import files
 from guild_dask.monitor.state import EndedRun, State
 
 log = logging.getLogger("guild")
@@ -84,7 +85,7 @@ class Notifier:
     def _notify(self, facts: Mapping[str, str]) -> str:
         """Runs the command and returns its problem, if any."""
         try:
-            with open(self._command.log_file, "ab") as output:
+            with files.opened(self._command.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as output:
                 process = subprocess.Popen(
                     self._command.words,
                     env={**self._command.environ, **facts},
@@ -106,7 +107,7 @@ class Notifier:
 
 def is_empty(state: State) -> bool:
     """Tells whether no run is running, retrying or able to start; False while the scheduler stops."""
-    is_busy = state.running or state.resting or state.waiting > state.impossible
+    is_busy = state.running or state.retrying or state.waiting > state.impossible
     return not is_busy and state.phase != "stopping"
 
 
@@ -136,7 +137,7 @@ def facts_of_queue(state: State) -> dict[str, str]:
             "COMPLETED": str(state.completed),
             "FAILED": str(state.failed),
             "TERMINATED": str(state.terminated),
-            "LEFT_STAGED": str(state.waiting + state.held + len(state.resting)),
+            "LEFT_STAGED": str(state.waiting + state.held + len(state.retrying)),
         }
     )
 

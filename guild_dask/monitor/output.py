@@ -5,11 +5,15 @@ so the run continues. One thread follows the files of all running runs and forwa
 """
 
 import contextlib
+import math
+import os
 import pathlib
 import threading
+import time
 from collections.abc import Callable
 from typing import BinaryIO
 
+from guild_dask.host import files
 from guild_dask.host.inotify import MODIFIED, Watcher
 from guild_dask.monitor import formatting
 
@@ -19,6 +23,8 @@ _POLL_WITH_INOTIFY = 2.0
 _CHUNK = 1 << 16
 # A longer line is forwarded in parts, so that an endless line does not fill the memory.
 _LONGEST_LINE = 1 << 20
+# Seconds between two texts of a line that is redrawn, on a terminal.
+_REDRAWN = 1.0
 
 
 class _Followed:
@@ -29,29 +35,56 @@ class _Followed:
         self.rest = b""
         self.last_line = ""
         self._is_in_line = False  # the last output ended with \r, which may be the first half of \r\n
+        self._redrawn = b""  # the last text that a line was redrawn with, if it was not shown
+        self._shown = -math.inf  # when a redrawn line was shown last
 
     def open_again(self) -> None:
         """Opens the file again: NFS then refreshes its cache, and shows what another host has written."""
-        file = self.path.open("rb")
+        file = files.opened(self.path)
         file.seek(self.file.tell())
         self.file.close()
         self.file = file
 
-    def named(self, lines: bytes) -> bytes:
-        """Returns lines, and the parts of a line that is redrawn with \\r, each prefixed with the run's name."""
-        half = b"\n" if self._is_in_line and lines.startswith(b"\n") else b""
-        self._is_in_line = lines.endswith(b"\r")
-        parts = lines[len(half) :].splitlines(keepends=True)
-        return half + b"".join(b"%s | %s" % (self.name, part) for part in parts)
+    @property
+    def is_redrawn(self) -> bool:
+        """Tells whether the last text of a line was not shown, since the line was expected to be redrawn."""
+        return bool(self._redrawn)
+
+    def for_terminal(self, lines: bytes, is_named: bool, now: float) -> bytes:
+        """Returns whole lines for a terminal with a live line, each prefixed with the run's name if it is to be named.
+
+        Of a line that is redrawn with \\r, as progress bars are, one text in a second is shown, and the last one. In
+        place, it would overwrite the live line and the lines of other runs.
+        """
+        shown: list[bytes] = []
+        for part in lines.splitlines(keepends=True):
+            text = part.rstrip(b"\r\n")
+            if part.endswith(b"\r"):
+                # Progress bars begin with \r rather than end with it, so that the first text is empty.
+                self._redrawn = text or self._redrawn
+                if self._redrawn and now - self._shown >= _REDRAWN:
+                    shown.append(self._redrawn)
+                    self._redrawn, self._shown = b"", now
+            elif self._is_in_line and not text:
+                shown += [self._redrawn] if self._redrawn else []  # it was the second half of \r\n
+                self._redrawn = b""
+            else:
+                shown.append(text)
+                self._redrawn = b""
+            self._is_in_line = part.endswith(b"\r")
+        prefix = b"%s | " % self.name if is_named else b""
+        return b"".join(b"%s%s\n" % (prefix, text) for text in shown)
 
 
 class OutputFollower:
     """Passes whole lines of the followed files to `emit`."""
 
-    def __init__(self, folder: str, emit: Callable[[bytes], None]) -> None:
+    def __init__(self, folder: str, emit: Callable[[bytes], None], clock: Callable[[], float] = time.monotonic) -> None:
         self.names_runs = False  # whether each line begins with its run's short id
+        self.is_on_terminal = False  # whether a live line is below the output, so that whole lines must be forwarded
         self._folder = pathlib.Path(folder)
         self._emit = emit
+        self._clock = clock
         self._watcher = Watcher()
         self._files: dict[str, _Followed] = {}
         self._lock = threading.Lock()
@@ -63,11 +96,12 @@ class OutputFollower:
         """Starts to follow a run, and returns the path of the file for its output."""
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / run_id
-        path.write_bytes(b"")
+        path.unlink(missing_ok=True)  # whatever a killed scheduler has left
+        files.overwrite(path, flags=os.O_CREAT | os.O_EXCL)
         with self._lock:
             self._watcher.add(str(self._folder), MODIFIED)  # it may have been removed and created since the last time
             name = formatting.short(run_id).encode("utf-8", "backslashreplace")
-            self._files[run_id] = _Followed(name, path, path.open("rb"))
+            self._files[run_id] = _Followed(name, path, files.opened(path))
         self._watcher.wake()
         return str(path)
 
@@ -123,8 +157,13 @@ class OutputFollower:
         if is_last and followed.rest:
             self._send(followed, followed.rest + b"\n")
             followed.rest = b""
+        elif is_last and followed.is_redrawn and self.is_on_terminal:
+            self._send(followed, b"\n")
 
     def _send(self, followed: _Followed, lines: bytes) -> None:
-        self._emit(followed.named(lines) if self.names_runs else lines)
+        is_shown = self.names_runs or self.is_on_terminal
+        shown = followed.for_terminal(lines, self.names_runs, self._clock()) if is_shown else lines
+        if shown:
+            self._emit(shown)
         last = lines.rstrip()[-1000:].splitlines()[-1:]
         followed.last_line = last[0].decode("utf-8", "replace") if last else followed.last_line

@@ -23,31 +23,34 @@ _BAR = 20
 
 def text_for(state: State, now: float) -> str:
     """Returns the counts of runs and the estimated time left, as text."""
-    done = state.completed + state.failed + state.terminated
+    done = state.completed + state.failed + state.terminated + state.deleted
     parts = [f"{done} of {_whole(state)} done"]
     parts += [f"{len(state.running)} running", f"{state.waiting - state.impossible} waiting"]
     parts += [f"{count} {name}" for name, count in state.not_queued.items()]
     parts.append(f"{state.failed} failed")
     if state.terminated:
         parts.append(f"{state.terminated} terminated")
+    if state.deleted:
+        parts.append(f"{state.deleted} deleted")
     if state.phase != "working":
         parts.append(state.phase)
     left = estimate.seconds_left(state, now)
     if left is not None:
-        parts.append(f"~{formatting.duration(left)} left")
+        least = "at least " if estimate.is_least(state, now) else "~"
+        parts.append(f"{least}{formatting.duration(left)} left")
     return ", ".join(parts)
 
 
 def _whole(state: State) -> int:
     """Returns the number of runs, done or not."""
-    done = state.completed + state.failed + state.terminated
-    return done + len(state.running) + state.waiting + state.held + len(state.resting)
+    done = state.completed + state.failed + state.terminated + state.deleted
+    return done + len(state.running) + state.waiting + state.held + len(state.retrying)
 
 
 def line_for(state: State, now: float, width: int) -> str:
     """Returns the live line, with a bar if it fits."""
     text = text_for(state, now)
-    done = state.completed + state.failed + state.terminated
+    done = state.completed + state.failed + state.terminated + state.deleted
     whole = _whole(state)
     filled = _BAR * done // whole if whole else 0
     bar = f"[{'#' * filled}{'.' * (_BAR - filled)}] "

@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from guild_dask.home import layout, run_directory, run_info
+from guild_dask.home import layout, run_directory, run_info, run_view
 from guild_dask.home.heartbeat import STATE, STATE_DRAFT
 from guild_dask.home.outcome import End, Result
 from guild_dask.host import files
 from guild_dask.host.processes import ProcessIdentity
+from guild_dask.monitor.durations import Completed, expected_seconds
+from guild_dask.monitor.flag_columns import text_for_value
 from guild_dask.monitor.journal import NAME, Journal
 from guild_dask.monitor.page.rows import Rows, WaitingRow
 from guild_dask.monitor.state import (
@@ -46,6 +48,9 @@ _PERIOD = 1.0
 
 # How many of an operation's last durations say how long the next one takes.
 _REMEMBERED = 50
+
+# The most waiting runs whose flags are read for one state.
+_MOST_READ = 20
 
 
 class Listener(Protocol):
@@ -110,7 +115,8 @@ class Publisher:
         self._running: dict[str, RunningRun] = {}
         self._ended: deque[EndedRun] = deque(maxlen=MOST_ENDED)
         self._ends: dict[str, int] = {}
-        self._durations: dict[str, deque[float]] = {}
+        self._completed: dict[str, deque[Completed]] = {}  # by operation
+        self._flags: dict[str, Mapping[str, str]] = {}  # of running runs, and of the first waiting ones
         self._workers: tuple[WorkerState, ...] = ()
         self._next = 0.0
         self._epoch = time.time() - time.monotonic()  # computed once, so that a future time is the same in every state
@@ -149,14 +155,15 @@ class Publisher:
             ran,
             running.waited,
             running.attempt,
-            running.asks,
+            running.requests,
             run_info.used(layout.run_dir(self._home, run_id)),
             result.cause.value if result.cause else "",
             result.excess,
         )
         self._ended.append(ended)
         if result.end is End.COMPLETED:
-            self._durations.setdefault(running.operation, deque(maxlen=_REMEMBERED)).append(ran)
+            flags = self._flags.get(run_id) or self._read_flags(run_id)
+            self._completed.setdefault(running.operation, deque(maxlen=_REMEMBERED)).append(Completed(flags, ran))
         self._note("ended", now, ended)
         for listener in list(self.listeners):
             self._call(listener, lambda each: each.ended(ended))
@@ -209,15 +216,34 @@ class Publisher:
             waiting=sum(count for count, _ in view.kinds.values()),  # runs that depend on others are among the held
             first=tuple(_waiting_run(each) for each in view.first),
             kinds=tuple(WaitingKind(count, _without_time(kind), why) for kind, (count, why) in view.kinds.items()),
-            aside=dict(view.held),
+            first_held=dict(view.held),
             held=view.held_count,
-            resting={run_id: round(self._epoch + until, 1) for run_id, until in view.retrying.items()},
+            retrying={run_id: round(self._epoch + until, 1) for run_id, until in view.retrying.items()},
             blocked_by=view.blocked_by,
             troubles=view.troubles,
             ends=dict(self._ends),
             ended=tuple(self._ended),
-            durations={name: statistics.median(seconds) for name, seconds in self._durations.items()},
+            durations={name: statistics.median(run.seconds for run in runs) for name, runs in self._completed.items()},
+            expected=self._expected(view.first),
         )
+
+    def _expected(self, first: Iterable[QueuedRun]) -> dict[str, float]:
+        """Returns how long the running runs and the first waiting ones are expected to take, where that is known."""
+        if not self._completed:
+            return {}
+        runs = {run.run: run.operation for run in self._running.values()}
+        runs |= {run.run: run_directory.cached_operation(run.dir) for run in first}
+        wanted = [run for run, operation in runs.items() if run not in self._flags and operation in self._completed]
+        known = {run: self._flags[run] for run in runs if run in self._flags}
+        self._flags = known | {run: self._read_flags(run) for run in wanted[:_MOST_READ]}
+        found = (
+            (run, expected_seconds(self._completed.get(runs[run], ()), flags)) for run, flags in self._flags.items()
+        )
+        return {run: round(seconds, 1) for run, seconds in found if seconds is not None}
+
+    def _read_flags(self, run_id: str) -> dict[str, str]:
+        found = run_view.flags(layout.run_dir(self._home, run_id))
+        return {name: text_for_value(value) for name, value in found.items()}
 
     def _note_workers(self, workers: Iterable[WorkerState]) -> None:
         """Adds a change of the workers to the journal; what runs use of them follows from the other events."""

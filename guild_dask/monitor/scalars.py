@@ -41,7 +41,7 @@ class Tally:
         """Counts a run that ended."""
         self._waited += run.waited
         self._runs += 1
-        _add(self._used, run.asks, run.ran)
+        _add(self._used, run.requests, run.ran)
 
     def update(self, state: State, now: float) -> None:
         """Adds the capacity since the last update, and keeps the present one."""
@@ -60,13 +60,13 @@ class Tally:
         waits = {"seconds_waited": self._waited, "seconds_waited_mean": mean}
         used = dict(self._used)
         for run in state.running:
-            _add(used, run.asks, max(0.0, self._last - run.since))
+            _add(used, run.requests, max(0.0, self._last - run.since))
         shares = {name: min(1.0, used.get(name, 0.0) / offered) for name, offered in self._offered.items() if offered}
         return {**counts, **waits, **{f"use_{name}": share for name, share in shares.items()}}
 
 
-def _add(used: dict[str, float], asks: Mapping[str, float], seconds: float) -> None:
-    for name, amount in {**asks, _SLOTS: 1.0}.items():
+def _add(used: dict[str, float], requests: Mapping[str, float], seconds: float) -> None:
+    for name, amount in {**requests, _SLOTS: 1.0}.items():
         used[name] = used.get(name, 0.0) + amount * seconds
 
 

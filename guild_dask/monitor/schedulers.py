@@ -1,7 +1,6 @@
 """The schedulers at work on a Guild home, with their published states, and the runs of dead schedulers."""
 
 import contextlib
-import json
 import pathlib
 import time
 from collections.abc import Iterable, Mapping
@@ -11,9 +10,12 @@ from guild_dask.home import claims, layout
 from guild_dask.home.claim_record import identity_for_data
 from guild_dask.home.heartbeat import SILENCE, STATE
 from guild_dask.home.status import Status, status
-from guild_dask.host import processes
+from guild_dask.host import files, processes
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.state import State, state_for_data
+
+# Bytes of a published state: some hundred for each run that is running, and for each of the first that wait.
+_MOST_STATE = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Survivor:
     worker: str
     host: str
     since: float
-    asks: Mapping[str, float]
+    requests: Mapping[str, float]
 
 
 def survivors(home: str, living: Iterable[Scheduler]) -> list[Survivor]:
@@ -68,13 +70,13 @@ def survivors(home: str, living: Iterable[Scheduler]) -> list[Survivor]:
                 continue
             if status(layout.run_dir(home, each.run_id)) is Status.RUNNING:
                 host, since = claim.owner.host, each.written / 1e9
-                found.append(Survivor(each.run_id, claim.scheduler_id, claim.worker, host, since, claim.asks))
+                found.append(Survivor(each.run_id, claim.scheduler_id, claim.worker, host, since, claim.requests))
     return sorted(found, key=lambda survivor: (survivor.since, survivor.run))
 
 
 def _read(path: pathlib.Path) -> Scheduler | None:
     try:
-        process = identity_for_data(json.loads(path.read_text()))
+        process = identity_for_data(files.read_json(path))
         silent = max(0.0, time.time() - path.stat().st_mtime)
     except (OSError, ValueError):
         return None
@@ -89,6 +91,6 @@ def _read(path: pathlib.Path) -> Scheduler | None:
 
 def _state(path: pathlib.Path) -> State | None:
     try:
-        return state_for_data(json.loads(path.read_text()))
+        return state_for_data(files.read_json(path, most=_MOST_STATE))
     except (OSError, ValueError):
         return None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from guild_dask.home.outcome import FAILURES, NO_EXCESS, End, Ending, Excess
+from guild_dask.home.outcome import FAILURES, NO_EXCESS, Cause, End, Ending, Excess
 from guild_dask.plan import records
 from guild_dask.plan.reasons import AnyReason, ToBeTriedAgain, data_for_reason, reason_for_data
 from guild_dask.plan.troubles import Trouble, data_for_trouble, text_for, trouble_for_data
@@ -30,6 +30,7 @@ class WorkerState:
     used_slots: int
     total: Mapping[str, float] = field(default_factory=dict)
     used: Mapping[str, float] = field(default_factory=dict)
+    about_devices: str = ""  # which GPUs were found, and how, with gpus=auto
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class RunningRun:
     since: float  # seconds since the epoch, as are all times here
     waited: float
     attempt: int
-    asks: Mapping[str, float] = field(default_factory=dict)
+    requests: Mapping[str, float] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
 
 
@@ -54,7 +55,7 @@ class WaitingRun:
     run: str
     operation: str
     since: float
-    asks: Mapping[str, float] = field(default_factory=dict)
+    requests: Mapping[str, float] = field(default_factory=dict)
     why: AnyReason | None = None
 
 
@@ -63,7 +64,7 @@ class WaitingKind:
     """The waiting runs with the same requests: how many, and why the first of them waits."""
 
     count: int
-    asks: Mapping[str, float] = field(default_factory=dict)
+    requests: Mapping[str, float] = field(default_factory=dict)
     why: AnyReason | None = None
 
 
@@ -84,7 +85,7 @@ class EndedRun:
     ran: float
     waited: float
     attempt: int
-    asks: Mapping[str, float] = field(default_factory=dict)
+    requests: Mapping[str, float] = field(default_factory=dict)
     used: Mapping[str, float] = field(default_factory=dict)
     cause: str = ""  # the name of the cause that ended it early, if any
     excess: Excess = NO_EXCESS
@@ -103,6 +104,20 @@ class EndedRun:
         """Returns the cause that ended it early, as text; empty without one, or after a stop request."""
         return self._ending.why
 
+    @property
+    def stopped_by(self) -> str:
+        """Returns who or what ended it at a person's request, as a clause; empty if it ended otherwise."""
+        return _STOPPED_BY.get(self.cause, _BY_SIGNAL) if self.end == End.TERMINATED.value and not self.why else ""
+
+
+# Who ended a terminated run, by the cause on record; without one, Guild saw a signal end it.
+_STOPPED_BY = {
+    Cause.STOPPED.value: "a user stopped it",
+    Cause.SCHEDULER_STOPPED.value: "its scheduler was stopped",
+    Cause.KILLED.value: "the process that started it was killed",
+}
+_BY_SIGNAL = "'guild stop' or a signal ended it"
+
 
 @dataclass(frozen=True)
 class State:
@@ -116,6 +131,7 @@ class State:
     phase: str = "working"
     run_once: bool = False
     filter: str | None = None  # it starts only runs that match
+    gpus: str | None = None  # the flag `gpus`; None: no GPUs are assigned to runs
     dashboard: str | None = None
     page: str | None = None  # URL of the page of runs
     workers: tuple[WorkerState, ...] = ()
@@ -123,14 +139,15 @@ class State:
     waiting: int = 0
     first: tuple[WaitingRun, ...] = ()
     kinds: tuple[WaitingKind, ...] = ()
-    aside: Mapping[str, AnyReason] = field(default_factory=dict)  # the first of the held runs, and why
+    first_held: Mapping[str, AnyReason] = field(default_factory=dict)  # the first of the held runs, and why
     held: int = 0  # the number of all held runs
-    resting: Mapping[str, float] = field(default_factory=dict)  # retrying runs, and when each starts
+    retrying: Mapping[str, float] = field(default_factory=dict)  # retrying runs, and when each starts
     blocked_by: tuple[str, ...] = ()  # running runs of others, with the flag wait-for-running
     troubles: tuple[Trouble, ...] = ()  # problems with workers
     ends: Mapping[str, int] = field(default_factory=dict)
     ended: tuple[EndedRun, ...] = ()
     durations: Mapping[str, float] = field(default_factory=dict)  # median of the completed runs, by operation
+    expected: Mapping[str, float] = field(default_factory=dict)  # durations of running and of the first waiting runs
 
     @property
     def completed(self) -> int:
@@ -141,6 +158,10 @@ class State:
         return sum(self.ends.get(end, 0) for end in FAILURES)
 
     @property
+    def deleted(self) -> int:
+        return self.ends.get(End.GONE.value, 0)
+
+    @property
     def impossible(self) -> int:
         """Returns how many of the waiting runs no present worker can ever run."""
         return sum(kind.count for kind in self.kinds if kind.why and kind.why.is_final)
@@ -148,7 +169,7 @@ class State:
     @property
     def not_queued(self) -> dict[str, int]:
         """Returns how many staged runs are impossible, held or retrying; zeros are left out."""
-        counts = {"impossible": self.impossible, "held": self.held, "retrying": len(self.resting)}
+        counts = {"impossible": self.impossible, "held": self.held, "retrying": len(self.retrying)}
         return {name: count for name, count in counts.items() if count}
 
     @property
@@ -165,7 +186,7 @@ class State:
 def left_in(state: State) -> dict[str, AnyReason | None]:
     """Returns the staged runs that a state lists, each with the reason why it has not started."""
     waiting = {run.run: run.why for run in state.first}
-    return {**waiting, **state.aside, **dict.fromkeys(state.resting, ToBeTriedAgain())}
+    return {**waiting, **state.first_held, **dict.fromkeys(state.retrying, ToBeTriedAgain())}
 
 
 def left_for_data(data: Any) -> dict[str, AnyReason | None]:
@@ -175,7 +196,7 @@ def left_for_data(data: Any) -> dict[str, AnyReason | None]:
 
 
 # Fields with amounts of resources. They are written as the user typed them ("8GB"), to be shown that way.
-_AMOUNTS = frozenset(("asks", "total", "used"))
+_AMOUNTS = frozenset(("requests", "total", "used"))
 
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 
@@ -217,7 +238,7 @@ def state_for_data(data: Any) -> State | None:
             records.value_for(State, plain),
             first=tuple(_with_reason(WaitingRun, each) for each in data["first"]),
             kinds=tuple(_with_reason(WaitingKind, each) for each in data["kinds"]),
-            aside={str(run): reason_for_data(why) for run, why in data["aside"].items()},
+            first_held={str(run): reason_for_data(why) for run, why in data["first_held"].items()},
             troubles=tuple(map(trouble_for_data, data.get("troubles", ()))),
             ended=tuple(map(ended_for_data, data["ended"])),
         )
@@ -226,7 +247,7 @@ def state_for_data(data: Any) -> State | None:
 
 
 # Fields with what other versions may not know, or wrote otherwise.
-_READ_APART = frozenset(("first", "kinds", "aside", "troubles", "ended"))
+_READ_APART = frozenset(("first", "kinds", "first_held", "troubles", "ended"))
 
 
 def _with_reason(kind: type[Waiting], data: Mapping[str, Any]) -> Waiting:

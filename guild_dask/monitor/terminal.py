@@ -43,6 +43,14 @@ class Terminal:
             os.close(self._fd)
 
 
+def is_in_terminal(environ: Mapping[str, str]) -> bool:
+    """Tells whether a user sees the output in a terminal, and this process is in its foreground."""
+    found = terminal_for(environ)
+    if found:
+        found.close()
+    return found is not None
+
+
 def terminal_for(environ: Mapping[str, str]) -> Terminal | None:
     """Returns the terminal that the plugin passed on, if it exists and this process is in its foreground."""
     path = environ.get(TERMINAL)

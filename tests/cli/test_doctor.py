@@ -15,6 +15,8 @@ from packaging.requirements import Requirement
 from guild_dask.cli.doctor import cluster
 from guild_dask.cluster.base import ClusterError
 from guild_dask.cluster.jobqueue import JobQueue
+from guild_dask.mends.mend import version_of
+from guild_dask.mends.table import MENDS
 from tests.support.sandbox import Sandbox, run_command
 
 DOCTOR = [os.path.join(os.path.dirname(sys.executable), "guild-dask"), "doctor"]
@@ -46,6 +48,18 @@ def test_all_is_well_on_a_fresh_home(user: Sandbox) -> None:
     text = run_command(DOCTOR, os.environ, os.getcwd()).output
     assert "\x1b" not in text
     assert "Traceback" not in text
+
+
+def test_every_mend_of_guild_is_listed(user: Sandbox) -> None:
+    needed = [mend for mend in MENDS if mend.is_needed(version_of)]
+    listed = {each["text"].partition(":")[0]: each for each in all_found() if each["what"] == "mend"}
+    assert list(listed) == [mend.name for mend in MENDS]
+    assert {each["level"] for each in listed.values()} == {"ok"}
+    assert [name for name, each in listed.items() if "applied" in each["text"]] == [mend.name for mend in needed]
+    # Guild does not work without them, and the doctor says so, too.
+    switched_off = [each for each in all_found(GUILD_DASK_MENDS="off") if "switched off" in each["text"]]
+    assert [each["text"].partition(":")[0] for each in switched_off] == [mend.name for mend in needed]
+    assert {(each["level"], each["remedy"]) for each in switched_off} == {("note", "unset GUILD_DASK_MENDS")}
 
 
 def test_guild_of_another_environment_is_found(user: Sandbox, tmp_path: pathlib.Path) -> None:

@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from guild_dask.monitor import formatting
-from guild_dask.monitor.estimate import seconds_left, seconds_until_starts
+from guild_dask.monitor.durations import Completed, expected_seconds
+from guild_dask.monitor.estimate import is_least, remaining, seconds_left, seconds_until_starts
 from guild_dask.monitor.explanation import after_impossible, with_scheduler, without_scheduler
+from guild_dask.monitor.progress import text_for
 from guild_dask.monitor.state import RunningRun, State, WaitingKind, WaitingRun, WorkerState
 from guild_dask.plan.reasons import (
     AfterCycle,
@@ -29,12 +31,12 @@ SLOTS = NoFreeSlot(2)
 IN_USE = InUse("gpu", 1.0, 0.0)
 
 
-def running(run: str, since: float, **asks: float) -> RunningRun:
-    return RunningRun(run, "train", "local", "here", since, 0.0, 1, asks)
+def running(run: str, since: float, **requests: float) -> RunningRun:
+    return RunningRun(run, "train", "local", "here", since, 0.0, 1, requests)
 
 
-def waiting(run: str, why: AnyReason | None = SLOTS, **asks: float) -> WaitingRun:
-    return WaitingRun(run, "train", 0.0, asks, why)
+def waiting(run: str, why: AnyReason | None = SLOTS, **requests: float) -> WaitingRun:
+    return WaitingRun(run, "train", 0.0, requests, why)
 
 
 def state(runs: list[RunningRun], first: list[WaitingRun], durations: dict[str, float] | None = None) -> State:
@@ -47,7 +49,7 @@ def state(runs: list[RunningRun], first: list[WaitingRun], durations: dict[str, 
         running=tuple(runs),
         waiting=len(first),
         first=tuple(first),
-        kinds=tuple(WaitingKind(1, run.asks, run.why) for run in first),
+        kinds=tuple(WaitingKind(1, run.requests, run.why) for run in first),
         durations={"train": 100.0} if durations is None else durations,
     )
 
@@ -73,7 +75,39 @@ def test_impossible_run_takes_no_time() -> None:
 
 def test_run_that_takes_longer_than_usual_is_not_done_yet() -> None:
     now = state([running("a", 0.0)], [])
-    assert seconds_left(now, 1000.0) == 10.0
+    assert seconds_left(now, 120.0) == 10.0
+    assert not is_least(now, 120.0)
+
+
+def test_estimate_that_was_wrong_for_long_says_less() -> None:
+    # Nobody knows when the first run ends. The waiting one takes as long as that one has taken so far, or longer.
+    now = state([running("a", 0.0)], [waiting("b")])
+    assert is_least(now, 1000.0)
+    assert seconds_left(now, 1000.0) == 1000.0
+    assert [each.seconds for each in remaining(now, 1000.0)] == [None]
+    assert seconds_until_starts(now, 1000.0) == [None]
+    assert seconds_left(state([running("a", 0.0)], []), 1000.0) is None
+    assert formatting.about(130.0, "in ", is_least=True) == "in at least 2 min"
+    assert "at least 17 min left" in text_for(now, 1000.0)
+
+
+def test_expected_duration_of_a_run_comes_before_that_of_its_operation() -> None:
+    now = replace(state([running("a", 0.0), running("b", 0.0)], [waiting("c")]), expected={"a": 50.0, "c": 300.0})
+    assert [(each.run, each.seconds) for each in remaining(now, 10.0)] == [("a", 40.0), ("b", 90.0)]
+    assert seconds_left(now, 10.0) == 300.0
+    assert remaining(replace(now, durations={}), 10.0) == []
+
+
+def test_recent_runs_with_the_same_flags_count_more_than_old_short_ones() -> None:
+    short_ones = [Completed({"epochs": "1", "lr": "0.1", "seed": str(seed)}, 2.0) for seed in range(20)]
+    flags = {"epochs": "100", "lr": "0.1", "seed": "9"}
+    assert expected_seconds(short_ones, flags) == 2.0
+    assert expected_seconds([*short_ones, Completed(flags, 300.0)], flags) == 300.0, "the same flags"
+    others = [Completed({**flags, "seed": seed}, 300.0) for seed in "12"]
+    assert expected_seconds([*short_ones, *others], flags) == 300.0, "recent, and similar"
+    assert expected_seconds([*others, *short_ones], {**flags, "epochs": "1"}) == 2.0
+    assert expected_seconds([], flags) is None
+    assert expected_seconds([Completed({}, 1.0), Completed({}, 2.0), Completed({}, 9.0)], {}) == 2.0
 
 
 def test_operation_that_is_new_takes_no_less_than_its_runs_have_taken_so_far() -> None:
@@ -121,9 +155,9 @@ def test_only_runs_that_use_what_is_short_are_named(used: dict[str, float], why:
     local = WorkerState("local", "here", 9, 3, {"gpu": 1.0, "cpu": 4.0, "mem": 8.0}, used)
     without = WorkerState("without mem", "here", 9, 3, {"gpu": 1.0, "cpu": 1.0}, {"gpu": 1.0, "cpu": 1.0})
     now = replace(state(runs, []), workers=(local, without))
-    asks = {"gpu": 1.0, "cpu": 1.0, "mem": 1.0, "undefined": 0.0}
-    now = replace(now, first=(waiting("w", why, **asks),))
-    found = with_scheduler("w", asks, now, 1, 40.0)
+    requests = {"gpu": 1.0, "cpu": 1.0, "mem": 1.0, "undefined": 0.0}
+    now = replace(now, first=(waiting("w", why, **requests),))
+    found = with_scheduler("w", requests, now, 1, 40.0)
     names = ", ".join(f"{run} (for 40 s)" for run in named)
     assert f"In use by {names}; the run starts" in found.remedy
 
@@ -162,14 +196,14 @@ def test_undefined_name_that_resembles_a_defined_one_gets_a_suggestion(asked: st
     ],
 )
 def test_held_run_has_a_remedy(why: AnyReason, text: str) -> None:
-    found = with_scheduler("c", {}, replace(state([], []), aside={"c": why}), None, 0.0)
+    found = with_scheduler("c", {}, replace(state([], []), first_held={"c": why}), None, 0.0)
     assert str(why) in found.why
     assert text in found.remedy
     assert found.can_start is isinstance(why, AfterRuns)
 
 
 @pytest.mark.parametrize(
-    ("aside", "text"),
+    ("held", "text"),
     [
         ({}, f"But run aaa can never start with scheduler ssssssss: {NEVER}."),
         (
@@ -178,14 +212,14 @@ def test_held_run_has_a_remedy(why: AnyReason, text: str) -> None:
         ),
     ],
 )
-def test_run_that_depends_on_an_impossible_one_is_explained(aside: dict[str, AnyReason], text: str) -> None:
+def test_run_that_depends_on_an_impossible_one_is_explained(held: dict[str, AnyReason], text: str) -> None:
     after = {run: AfterRuns((other,)) for run, other in ("cb", "ba")}
-    now = replace(state([], [waiting("aaa", NEVER, gpu=4)]), aside={"c": after["c"], "bbb": after["b"], **aside})
+    now = replace(state([], [waiting("aaa", NEVER, gpu=4)]), first_held={"c": after["c"], "bbb": after["b"], **held})
     found = after_impossible("c", {"bbb": {}, "aaa": {"gpu": 4.0}}, now)
     assert found
     assert found.why == f"It is held: {after['c']}. {text}"
     assert not found.can_start
-    assert after_impossible("c", {"b": {}}, replace(now, first=(), kinds=(), aside=after)) is None
+    assert after_impossible("c", {"b": {}}, replace(now, first=(), kinds=(), first_held=after)) is None
 
 
 @pytest.mark.parametrize(
@@ -211,8 +245,8 @@ def test_wide_characters_take_two_columns() -> None:
 
 
 def test_without_scheduler_the_command_to_type_is_named() -> None:
-    asks = {"gpu": 1.0, "mem": amount_for_text("8GB") or 0.0, "none": 0.0}
-    assert without_scheduler(asks).command == "guild run dask:scheduler gpus=auto resources=mem=8GB"
+    requests = {"gpu": 1.0, "mem": amount_for_text("8GB") or 0.0, "none": 0.0}
+    assert without_scheduler(requests).command == "guild run dask:scheduler gpus=auto resources=mem=8GB"
     assert str(without_scheduler({})).endswith("Start one: guild run dask:scheduler")
 
 

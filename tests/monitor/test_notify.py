@@ -100,7 +100,7 @@ def test_stopped_run_is_not_a_failure() -> None:
     assert not dataclasses.replace(FAILED, end="terminated", cause="stopped").is_failure
     assert dataclasses.replace(FAILED, end="terminated", cause="of another version").is_failure
     assert dataclasses.replace(FAILED, end="terminated", cause="out-of-memory").is_failure
-    assert not dataclasses.replace(FAILED, end="tried again", cause="worker-died").is_failure
+    assert not dataclasses.replace(FAILED, end="retried", cause="worker-died").is_failure
 
 
 def test_queue_is_empty_when_no_run_can_start() -> None:

@@ -105,11 +105,28 @@ def test_each_line_begins_with_its_run_if_runs_are_named(follower: OutputFollowe
     append(first, b"one\n\ntwo\n")
     terminal.wait_for(b"two\n")
     append(second, b"10%\r20%\r")
-    terminal.wait_for(b"20%\r")
+    terminal.wait_for(b"10%")
     append(second, b"\nend\r\nof it")  # the second half of \r\n
     assert (follower.finish("aaaaaaaabbbb"), follower.finish("ccc")) == ("two", "of it")
     named = b"aaaaaaaa | one\naaaaaaaa | \naaaaaaaa | two\n"
-    assert terminal.shown == named + b"ccc | 10%\rccc | 20%\r\nccc | end\r\nccc | of it\n"
+    assert terminal.shown == named + b"ccc | 10%\nccc | 20%\nccc | end\nccc | of it\n"
+
+
+def test_progress_bar_on_a_terminal_is_shown_once_a_second(tmp_path: pathlib.Path, terminal: Terminal) -> None:
+    # In place, it would overwrite the live line, and the lines of other runs.
+    now = [0.0]
+    follower = OutputFollower(str(tmp_path / "outputs"), terminal.write, clock=lambda: now[0])
+    follower.is_on_terminal = True
+    path = follower.follow("aaa")
+    append(path, b"\r10%\r20%\r")
+    terminal.wait_for(b"10%\n")
+    now[0] = 1.5
+    append(path, b"50%\r60%\r")
+    terminal.wait_for(b"50%\n")
+    append(path, b"100%\nready\n70%\r")
+    assert follower.finish("aaa") == "70%"
+    follower.close()
+    assert terminal.shown == b"10%\n50%\n100%\nready\n70%\n"
 
 
 def test_run_whose_name_is_no_text_is_followed(follower: OutputFollower, terminal: Terminal) -> None:

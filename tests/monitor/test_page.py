@@ -2,22 +2,27 @@
 
 import contextlib
 import json
+import math
 import os
 import pathlib
+import re
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from guild.summary import SummaryWriter
 
+from guild_dask.home import attempts
+from guild_dask.home.outcome import Cause
 from guild_dask.monitor.page.handlers import Route
 from guild_dask.monitor.page.rows import MOST_ENDED, Rows, WaitingRow
 from guild_dask.monitor.page.server import show
 from guild_dask.monitor.publisher import state_path
+from guild_dask.monitor.run_states import STATES
 from guild_dask.monitor.state import EndedRun, RunningRun, State, WaitingKind, WorkerState
 from guild_dask.plan.reasons import NoFreeSlot
 from tests.support.browser import browser, complaints
@@ -51,16 +56,16 @@ def ended(run: str, at: float = 9.0) -> EndedRun:
 
 
 def tried_again(run: str, attempt: int, at: float) -> EndedRun:
-    return replace(ended(run, at), end="tried again", exit_code=None, attempt=attempt, cause="worker-died")
+    return replace(ended(run, at), end="retried", exit_code=None, attempt=attempt, cause="worker-died")
 
 
-def a_run(runs_dir: pathlib.Path, run: str, output: str = "", tags: str = "[]", flags: str = "{}") -> None:
-    attributes = runs_dir / run / ".guild" / "attrs"
-    attributes.mkdir(parents=True)
-    (attributes.parent / "opref").write_text("guildfile:/x 1 '' train\n")
-    (attributes / "tags").write_text(tags)
-    (attributes / "flags").write_text(flags)
-    (attributes.parent / "output").write_text(output)
+def a_run(runs_dir: pathlib.Path, run: str, output: str = "", **attributes: str) -> None:
+    folder = runs_dir / run / ".guild"
+    (folder / "attrs").mkdir(parents=True)
+    (folder / "opref").write_text("guildfile:/x 1 '' train\n")
+    (folder / "output").write_text(output)
+    for name, text in {"tags": "[]", "flags": "{}", **attributes}.items():
+        (folder / "attrs" / name).write_text(text)
 
 
 @contextlib.contextmanager
@@ -76,6 +81,16 @@ def get(url: str) -> Any:
     with urllib.request.urlopen(url) as answer:
         body = answer.read()
         return json.loads(body) if answer.headers["Content-Type"].startswith("application/json") else answer
+
+
+def refusal(url: str, method: str = "GET") -> int | None:
+    """Returns the status with which the server refuses a request, or None if it answers."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, method=method)):
+            return None
+    except urllib.error.HTTPError as e:
+        with e:  # it holds the connection
+            return e.code
 
 
 def states(data: dict[str, Any]) -> dict[str, str]:
@@ -165,7 +180,7 @@ def test_row_has_the_earlier_attempts(tmp_path: pathlib.Path) -> None:
     rows.ended(ended("aaa"))
     (row,) = rows.data(0)["rows"]
     assert row["state"] == "completed"
-    assert [(each["attempt"], each["at"], each["why"]) for each in row["past"]] == [
+    assert [(each["attempt"], each["at"], each["how"]) for each in row["past"]] == [
         (1, 6.0, "its worker died"),
         (2, 8.0, "its worker died"),
     ]
@@ -178,6 +193,29 @@ def test_ended_runs_do_not_fill_the_memory(tmp_path: pathlib.Path) -> None:
     data = rows.data(0)
     assert len(data["rows"]) == MOST_ENDED
     assert "run-9" not in states(data)
+
+
+def test_row_has_flags_the_users_label_and_how_the_run_ended(tmp_path: pathlib.Path) -> None:
+    a_run(
+        tmp_path, "aaa", flags="{lr: 0.1, fast: yes}", label="dask:gpu=1 baseline fast=yes lr=0.1", tags="[dask:gpu=1]"
+    )
+    rows = Rows(str(tmp_path), lambda: None)
+    rows.ended(replace(ended("aaa"), end="failed", exit_code=3))
+    (row,) = rows.data(0)["rows"]
+    assert (row["flags"], row["label"], row["tags"]) == ({"fast": "yes", "lr": "0.1"}, "baseline", "dask:gpu=1")
+    assert row["how"] == "exit code 3"
+    assert "why" not in row, "why it waits holds no exit code"
+
+
+def test_state_says_what_ends_next(tmp_path: pathlib.Path) -> None:
+    rows = Rows(str(tmp_path), lambda: None)
+    start = time.time()
+    now = replace(state("aaa", "bbb"), durations={"train": 1000.0}, expected={"bbb": 500.0})
+    rows.write(replace(now, running=tuple(replace(run, since=start) for run in now.running)), [])
+    found = rows.data(0)
+    assert [each["run"] for each in found["state"]["next"]] == ["bbb", "aaa"]
+    assert not found["state"]["is_least"]
+    assert {each["name"] for each in found["states"]} > {"running", "impossible", "failed", "gone"}
 
 
 # The HTTP responses
@@ -201,13 +239,10 @@ def test_server_serves_only_this_page_and_only_get(tmp_path: pathlib.Path) -> No
             "guild.py",
             "x",
         ):
-            with pytest.raises(urllib.error.HTTPError, match="404"):
-                get(f"{url}/{path}")
-        with pytest.raises(urllib.error.HTTPError, match="400"):
-            get(f"{url}/data?since=x")
+            assert refusal(f"{url}/{path}") == 404
+        assert refusal(f"{url}/data?since=x") == 400
         for method in ("POST", "PUT", "DELETE"):
-            with pytest.raises(urllib.error.HTTPError, match="405"):
-                urllib.request.urlopen(urllib.request.Request(f"{url}/data", method=method))
+            assert refusal(f"{url}/data", method) == 405
 
 
 def test_output_comes_in_pieces_of_whole_characters(tmp_path: pathlib.Path) -> None:
@@ -222,6 +257,44 @@ def test_output_comes_in_pieces_of_whole_characters(tmp_path: pathlib.Path) -> N
             seen, place = seen + piece["text"], piece["next"]
         assert seen == text
         assert get(f"{url}/output?run=aaa&from=-1")["text"].endswith("end\n"), "without an offset, the end of it"
+
+
+def write_scalars(folder: pathlib.Path, **values: Sequence[float]) -> None:
+    with SummaryWriter(str(folder)) as writer:
+        for name, points in values.items():
+            for step, value in enumerate(points):
+                writer.add_scalar(name, value, step)
+
+
+def test_scalars_of_runs_on_the_page_are_served(tmp_path: pathlib.Path) -> None:
+    a_run(tmp_path, "aaa")
+    a_run(tmp_path, "other")
+    write_scalars(tmp_path / "aaa" / ".guild", loss=[0.5, 0.25], acc=[math.nan])
+    write_scalars(tmp_path / "other" / ".guild", loss=[0.1])
+    rows = Rows(str(tmp_path), lambda: None)
+    rows.ended(ended("aaa"))
+    with served(rows) as url:
+        found = get(f"{url}/scalars?runs=aaa,other,..%2Faaa,&curve=loss")
+        assert list(found["runs"]) == ["aaa"], "a run that is not on the page is not read"
+        assert found["runs"]["aaa"]["values"] == {"loss": 0.25, "acc": None}
+        assert found["runs"]["aaa"]["curve"] == [0.5, 0.25]
+        assert found["names"] == [{"name": "loss", "high": False}, {"name": "acc", "high": True}]
+        assert found["partial"] == []
+
+
+def test_output_of_earlier_attempts_is_served(tmp_path: pathlib.Path) -> None:
+    a_run(tmp_path, "aaa", "first try\n")
+    attempts.add(str(tmp_path / "aaa"), attempts.attempt_for(1, Cause.WORKER_DIED, None, "here"))
+    (tmp_path / "aaa" / ".guild" / "output").write_text("second try\n")
+    rows = Rows(str(tmp_path), lambda: None)
+    rows.ended(ended("aaa"))
+    with served(rows) as url:
+        last = get(f"{url}/output?run=aaa")
+        assert last["text"] == "second try\n"
+        assert [(each["number"], each["how"]) for each in last["attempts"]] == [(1, "its worker died")]
+        assert get(f"{url}/output?run=aaa&attempt=1")["text"] == "first try\n"
+        assert get(f"{url}/output?run=aaa&attempt=7")["text"] == ""
+        assert refusal(f"{url}/output?run=aaa&attempt=x") == 400
 
 
 # In a browser
@@ -260,7 +333,7 @@ print("went on")
         assert rows[0].count(EVIL) == 2, "as text, in a flag and in a tag"
         assert "1. waits for gpu=1, 0 free" in rows[1]
         assert rows[2].startswith("impossible")
-        assert "asks gpu=7, largest worker has gpu=1" in rows[2]
+        assert "requests gpu=7, largest worker has gpu=1" in rows[2]
         assert texts(opened, ".worker b") == ["local"]
         opened.find_element("css selector", "#rows .row").click()
         wait_until(lambda: texts(opened, "#text") == [f"{EVIL}\n"], describe=lambda: texts(opened, "#text"))
@@ -340,14 +413,125 @@ def test_browser_shows_all_attempts_in_the_timeline(tmp_path: pathlib.Path) -> N
         opened.get(url)
         script = "return drawn.map((bar) => [bar.row.run, bar.stop, bar.kind, bar.hint])"
         expected = [
-            ["aaa", now - 6, "past", "attempt 1: 1 s (its worker died)"],
-            ["aaa", now - 3, "past", "attempt 2: 1 s (its worker died)"],
+            ["aaa", now - 6, "retried", "attempt 1: 1 s (its worker died)"],
+            ["aaa", now - 3, "retried", "attempt 2: 1 s (its worker died)"],
             ["aaa", now, "completed", "completed 1 s"],
-            ["bbb", now, "past", "attempt 1: 1 s (its worker died)"],
+            ["bbb", now, "retried", "attempt 1: 1 s (its worker died)"],
         ]
         wait_until(
             lambda: sorted(opened.execute_script(script)) == expected, describe=lambda: opened.execute_script(script)
         )
+
+
+def some_results(runs_dir: pathlib.Path) -> Rows:
+    rows = Rows(str(runs_dir), lambda: None)
+    now = time.time()
+    for number, (lr, loss) in enumerate(((0.1, 0.5), (0.2, 0.3), (0.3, 0.4))):
+        run = f"run-{number}"
+        flags = f"{{lr: {lr}, epochs: 20, dropout: 0.1}}"
+        a_run(runs_dir, run, f"output of {run}\n", flags=flags, label="baseline" if number == 1 else "")
+        write_scalars(runs_dir / run / ".guild", loss=[0.9, loss], acc=[0.1, 1 - loss], lr=[lr])
+        rows.ended(ended(run, now - 90_000 * (2 - number)))
+    a_run(runs_dir, "run-3", flags="{lr: 0.4, epochs: 20, dropout: 0.1}")
+    rows.write(replace(state("run-3"), started=now), [])
+    return rows
+
+
+def head(opened: Any) -> list[str]:
+    return [text.strip(" ▲▼") for text in texts(opened, "#head > span")]
+
+
+def shown_runs(opened: Any) -> list[str]:
+    found: list[str] = opened.execute_script(
+        "return [...document.querySelectorAll('#rows .row')].map((each) => each.dataset.run)"
+    )
+    return found
+
+
+def wait_for(opened: Any, expected: Any, seen: Callable[[Any], Any]) -> None:
+    wait_until(lambda: seen(opened) == expected, describe=lambda: (seen(opened), complaints(opened)))
+
+
+def press(opened: Any, *keys: str) -> None:
+    from selenium.webdriver import ActionChains
+
+    ActionChains(opened).send_keys(*keys).perform()
+
+
+def test_browser_shows_results_and_what_tells_runs_apart(tmp_path: pathlib.Path) -> None:
+    with served(some_results(tmp_path)) as url, browser(1400, 1000) as opened:
+        opened.get(url)
+        usual = ["state", "run", "operation", "label", "lr", "loss", "acc", "loss curve", "time"]
+        wait_for(opened, usual, head)
+        assert texts(opened, "#common") == ["dropout=0.1 epochs=20 for all"]
+        assert shown_runs(opened) == ["run-3", "run-2", "run-1", "run-0"]
+        assert len(texts(opened, "#rows svg.curve")) == 3
+        # The best first, then reversed; runs without a value are the last.
+        opened.find_element("css selector", "#head [data-column='s:loss']").click()
+        wait_for(opened, ["run-1", "run-2", "run-0", "run-3"], shown_runs)
+        opened.find_element("css selector", "#head [data-column='s:loss']").click()
+        wait_for(opened, ["run-0", "run-2", "run-1", "run-3"], shown_runs)
+        opened.find_element("css selector", "#head [data-column='s:acc']").click()
+        wait_for(opened, ["run-1", "run-2", "run-0", "run-3"], shown_runs)
+        # Columns that the user chooses are kept in the address.
+        opened.find_element("css selector", "#columns summary").click()
+        for name in ("s:lr", "f:epochs", "curve"):
+            opened.find_element("css selector", f"#columns [name='{name}']").click()
+        chosen = ["state", "run", "operation", "label", "lr", "epochs", "loss", "acc", "lr", "time"]
+        wait_for(opened, chosen, head)
+        opened.refresh()
+        wait_for(opened, (chosen, ["run-1", "run-2", "run-0", "run-3"]), lambda each: (head(each), shown_runs(each)))
+        # Labels are searched, and a search without a result says so.
+        search = opened.find_element("id", "search")
+        search.send_keys("BASELINE")
+        wait_for(opened, ["run-1"], shown_runs)
+        assert texts(opened, "#common") == [""], "a single run has nothing in common with others"
+        search.send_keys("x")
+        wait_for(opened, ["No run matches “BASELINEx”. show all runs"], lambda each: texts(each, "#empty"))
+        opened.find_element("css selector", "#empty button").click()
+        wait_for(opened, 4, lambda each: len(shown_runs(each)))
+        assert not complaints(opened)
+
+
+def test_browser_is_used_with_the_keyboard_and_in_a_narrow_window(tmp_path: pathlib.Path) -> None:
+    rows = some_results(tmp_path)
+    attempts.add(str(tmp_path / "run-2"), attempts.attempt_for(1, Cause.WORKER_DIED, None, "here"))
+    (tmp_path / "run-2" / ".guild" / "output").write_text("second try\n")
+    with served(rows) as url, browser(1400, 1000) as opened:
+        opened.get(url)
+        wait_for(opened, 4, lambda each: len(shown_runs(each)))
+        opened.execute_script("document.getElementById('table').focus()")
+        press(opened, "\ue015", "\ue015", "\ue007")  # down, down, Enter
+        wait_for(opened, ["second try\n"], lambda each: texts(each, "#text"))
+        assert "run=run-2" in opened.current_url
+        wait_for(opened, ["last attempt", "attempt 1: its worker died"], lambda each: texts(each, "#attempt option"))
+        opened.find_element("css selector", "#attempt option:last-child").click()
+        wait_for(opened, ["output of run-2\n"], lambda each: texts(each, "#text"))
+        press(opened, "\ue00c")  # Esc
+        assert not opened.find_element("id", "output").is_displayed()
+        assert "run=" not in opened.current_url
+        # The use of slots counts from the start of the scheduler, which is later than the first time that is shown.
+        use = "state.started = rows.get('run-3').since = now() - 100; showUse(); return $('use').innerText"
+        assert re.search(r"5[01] % on average", opened.execute_script(use)), opened.execute_script(use)
+        # Over several days, the clock has dates.
+        opened.execute_script("document.getElementById('span').value = '0'; showTimeline()")
+        days = "Date.UTC(2026, 10, 17, 9) / 1000, Date.UTC(2026, 10, 18, 21) / 1000"
+        ticks = f"return ticksFor({days}, 12).map((each) => each.text)"
+        assert any("Nov 18" in text for text in opened.execute_script(ticks)), opened.execute_script(ticks)
+        assert len(opened.execute_script(ticks)) <= 13
+        assert texts(opened, "#legend dt") == [each.text for each in STATES.values()]
+        # Each run takes two lines, and nothing is cut off at the right.
+        size = {"width": 500, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        wait_until(lambda: "lr=0.2" in texts(opened, "#rows .second")[2], describe=lambda: texts(opened, "#rows .row"))
+        assert opened.execute_script("return document.documentElement.scrollWidth") <= 500
+        assert (
+            opened.execute_script("const t = document.getElementById('table'); return t.scrollWidth - t.clientWidth")
+            <= 0
+        )
+        assert any(text.startswith("completedrun-1loss 0.3") for text in texts(opened, "#rows .row"))
+        _keep(opened, "narrow.png")
+        assert not complaints(opened)
 
 
 def test_browser_shows_that_the_scheduler_is_gone(tmp_path: pathlib.Path) -> None:

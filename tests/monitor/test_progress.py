@@ -8,6 +8,7 @@ import select
 import shlex
 import signal
 import struct
+import subprocess
 import termios
 import time
 from dataclasses import replace
@@ -37,11 +38,16 @@ class Terminal:
 
     def __init__(self, command: str, shell: bool = False, columns: int = 100) -> None:
         words = ["sh", "-c", command] if shell else ["guild", *shlex.split(command)]
-        self.pid, self._fd = pty.fork()
-        if not self.pid:
-            os.execvp(words[0], words)
+        self._fd, terminal = pty.openpty()
+        # Not pty.fork(): this process has threads, and a fork of such a process is deprecated.
+        self._process = subprocess.Popen(["setsid", "--ctty", *words], stdin=terminal, stdout=terminal, stderr=terminal)
+        os.close(terminal)
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self.written = b""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def read(self, seconds: float = 0.1) -> bool:
         """Reads new output; returns False when no process has the terminal open."""
@@ -66,7 +72,7 @@ class Terminal:
         while self.read():
             assert time.monotonic() < deadline, self.screen()
         os.close(self._fd)
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._process.wait()
 
     def screen(self) -> list[str]:
         """Returns the lines as they are on the screen, without overwritten and erased text."""
@@ -162,7 +168,7 @@ def test_interrupt_ends_it_and_erases_the_line(user: Sandbox, guild: Guild) -> N
 
 
 def test_all_runs_are_counted() -> None:
-    state = State("s", "h", 1, 0.0, waiting=1, held=2, resting={"a": 9.0}, ends={"completed": 4})
+    state = State("s", "h", 1, 0.0, waiting=1, held=2, retrying={"a": 9.0}, ends={"completed": 4})
     assert text_for(state, 1.0) == "4 of 8 done, 0 running, 1 waiting, 2 held, 1 retrying, 0 failed"
     never = WaitingKind(1, {"gpu": 7.0}, TooLarge("gpu", 7.0, 1.0))
     state = replace(state, waiting=3, kinds=(never,))

@@ -2,11 +2,12 @@
 
 import json
 import pathlib
+import time
 from typing import Any
 
 import pytest
 
-from guild_dask.home.outcome import Excess
+from guild_dask.home.outcome import End, Excess, Result
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor import journal
 from guild_dask.monitor.publisher import Publisher, QueuedRun, View, scheduler_state, state_path
@@ -73,7 +74,7 @@ def test_state_comes_back_from_data() -> None:
                 excess=Excess(1e9, 2e9),
             ),
         ),
-        resting={"ccc": 9.5},
+        retrying={"ccc": 9.5},
         ends={"failed": 1},
     )
     again = state_for_data(json.loads(json.dumps(as_data(state))))
@@ -97,11 +98,27 @@ def test_state_does_not_grow_with_the_queue(tmp_path: pathlib.Path) -> None:
     state = published(tmp_path)
     assert state.waiting == 10_000
     assert [run.run for run in state.first] == [f"run-{number:05}" for number in range(MOST_WAITING)]
-    assert [(kind.count, dict(kind.asks)) for kind in state.kinds] == [(5000, {"mem": 8e9}), (5000, {"gpu": 1.0})]
+    assert [(kind.count, dict(kind.requests)) for kind in state.kinds] == [(5000, {"mem": 8e9}), (5000, {"gpu": 1.0})]
     assert {run.why for run in state.first} == {InUse("gpu", 1.0, 0.0)}
-    assert state.aside == {"bbb": Broken("it is broken")}
+    assert state.first_held == {"bbb": Broken("it is broken")}
     assert state.held == 1
     assert state_path(str(tmp_path), "sss").stat().st_size < 50_000
+
+
+def test_state_has_the_expected_duration_of_runs_with_the_same_flags(tmp_path: pathlib.Path) -> None:
+    for run, epochs in (("short", 1), ("long", 9), ("next", 9)):
+        attributes = tmp_path / "runs" / run / ".guild" / "attrs"
+        attributes.mkdir(parents=True)
+        (attributes / "flags").write_text(f"{{epochs: {epochs}}}")
+        (attributes.parent / "opref").write_text("guildfile:/x 1 '' train\n")
+    publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)
+    for run, seconds in (("short", 10.0), ("long", 500.0), ("short", 10.0)):
+        publisher.started(RunningRun(run, "train", "local", "here", time.time() - seconds, 0.0, 1))
+        publisher.ended(run, Result(End.COMPLETED, 0))
+    publisher.started(RunningRun("next", "train", "local", "here", time.time(), 0.0, 1))
+    state = publisher.state(View())
+    assert round(state.expected["next"]) == 500
+    assert round(state.durations["train"]) == 10
 
 
 def test_state_is_written_when_it_has_changed_and_once_a_second_at_most(tmp_path: pathlib.Path) -> None:
@@ -111,7 +128,7 @@ def test_state_is_written_when_it_has_changed_and_once_a_second_at_most(tmp_path
     path = state_path(str(tmp_path), "sss")
     path.unlink()
     publisher.publish(lambda: a_view(2))
-    assert publisher.due is not None, "it asks to be called again, since something may have changed"
+    assert publisher.due is not None, "it requests to be called again, since something may have changed"
     publisher.publish(lambda: a_view(2), at_once=True)
     assert not path.exists(), "nothing has changed"
     publisher.publish(lambda: a_view(1), at_once=True)
@@ -161,10 +178,10 @@ def test_scheduler_tells_what_runs_and_why_the_rest_waits(user: Sandbox, guild: 
         assert state
         (running,) = state.running
         assert (running.run, running.operation, running.worker, running.attempt) == ("aaa", "nap", "local", 1)
-        assert dict(running.asks) == {"gpu": 1.0}
+        assert dict(running.requests) == {"gpu": 1.0}
         assert [(run.run, str(run.why)) for run in state.first] == [
             ("bbb", "waits for gpu=1, 0 free"),
-            ("ccc", "asks gpu=7, largest worker has gpu=1"),
+            ("ccc", "requests gpu=7, largest worker has gpu=1"),
         ]
         assert [run.why.is_final for run in state.first if run.why] == [False, True]
         (worker,) = state.workers
@@ -196,7 +213,7 @@ def test_events_stay_in_the_run_of_the_scheduler(user: Sandbox, guild: Guild) ->
         ("stopped", None, None),
     ]
     ended = events[2]
-    assert ended["asks"] == {"gpu": "1"}
+    assert ended["requests"] == {"gpu": "1"}
     assert ended["ran"] > 0
     assert ended["waited"] > 0
     assert events[4]["exit_code"] == 1

@@ -1,5 +1,6 @@
 """The report of a scheduler: its history, as text and as a page."""
 
+import html
 import pathlib
 import re
 import time
@@ -7,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from guild_dask.monitor.page.rows import Rows
 from guild_dask.monitor.report import charts, files, page, summary
-from guild_dask.monitor.report.history import SLOTS, EndedScheduler, history_for
+from guild_dask.monitor.report.history import SLOTS, EndedScheduler, History, history_for
+from guild_dask.monitor.report.run_facts import RunFacts
+from guild_dask.monitor.run_states import state_for
+from tests.support.browser import browser, complaints
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 
@@ -35,7 +40,7 @@ def started(at: float, run: str, **facts: Any) -> dict[str, Any]:
         "host": "here",
         "waited": 1.0,
         "attempt": 1,
-        "asks": {"mem": "8GB"},
+        "requests": {"mem": "8GB"},
     }
     return {"event": "started", "at": at, "run": run, **usual, **facts}
 
@@ -135,7 +140,7 @@ def test_runs_that_did_not_complete_or_start_are_listed_with_the_reason() -> Non
         *EVENTS[:-1],
         started(120.0, "ddd"),
         ended(123.0, "ddd", 3.0, "terminated", exit_code=-15, why=why),
-        {"event": "stopped", "at": 140.0, "left": {"eee": "asks gpu=7, largest worker has gpu=1", "fff": ""}},
+        {"event": "stopped", "at": 140.0, "left": {"eee": "requests gpu=7, largest worker has gpu=1", "fff": ""}},
     ]
     history = history_for(events, 0.0)
     assert history
@@ -143,13 +148,14 @@ def test_runs_that_did_not_complete_or_start_are_listed_with_the_reason() -> Non
     assert limited == ("ddd", "train lr=<1>", "local", "1", "3 s", f"terminated: {why}")
     assert (failed[0], failed[-1]) == ("bbb", "failed")
     assert summary.left(history, 10) == [
-        ("eee", "asks gpu=7, largest worker has gpu=1"),
+        ("eee", "requests gpu=7, largest worker has gpu=1"),
         ("fff", "was waiting"),
     ]
     text = page.page(history, {"ddd": "train lr=<1>"}, "title")
-    assert f"<td>terminated: {why}</td>" in text
-    assert "<td>train lr=&lt;1&gt;</td>" in text
-    assert "<td>asks gpu=7, largest worker has gpu=1</td>" in text
+    assert cells_of(text, "Failed runs")[1] == [
+        "ddd", "train lr=&lt;1&gt;", "3 s", f"terminated: {why}",
+    ]  # fmt: skip
+    assert cells_of(text, "Runs left staged")[1] == ["eee", "requests gpu=7, largest worker has gpu=1"]
 
 
 def test_use_is_at_most_the_capacity_when_a_worker_is_lost() -> None:
@@ -161,20 +167,39 @@ def test_use_is_at_most_the_capacity_when_a_worker_is_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asks", "titles"),
+    ("requests", "titles"),
     [
         ({"mem": "8GB", "cpu": "4"}, ["Memory: requested against used", "CPUs: requested against used"]),
         ({"mem": "8GB"}, ["Memory: requested against used"]),
         ({"gpu": "1"}, ["CPUs and memory used"]),
     ],
 )
-def test_requested_amounts_are_drawn_against_used_ones(asks: dict[str, str], titles: list[str]) -> None:
+def test_requested_amounts_are_drawn_against_used_ones(requests: dict[str, str], titles: list[str]) -> None:
     used = {"cpu_seconds": "5", "max_memory": "1GB"}
-    history = history_for([workers(100.0, WORKER), ended(110.0, "aaa", 10.0, asks=asks, used=used)], 120.0)
+    history = history_for([workers(100.0, WORKER), ended(110.0, "aaa", 10.0, requests=requests, used=used)], 120.0)
     assert history
     drawn = charts.requested(history, {})
     assert list(drawn) == titles
     assert all(drawn.values())
+
+
+@pytest.mark.parametrize(
+    ("cause", "who"),
+    [
+        ("stopped", "a user stopped it"),
+        ("scheduler-stopped", "its scheduler was stopped"),
+        ("", "'guild stop' or a signal ended it"),
+    ],
+)
+def test_stopped_run_says_who_stopped_it(cause: str, who: str) -> None:
+    events = [EVENTS[0], ended(110.0, "aaa", 10.0, "terminated", exit_code=-15, cause=cause), EVENTS[-1]]
+    history = history_for(events, 0.0)
+    assert history
+    text = page.page(history, {}, "title")
+    assert cells_of(text, "Other attempts that did not complete")[1][-1] == html.escape(f"terminated: {who}")
+    rows = Rows("/nowhere", lambda: None)
+    rows.ended(history.spans[0].run)
+    assert rows.data(0)["rows"][0]["how"] == who
 
 
 def test_page_is_self_contained_and_escapes_text_of_runs() -> None:
@@ -185,6 +210,60 @@ def test_page_is_self_contained_and_escapes_text_of_runs() -> None:
     assert "<script>alert" not in text
     assert "alert(1)" in text, "it is shown as text"
     assert not re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=", text)
+
+
+def results_of_a_night() -> tuple[History, dict[str, RunFacts]]:
+    """Returns a history with two completed runs and a failed one, and what their directories say."""
+    history = history_for(EVENTS, 0.0)
+    assert history
+    return history, {
+        "aaa": RunFacts("baseline", {"lr": 0.1, "epochs": 20}, {"loss": 0.5, "val_acc": 0.6}),
+        "ccc": RunFacts("", {"lr": 0.2, "epochs": 20}, {"loss": 0.9, "val_acc": 0.8}),
+        "bbb": RunFacts("", {"lr": 0.3, "epochs": 20}, {}, {1: "ValueError: <lr> is too high"}),
+    }
+
+
+def cells_of(text: str, title: str) -> list[list[str]]:
+    """Returns the cells of a table, without markup; the first row is the head."""
+    table = text.split(f"<h2>{title}</h2>")[1].split("</table>", maxsplit=1)[0]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>.*?</tr>", table, re.S)]
+    return [[re.sub("<[^>]+>", "", cell) for cell in row] for row in rows]
+
+
+def test_page_has_failures_first_and_the_best_results_next() -> None:
+    history, facts = results_of_a_night()
+    text = page.page(history, {}, "night", facts)
+    titles = re.findall("<h2>(.*?)</h2>", text)
+    assert titles[:3] == ["Failed runs", "Completed runs", "Runs on workers"]
+    assert cells_of(text, "Failed runs") == [
+        ["run", "operation", "epochs", "lr", "after", "end", "last line of output"],
+        ["bbb", "train", "20", "0.3", "20 s", "failed", "ValueError: &lt;lr&gt; is too high"],
+    ]
+    assert cells_of(text, "Completed runs") == [
+        ["run", "operation", "label", "lr", "val_acc", "loss", "took"],
+        ["ccc", "train", "", "0.2", "0.8", "0.9", "10 s"],
+        ["aaa", "train", "baseline", "0.1", "0.6", "0.5", "10 s"],
+    ]
+    assert "highest val_acc first; epochs=20 for all" in text
+    assert f'background:{state_for("failed").colour}"></i>failed <b>ended with an error</b>' in text
+
+
+def test_browser_shows_the_report_in_a_narrow_and_dark_window(tmp_path: pathlib.Path) -> None:
+    history, facts = results_of_a_night()
+    page.write(page.page(history, {}, "night", facts), str(tmp_path / "report.html"))
+    with browser(1000, 900) as opened:
+        dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+        size = {"width": 500, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        opened.get(f"file://{tmp_path}/report.html")
+        count = "return document.querySelectorAll('.bk-Figure').length"
+        wait_until(lambda: opened.execute_script(count) >= 4, describe=lambda: complaints(opened))
+        assert opened.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(22, 24, 29)"
+        assert opened.execute_script("return document.documentElement.scrollWidth") <= 500, "charts fit the window"
+        fits = "return [...document.querySelectorAll('.table')].every((each) => each.scrollWidth <= each.clientWidth)"
+        assert opened.execute_script(fits), "rows are stacked"
+        assert not complaints(opened)
 
 
 def test_charts_of_a_long_history_show_its_latest_runs() -> None:
@@ -203,11 +282,17 @@ def test_charts_of_a_long_history_show_its_latest_runs() -> None:
 
 
 def test_scheduler_leaves_a_report_that_can_be_written_again(user: Sandbox, guild: Guild) -> None:
-    a_project(user, "nap: {exec: 'sleep 0.1'}")
-    stage(guild, "nap", "aaa", "bbb")
+    nap = "print('loss: 0.25')\nif __name__ == '__main__': import sys; sys.exit('no data' if 'bad' in sys.argv else 0)"
+    a_project(user, "nap: {exec: 'python nap.py ${data}', flags: {data: good}}", {"nap.py": nap})
+    stage(guild, "nap", "aaa", "bbb", options="--label first")
+    stage(guild, "nap data=bad", "ccc")
     guild(f"run dask:scheduler workers=2 run-once=yes {NO_DASHBOARD} --run-id sss -y")
     run_dir = user.guild_home / "runs" / "sss"
     left = (run_dir / "report.html").read_text()
+    assert cells_of(left, "Failed runs")[1][-2:] == ["failed (exit 1)", "no data"]
+    assert {tuple(row[:4]) for row in cells_of(left, "Completed runs")[1:]} == {
+        (run, "nap", "first", "0.25") for run in ("aaa", "bbb")
+    }
     assert "<h1>Dask scheduler sss</h1>" in left
     assert "Runs on workers" in left
     assert "2 completed" in left
@@ -250,7 +335,7 @@ def test_report_of_a_killed_scheduler_has_the_ends_that_its_runs_recorded(user: 
     later = files.history_of(run_dir)
     assert later
     assert later.stop <= dead_at
-    assert later.ends == {"gone": 1, "staged again": 1, "failed": 1}
+    assert later.ends == {"gone": 1, "staged-again": 1, "failed": 1}
 
 
 def test_scheduler_without_runs_leaves_no_report(user: Sandbox, guild: Guild) -> None:

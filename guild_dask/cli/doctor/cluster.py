@@ -1,5 +1,6 @@
 """Checks Dask's configuration, the dashboard's port and job queues."""
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -40,6 +41,7 @@ def findings() -> Iterator[Finding]:
     else:
         yield _configuration(section, unknown)
     yield _port(settings)
+    yield _found_gpus()
     yield from _queues(configuration.get("jobqueue") or {}, settings)
 
 
@@ -49,6 +51,13 @@ def _configuration(section: Mapping[str, Any], unknown: list[str]) -> Finding:
         return bad("configuration", f"section 'guild-dask' has unknown keys: {names}", "remove or rename them")
     known = ", ".join(f"{name}={value}" for name, value in section.items())
     return good("configuration", f"defaults: {known}" if known else "no defaults configured")
+
+
+def _found_gpus() -> Finding:
+    from guild_dask.cluster import gpus
+
+    found = gpus.found(os.environ)
+    return (good if found.names else note)("devices", f"GPUs: {found}")
 
 
 def _port(settings: Settings) -> Finding:

@@ -16,9 +16,9 @@ _COLOURS = {Level.GOOD: "green", Level.NOTE: "yellow", Level.BAD: "red"}
 def command(as_json: bool) -> None:
     """Check for common problems, and name the remedy.
 
-    Checks versions, the plugin, the Guild home (permissions, lock, clock, free space, shared file system), Dask's
-    configuration, the dashboard's port, job queues, and workers of schedulers at work. The exit code is 1 if there is
-    a problem.
+    Checks versions, the plugin, the mends of Guild, the Guild home (permissions, lock, clock, free space, shared file
+    system), Dask's configuration, the dashboard's port, job queues, and workers of schedulers at work. The exit code
+    is 1 if there is a problem.
     """
     found = []
     for finding in _findings(common.home_path(), common.is_home_named()):

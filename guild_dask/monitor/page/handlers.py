@@ -1,4 +1,4 @@
-"""The HTTP handlers of the page of runs: the page, its script and style, the rows, and outputs. GET only."""
+"""The HTTP handlers of the page of runs: the page, its scripts and style, the rows, scalars and outputs. GET only."""
 
 import asyncio
 import os
@@ -7,10 +7,16 @@ from typing import Any
 
 from tornado.web import HTTPError, RequestHandler
 
-from guild_dask.monitor.page.rows import Rows
+from guild_dask.home import layout
+from guild_dask.host import files
+from guild_dask.monitor.page.rows import Rows, past_attempts
+from guild_dask.monitor.page.scalar_cells import ScalarCells
 
 _STATIC = pathlib.Path(__file__).with_name("static")
-_KINDS = {"guild.js": "text/javascript", "guild.css": "text/css"}
+_KINDS = {
+    "guild.css": "text/css",
+    **dict.fromkeys(("guild.js", "output.js", "overview.js", "table.js", "timeline.js"), "text/javascript"),
+}
 
 # The most bytes of output in one response.
 _MOST_OUTPUT = 200_000
@@ -48,7 +54,7 @@ class _Handler(RequestHandler):
 class _Page(_Handler):
     def get(self) -> None:
         self.set_header("Content-Type", "text/html; charset=utf-8")
-        self.finish((_STATIC / "guild.html").read_bytes())
+        self.finish(files.content(_STATIC / "guild.html"))
 
 
 class _File(_Handler):
@@ -56,7 +62,7 @@ class _File(_Handler):
         if name not in _KINDS:
             raise HTTPError(404)
         self.set_header("Content-Type", f"{_KINDS[name]}; charset=utf-8")
-        self.finish((_STATIC / name).read_bytes())
+        self.finish(files.content(_STATIC / name))
 
 
 class _Data(_Handler):
@@ -74,17 +80,35 @@ class _Output(_Handler):
         self._rows = rows
 
     async def get(self) -> None:
-        path = self._rows.output_path(self.get_query_argument("run", ""))
-        if path is None:
+        run_dir = self._rows.run_dir(self.get_query_argument("run", ""))
+        if run_dir is None:
             raise HTTPError(404)
+        attempt, start = self.number("attempt", 0), self.number("from", -1)
+        path = layout.attempt_output(run_dir, attempt) if attempt else layout.output(run_dir)
         loop = asyncio.get_running_loop()
-        self.finish(await loop.run_in_executor(None, _piece, path, self.number("from", -1)))
+        piece = await loop.run_in_executor(None, _piece, path, start)
+        if start < 0:
+            piece["attempts"] = await loop.run_in_executor(None, past_attempts, run_dir)
+        self.finish(piece)
+
+
+class _Scalars(_Handler):
+    def initialize(self, rows: Rows, cells: ScalarCells) -> None:
+        self._rows = rows
+        self._cells = cells
+
+    async def get(self) -> None:
+        asked = self.get_query_argument("runs", "").split(",")
+        found = [(run, run_dir) for run in asked if (run_dir := self._rows.run_dir(run))]
+        curve = self.get_query_argument("curve", "")
+        loop = asyncio.get_running_loop()
+        self.finish(await loop.run_in_executor(None, self._cells.data, found, curve))
 
 
 def _piece(path: str, start: int) -> dict[str, Any]:
     """Returns a piece of a file from an offset on; from -1, its end."""
     try:
-        with open(path, "rb") as f:
+        with files.opened(path) as f:
             end = os.fstat(f.fileno()).st_size
             if start < 0 or start > end:  # the run was restarted, and its output is shorter
                 start = max(0, end - _MOST_OUTPUT)
@@ -104,5 +128,6 @@ def routes_for(rows: Rows) -> list[Route]:
         (r"/guild", _Page, {}),
         (r"/guild/data", _Data, {"rows": rows}),
         (r"/guild/output", _Output, {"rows": rows}),
+        (r"/guild/scalars", _Scalars, {"rows": rows, "cells": ScalarCells()}),
         (r"/guild/([a-z.]+)", _File, {}),
     ]

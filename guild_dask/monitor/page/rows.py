@@ -10,12 +10,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from guild_dask.home import layout, run_view
-from guild_dask.home.outcome import End
+from guild_dask.home import attempts, run_view
+from guild_dask.home.outcome import End, text_for_cause
 from guild_dask.monitor import estimate
+from guild_dask.monitor.flag_columns import own_label, text_for_value
+from guild_dask.monitor.run_states import HELD, RETRYING, RUNNING, STATES, WAITING
 from guild_dask.monitor.state import EndedRun, State, as_data
 from guild_dask.plan.resources import format_amounts
 from guild_dask.plan.troubles import text_for
@@ -24,6 +26,9 @@ from guild_dask.plan.troubles import text_for
 MOST_ENDED = 5000
 _MOST_READ = 150
 
+# The most running runs of which the page says when they end.
+_MOST_NEXT = 5
+
 # Seconds after the last request until the page counts as closed.
 _PATIENCE = 15.0
 
@@ -31,19 +36,19 @@ _PATIENCE = 15.0
 _FIRST = 2.0
 
 # The end of an attempt that is followed by another one.
-_TRIED_AGAIN = End.TRIED_AGAIN.value
+_RETRIED = End.RETRIED.value
 
 Row = dict[str, Any]
 
 # Fields that are read from the run directory.
-_DETAILS = ("operation", "flags", "tags")
+_DETAILS = ("operation", "flags", "label", "tags")
 
 # The field with earlier attempts, for the timeline, and the most of them that are kept.
 _PAST = "past"
 _MOST_PAST = 20
 
 # If one of these changes, the tags may have changed, too: they hold a run's priority and requests.
-_DEPEND_ON_TAGS = ("state", "key", "asks")
+_DEPEND_ON_TAGS = ("state", "key", "requests")
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class WaitingRow:
     since: float
     key: int
     kind: int
-    asks: Mapping[str, float]
+    requests: Mapping[str, float]
 
 
 class Rows:
@@ -82,13 +87,12 @@ class Rows:
 
     def ended(self, run: EndedRun) -> None:
         """Records the end of a run, or of an attempt."""
-        row = as_data(run) | {"state": run.end, "asks": format_amounts(run.asks), "used": dict(run.used)}
-        row["why"] = run.why
+        row = as_data(run) | {"state": run.end, "requests": format_amounts(run.requests), "used": dict(run.used)}
+        row["how"] = _how(run)
         with self._lock:
-            if run.end == _TRIED_AGAIN:
-                past = {name: row[name] for name in ("attempt", "worker", "at", "ran")}
-                past["why"] = run.why or f"exit code {run.exit_code}"
-                row["state"] = "retrying"
+            if run.end == _RETRIED:
+                past = {name: row[name] for name in ("attempt", "worker", "at", "ran", "how")}
+                row["state"] = RETRYING
                 row[_PAST] = [*self._rows.get(run.run, {}).get(_PAST, ()), past][-_MOST_PAST:]
             self._put(run.run, row)
             self._ended.append(run.run)
@@ -108,23 +112,24 @@ class Rows:
             there = (
                 {run.run for run in state.running}
                 | {run.run for run in queue}
-                | state.aside.keys()
-                | state.resting.keys()
+                | state.first_held.keys()
+                | state.retrying.keys()
             )
             for run in state.running:
                 devices = f" ({','.join(run.devices)})" if run.devices else ""
-                row = as_data(run) | {"state": "running", "asks": format_amounts(run.asks) + devices}
+                row = as_data(run) | {"state": RUNNING, "requests": format_amounts(run.requests) + devices}
                 self._put(run.run, row)
             for waiting in queue:
                 row = {"run": waiting.run, "since": waiting.since, "key": waiting.key}
                 self._put(
-                    waiting.run, row | {"state": "waiting", "kind": waiting.kind, "asks": format_amounts(waiting.asks)}
+                    waiting.run,
+                    row | {"state": WAITING, "kind": waiting.kind, "requests": format_amounts(waiting.requests)},
                 )
-            for run_id, why in state.aside.items():
-                self._put(run_id, {"run": run_id, "state": "held", "why": str(why), "asks": ""})
-            for run_id, at in state.resting.items():
+            for run_id, why in state.first_held.items():
+                self._put(run_id, {"run": run_id, "state": HELD, "why": str(why), "requests": ""})
+            for run_id, at in state.retrying.items():
                 again = time.strftime("%H:%M:%S", time.localtime(at))
-                row = {"run": run_id, "state": "retrying", "why": f"next attempt at {again}", "asks": ""}
+                row = {"run": run_id, "state": RETRYING, "why": f"next attempt at {again}", "requests": ""}
                 self._put(run_id, row)
             for run_id in [
                 run_id for run_id, row in self._rows.items() if row.get("at") is None and run_id not in there
@@ -172,6 +177,7 @@ class Rows:
                 "rows": changed,
                 "gone": [] if first == 0 else [run_id for run_id in removed if run_id not in self._rows],
                 "state": _state_data(self._state),
+                "states": [asdict(each) for each in STATES.values()],
             }
 
     def _read_some(self) -> None:
@@ -189,21 +195,50 @@ class Rows:
 
     def _urgency(self, run_id: str) -> tuple[int, float]:
         row = self._rows[run_id]
-        if row["state"] == "running":
+        if row["state"] == RUNNING:
             return 0, row["since"]
         return (1, row["key"]) if "key" in row else (2, -(row.get("at") or 0.0))
 
-    def output_path(self, run_id: str) -> str | None:
-        """Returns the path of a run's output; None if the run is not on the page."""
+    def run_dir(self, run_id: str) -> str | None:
+        """Returns the directory of a run; None if the run is not on the page."""
         with self._lock:
-            return layout.output(os.path.join(self._runs_dir, run_id)) if run_id in self._rows else None
+            return os.path.join(self._runs_dir, run_id) if run_id in self._rows else None
 
 
 def _details(run_dir: str) -> Row:
     view = run_view.view(run_dir)
-    flags = " ".join(f"{name}={value}" for name, value in sorted(run_view.flags(run_dir).items()))
-    details = {"flags": flags, "tags": " ".join(view.tags)}
+    flags = {name: text_for_value(value) for name, value in sorted(run_view.flags(run_dir).items())}
+    details = {"flags": flags, "tags": " ".join(view.tags), "label": own_label(view.label, view.tags, flags)}
     return {**details, "operation": view.operation} if view.operation else details
+
+
+def _how(run: EndedRun) -> str:
+    """Returns how a run ended, beside its state; empty if it completed."""
+    if run.why or run.stopped_by or run.end == End.COMPLETED.value:
+        return run.why or run.stopped_by
+    return f"exit code {run.exit_code}" if run.exit_code else ""
+
+
+def _end_of(attempt: attempts.Attempt) -> str:
+    if attempt.cause:
+        return text_for_cause(attempt.cause)
+    return f"exit code {attempt.exit_status}" if attempt.exit_status is not None else "ended"
+
+
+def past_attempts(run_dir: str) -> list[Row]:
+    """Returns the attempts at a run that are over and whose output was kept."""
+    try:
+        found = attempts.past(run_dir)
+    except OSError:
+        return []
+    return [
+        {
+            "number": each.number,
+            "how": _end_of(each),
+            "ended": each.ended,
+        }
+        for each in found
+    ]
 
 
 def _state_data(state: State | None) -> dict[str, Any] | None:
@@ -220,8 +255,10 @@ def _state_data(state: State | None) -> dict[str, Any] | None:
     ]
     data["troubles"] = [text_for(trouble) for trouble in state.troubles]
     data["impossible"] = state.impossible
-    data["retrying"] = len(state.resting)
+    data["retrying"] = len(state.retrying)
     data["left"] = estimate.seconds_left(state, time.time())
-    for name in ("running", "ended", "aside", "resting"):
+    data["is_least"] = estimate.is_least(state, time.time())
+    data["next"] = [asdict(each) for each in estimate.remaining(state, time.time())[:_MOST_NEXT]]
+    for name in ("running", "ended", "first_held", "retrying", "expected"):
         del data[name]
     return data

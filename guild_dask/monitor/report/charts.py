@@ -7,35 +7,25 @@ from typing import Any
 from bokeh.models import ColumnDataSource, DatetimeTickFormatter, FactorRange, HoverTool, Range1d
 from bokeh.plotting import figure
 
-from guild_dask.home.outcome import End
+from guild_dask.home.outcome import text_for_end
 from guild_dask.home.run_info import CPU, MEMORY
 from guild_dask.monitor import formatting
-from guild_dask.monitor.report.history import RUNNING, History, Span, Use
-from guild_dask.monitor.report.summary import end_text
+from guild_dask.monitor.report.history import History, Span, Use
+from guild_dask.monitor.run_states import state_for
 from guild_dask.plan import resources
 from guild_dask.plan.resources import format_amounts
 from guild_dask.plan.units import unit_of
 
-# A colour for each end; the palette suits the colour-blind.
-COLOURS = {
-    End.COMPLETED.value: "#4477aa",
-    RUNNING: "#66ccee",
-    End.FAILED.value: "#ee6677",
-    End.COULD_NOT_START.value: "#aa3377",
-    End.GONE.value: "#aa3377",
-    End.TERMINATED.value: "#bbbbbb",
-    End.STAGED_AGAIN.value: "#ccbb44",
-}
-_OTHER = "#ccbb44"
+# Colours that can be seen on a white and on a dark page.
+_TEXT = "#7a818c"
+_USED = "#1f88d8"
+_GRID_ALPHA = 0.25
 
-_WIDTH = 1000
+# Units of an axis with durations; one is used if three of it are shown.
+_UNITS_OF_TIME = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 
 # With more lanes than this, their names do not fit.
 _MOST_NAMED = 40
-
-
-def colour(end: str) -> str:
-    return COLOURS.get(end, _OTHER)
 
 
 def _source(history: History, names: Mapping[str, str]) -> ColumnDataSource:
@@ -45,14 +35,13 @@ def _source(history: History, names: Mapping[str, str]) -> ColumnDataSource:
             "lane": [f"{span.run.worker} {span.lane + 1}" for span in spans],
             "start": [moment(span.start) for span in spans],
             "stop": [moment(span.stop) for span in spans],
-            "colour": [colour(span.run.end) for span in spans],
+            "colour": [state_for(span.run.end).colour for span in spans],
             "run": [formatting.short(span.run.run) for span in spans],
             "name": [names.get(span.run.run) or span.run.operation for span in spans],
-            "end": [end_text(span.run.end) for span in spans],
+            "end": [text_for_end(span.run.end) for span in spans],
             "took": [formatting.duration(span.run.ran) for span in spans],
             "waited": [formatting.duration(span.run.waited) for span in spans],
-            "wait": [span.run.waited for span in spans],
-            "asks": [format_amounts(span.run.asks) or "-" for span in spans],
+            "requests": [format_amounts(span.run.requests) or "-" for span in spans],
         }
     )
 
@@ -65,20 +54,30 @@ def _hover() -> HoverTool:
         ("", "@end"),
         ("took", "@took"),
         ("waited", "@waited"),
-        ("requested", "@asks"),
+        ("requested", "@requests"),
     ]
     return HoverTool(tooltips=rows)
 
 
 def _figure(height: int, **options: Any) -> Any:
     chart = figure(
-        width=_WIDTH, height=height, toolbar_location="right", tools="pan,xwheel_zoom,box_zoom,reset", **options
+        sizing_mode="stretch_width",
+        height=height,
+        toolbar_location="above",
+        tools="pan,xwheel_zoom,box_zoom,reset",
+        **options,
     )
-    chart.xgrid.grid_line_color = "#eeeeee"
-    chart.ygrid.grid_line_color = "#eeeeee"
-    chart.outline_line_color = None
+    # The page shows through, so that the charts are dark where it is.
+    chart.background_fill_color = chart.border_fill_color = chart.outline_line_color = None
+    chart.grid.grid_line_color = _TEXT
+    chart.grid.grid_line_alpha = _GRID_ALPHA
+    for axis in chart.axis:
+        axis.major_label_text_color = axis.axis_label_text_color = _TEXT
+        axis.axis_line_color = axis.major_tick_line_color = axis.minor_tick_line_color = _TEXT
     chart.toolbar.logo = None
-    chart.min_border_left = 90
+    chart.toolbar.autohide = True
+    chart.min_border_left = 60
+    chart.min_border_right = 10
     return chart
 
 
@@ -92,7 +91,7 @@ def unit(history: History, name: str) -> tuple[int, str]:
 
 
 def _times(chart: Any) -> None:
-    seconds, minutes, days = "%H:%M:%S", "%H:%M", "%Y-%m-%d"
+    seconds, minutes, days = "%H:%M:%S", "%H:%M", "%b %d"
     chart.xaxis.formatter = DatetimeTickFormatter(
         milliseconds=seconds,
         seconds=seconds,
@@ -110,7 +109,7 @@ def gantt(history: History, names: Mapping[str, str], times: Range1d) -> Any:
     lanes_named = [f"{worker} {lane + 1}" for worker, lane in lanes]
     chart = _figure(height, y_range=FactorRange(factors=lanes_named), x_range=times, x_axis_type="datetime")
     chart.hbar(
-        y="lane", left="start", right="stop", height=0.8, color="colour", line_color="white", line_width=0.5,
+        y="lane", left="start", right="stop", height=0.8, color="colour", line_color=None,
         source=_source(history, names),
     )  # fmt: skip
     chart.add_tools(_hover())
@@ -124,18 +123,23 @@ def use(use: Use, factor: int, times: Range1d) -> Any:
     chart = _figure(150, x_axis_type="datetime", x_range=times)
     at = [moment(each) for each in use.times for _ in (0, 1)][1:]
     used, total = ([value / factor for value in values for _ in (0, 1)][:-1] for values in (use.used, use.total))
-    chart.varea(x=at, y1=[0.0] * len(at), y2=used, color="#4477aa", alpha=0.6)
-    chart.line(at, total, color="#222222", line_dash="dashed")
+    chart.varea(x=at, y1=[0.0] * len(at), y2=used, color=_USED, alpha=0.6)
+    chart.line(at, total, color=_TEXT, line_dash="dashed")
     chart.y_range.start = 0
     _times(chart)
     return chart
 
 
 def waits(history: History, names: Mapping[str, str], times: Range1d) -> Any:
-    chart = _figure(
-        220, x_axis_type="datetime", x_range=times, x_axis_label="started at", y_axis_label="seconds waited"
+    seconds, unit = next(
+        (each for each in _UNITS_OF_TIME if max(history.waits, default=0.0) >= 3 * each[0]), _UNITS_OF_TIME[-1]
     )
-    chart.scatter("start", "wait", size=6, color="colour", alpha=0.7, source=_source(history, names))
+    chart = _figure(
+        220, x_axis_type="datetime", x_range=times, x_axis_label="started at", y_axis_label=f"{unit} waited"
+    )
+    source = _source(history, names)
+    source.data["wait"] = [span.run.waited / seconds for span in history.spans]
+    chart.scatter("start", "wait", size=6, color="colour", alpha=0.7, source=source)
     chart.add_tools(_hover())
     chart.y_range.start = 0
     _times(chart)
@@ -152,7 +156,7 @@ def requested(history: History, names: Mapping[str, str]) -> dict[str, Any]:
         ("Memory", resources.MEMORY, "memory", "GB"),
         ("CPUs", resources.CPU, "cpus", "CPUs, mean"),
     ):
-        spans = [span for span in known if span.run.asks.get(name)]
+        spans = [span for span in known if span.run.requests.get(name)]
         if spans:
             charts[f"{title}: requested against used"] = _against(_uses(spans, names), column, unit)
     return charts or {"CPUs and memory used": _used(_uses(known, names))}
@@ -164,18 +168,24 @@ def _uses(spans: Sequence[Span], names: Mapping[str, str]) -> ColumnDataSource:
             "cpus": [span.run.used.get(CPU, 0.0) / span.run.ran for span in spans],
             "memory": [span.run.used[MEMORY] / 1e9 for span in spans],
             "size": [formatting.size(span.run.used[MEMORY]) for span in spans],
-            "requested cpus": [float(span.run.asks.get(resources.CPU, 0.0)) for span in spans],
-            "requested memory": [float(span.run.asks.get(resources.MEMORY, 0.0)) / 1e9 for span in spans],
-            "colour": [colour(span.run.end) for span in spans],
+            "requested cpus": [float(span.run.requests.get(resources.CPU, 0.0)) for span in spans],
+            "requested memory": [float(span.run.requests.get(resources.MEMORY, 0.0)) / 1e9 for span in spans],
+            "colour": [state_for(span.run.end).colour for span in spans],
             "run": [formatting.short(span.run.run) for span in spans],
             "name": [names.get(span.run.run) or span.run.operation for span in spans],
-            "asks": [format_amounts(span.run.asks) or "nothing" for span in spans],
+            "requests": [format_amounts(span.run.requests) or "nothing" for span in spans],
         }
     )
 
 
 def _hover_over_uses() -> HoverTool:
-    rows = [("run", "@run"), ("", "@name"), ("requested", "@asks"), ("CPUs used", "@cpus{0.00}"), ("memory", "@size")]
+    rows = [
+        ("run", "@run"),
+        ("", "@name"),
+        ("requested", "@requests"),
+        ("CPUs used", "@cpus{0.00}"),
+        ("memory", "@size"),
+    ]
     return HoverTool(tooltips=rows)
 
 
@@ -183,7 +193,7 @@ def _against(source: ColumnDataSource, what: str, unit: str) -> Any:
     """Returns a chart of requested (x) against used (y) amounts; on the dashed line, both are equal."""
     chart = _figure(300, x_axis_label=f"requested ({unit})", y_axis_label=f"used ({unit})")
     most = max(source.data[f"requested {what}"])
-    chart.line([0, most], [0, most], color="#222222", line_dash="dashed")
+    chart.line([0, most], [0, most], color=_TEXT, line_dash="dashed")
     chart.scatter(f"requested {what}", what, size=8, color="colour", alpha=0.7, source=source)
     chart.add_tools(_hover_over_uses())
     chart.x_range.start = chart.y_range.start = 0

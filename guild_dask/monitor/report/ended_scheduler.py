@@ -38,7 +38,7 @@ def _end(runs_dir: str, scheduler: str, started: Mapping[str, Any], last: float)
     past = _past(run_dir, started.get("attempt"))
     if past:
         cause = past.cause.value if past.cause else ""
-        return {"end": End.TRIED_AGAIN.value, "at": past.ended, "exit_code": past.exit_status, "cause": cause}
+        return {"end": End.RETRIED.value, "at": past.ended, "exit_code": past.exit_status, "cause": cause}
     status, facts = home_status.status(run_dir).value, _facts(run_dir)
     if status in ("staged", "pending"):
         return {"end": _ENDS.get(status, status), "at": last}

@@ -8,6 +8,7 @@ from guild_dask.home import run_view
 from guild_dask.monitor import journal, schedulers
 from guild_dask.monitor.report.ended_scheduler import ended_scheduler_for
 from guild_dask.monitor.report.history import History, Span, history_for
+from guild_dask.monitor.report.run_facts import facts_of
 
 
 def history_of(run_dir: str) -> History | None:
@@ -33,6 +34,7 @@ def write_report(run_dir: str, path: str) -> bool:
         return False
     from guild_dask.monitor.report import page
 
-    names = names_of(os.path.dirname(run_dir), page.latest(history).spans)
-    page.write(history, names, f"Dask scheduler {os.path.basename(run_dir)[:8]}", path)
+    runs_dir = os.path.dirname(run_dir)
+    names, facts = names_of(runs_dir, page.latest(history).spans), facts_of(runs_dir, history.spans)
+    page.write(page.page(history, names, f"Dask scheduler {os.path.basename(run_dir)[:8]}", facts), path)
     return True

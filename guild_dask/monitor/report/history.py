@@ -188,7 +188,7 @@ def _uses(
             _step(steps, name, at, 1, now.get(name, 0.0) - before.get(name, 0.0))
         before = now
     for span in spans:
-        for name, amount in {SLOTS: 1.0, **span.run.asks}.items():
+        for name, amount in {SLOTS: 1.0, **span.run.requests}.items():
             _step(steps, name, span.start, 0, amount)
             _step(steps, name, span.stop, 0, -amount)
     names = [SLOTS, *sorted(name for name in steps if name != SLOTS)]

@@ -4,18 +4,23 @@ import bisect
 import html
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from bokeh.embed import components
 from bokeh.models import Range1d
 from bokeh.resources import Resources
 
+from guild_dask.home.outcome import End
 from guild_dask.host import files
+from guild_dask.monitor import formatting, results
+from guild_dask.monitor.flag_columns import columns_for
 from guild_dask.monitor.report import charts as drawing
 from guild_dask.monitor.report import summary
-from guild_dask.monitor.report.history import SLOTS, History, Use
+from guild_dask.monitor.report.history import SLOTS, History, Span, Use
+from guild_dask.monitor.report.run_facts import NO_FACTS, RunFacts
+from guild_dask.monitor.run_states import STATES, state_for
 
 # The most runs in the charts, the latest ones: more would be illegible and make the page slow.
 MOST_DRAWN = 5000
@@ -23,22 +28,48 @@ MOST_DRAWN = 5000
 # The most rows of a table.
 MOST_LISTED = 200
 
+# The most scalars that have a column.
+_MOST_SCALARS = 6
+
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1000px; margin: 2em auto; padding: 0 1em }
+:root { --back: #fff; --text: #222; --soft: #5a5f6b; --line: #c4c8d0; color-scheme: light dark }
+@media (prefers-color-scheme: dark) {
+  :root { --back: #16181d; --text: #e4e6ea; --soft: #a3abb5; --line: #444b58 }
+}
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--back); max-width: 1240px;
+  margin: 2em auto; padding: 0 1em }
 h1 { font-size: 1.5em; margin-bottom: 0 } h2 { font-size: 1.15em; margin: 1.6em 0 0.4em }
-table { border-collapse: collapse } th, td { text-align: left; padding: 0.2em 1.2em 0.2em 0 }
-th { font-weight: 600; border-bottom: 1px solid #bbb } .key span { margin-right: 1.2em }
-.key i { display: inline-block; width: 0.8em; height: 0.8em; margin-right: 0.4em }
+.table { overflow: auto; max-height: 34em } table { border-collapse: collapse }
+th, td { text-align: left; padding: 0.2em 1.2em 0.2em 0; vertical-align: top; white-space: nowrap }
+th { font-weight: 600; position: sticky; top: 0; background: var(--back); box-shadow: inset 0 -1px var(--line) }
+tr + tr td { border-top: 1px solid #8882 }
+.number { text-align: right; font-variant-numeric: tabular-nums } .note { color: var(--soft); margin: 0.2em 0 }
+.line, .text { white-space: normal; overflow-wrap: anywhere } .text { min-width: 8em }
+.line { min-width: 16em; font-family: ui-monospace, monospace; font-size: 0.9em }
+.key span { margin-right: 1.2em; display: inline-block } .key b { font-weight: 400; color: var(--soft) }
+.key i, td i { display: inline-block; width: 0.7em; height: 0.7em; border-radius: 50%; margin-right: 0.45em }
+@media print { .table { max-height: none } }
+/* In a narrow window, a row is a paragraph, and each cell says its column. */
+@media (max-width: 700px) {
+  .table { max-height: 80vh } table, tbody { display: block } th, td:empty { display: none }
+  tr { display: block; padding: 0.3em 0 } tr + tr { border-top: 1px solid #8884 } tr + tr td { border: 0 }
+  td { display: inline-block; white-space: normal; padding: 0 0.8em 0 0 } td:first-child { font-weight: 600 }
+  td[data-name]::before { content: attr(data-name) " "; color: var(--soft) }
+  .line { display: block; padding: 0.1em 0 }
+}
 """
 
 
-def write(history: History, names: Mapping[str, str], title: str, path: str) -> None:
-    """Writes the report to a file, atomically; `names` has the operation and label of runs."""
-    files.write(path, page(history, names, title), f"{os.path.basename(path)}.draft")
+def write(text: str, path: str) -> None:
+    """Writes the report to a file, atomically."""
+    files.write(path, text, f"{os.path.basename(path)}.draft")
 
 
-def page(history: History, names: Mapping[str, str], title: str) -> str:
-    """Returns the report as HTML, with the text of runs escaped."""
+def page(history: History, names: Mapping[str, str], title: str, facts: Mapping[str, RunFacts] | None = None) -> str:
+    """Returns the report as HTML, with the text of runs escaped.
+
+    `names` has the operation and label of runs for the charts, and `facts` what the tables say about single runs.
+    """
     whole, history = history, latest(history)
     left_out = len(whole.spans) - len(history.spans)
     # All charts over time share one range, and move together.
@@ -57,11 +88,14 @@ def page(history: History, names: Mapping[str, str], title: str) -> str:
     return "\n".join(
         [
             "<!doctype html>",
-            f'<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>',
+            '<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{html.escape(title)}</title>",
             f"<style>{_STYLE}</style>{code}{script}</head><body>",
             *_head(whole, title, left_out),
+            *_runs(whole, names, facts or {}),
             *_sections(charts, list(parts)),
-            *_tables(whole, names),
+            *_table("Operations", summary.OPERATION_COLUMNS, _last_as_text(summary.operations(whole))),
             "</body></html>",
         ]
     )
@@ -88,8 +122,13 @@ def _head(history: History, title: str, left_out: int) -> list[str]:
     lines = [summary.headline(history), summary.waiting(history), "; ".join(summary.uses(history))]
     if left_out:
         lines.append(f"The charts show the last {len(history.spans) - left_out} runs.")
-    colours = ((drawing.colour(end), html.escape(summary.end_text(end))) for end in history.ends)
-    key = "".join(f'<span><i style="background:{colour}"></i>{name}</span>' for colour, name in colours)
+    order = list(STATES)
+    ends = sorted(history.ends, key=lambda end: (order.index(end) if end in order else len(order), end))
+    states = [(end, state_for(end)) for end in ends]
+    key = "".join(
+        f"<span>{_dot(end)}{html.escape(state.text)} <b>{html.escape(state.meaning)}</b></span> "
+        for end, state in states
+    )
     return [
         f"<h1>{html.escape(title)}</h1><p>Started {html.escape(began)}.",
         *(f"<br>{html.escape(line)}" for line in lines if line),
@@ -105,21 +144,124 @@ def _sections(charts: Mapping[str, Any], parts: list[str]) -> list[str]:
     return lines
 
 
-def _table(title: str, columns: Iterable[str], rows: Sequence[tuple[str, ...]], count: int | None = None) -> list[str]:
-    """Returns a table, and the number of rows that it leaves out; nothing without rows."""
+class Cell(NamedTuple):
+    """A cell of a table: its text, its class in the style sheet, and the state whose colour marks it."""
+
+    text: str
+    kind: str = ""
+    state: str = ""
+
+    def html(self, column: str) -> str:
+        mark = _dot(self.state) if self.state else ""
+        kind = f' class="{self.kind}"' if self.kind else ""
+        name = "" if column in _PLAIN else f' data-name="{html.escape(column)}"'
+        return f"<td{kind}{name}>{mark}{html.escape(self.text)}</td>"
+
+
+# Columns whose cells need no name beside them, in a narrow window.
+_PLAIN = frozenset(("run", "operation", "label", "end", "last line of output", "left staged", "why"))
+
+
+def _dot(end: str) -> str:
+    return f'<i style="background:{state_for(end).colour}"></i>'
+
+
+def _table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str | Cell]], count: int | None = None, note: str = ""
+) -> list[str]:
+    """Returns a table, with a note, and the number of rows that it leaves out; nothing without rows."""
     if not rows:
         return []
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
-    body = ["<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
+    cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
+    # Columns without content are left out.
+    used = [place for place in range(len(columns)) if any(row[place].text for row in cells)]
+    kinds = [' class="number"' if cells[0][place].kind == "number" else "" for place in used]
+    head = "".join(f"<th{kind}>{html.escape(columns[place])}</th>" for kind, place in zip(kinds, used, strict=True))
+    body = ["<tr>" + "".join(row[place].html(columns[place]) for place in used) + "</tr>" for row in cells]
     more = f"<p>... and {count - len(rows)} more</p>" if count is not None and count > len(rows) else ""
-    return [f"<h2>{html.escape(title)}</h2>", f"<table><tr>{head}</tr>", *body, f"</table>{more}"]
+    below = f'<p class="note">{html.escape(note)}</p>' if note else ""
+    title_line = f"<h2>{html.escape(title)}</h2>{below}"
+    return [title_line, f'<div class="table"><table><tr>{head}</tr>', *body, f"</table></div>{more}"]
 
 
-def _tables(history: History, names: Mapping[str, str]) -> list[str]:
-    unfinished = summary.unfinished(history, names, MOST_LISTED)
-    left = summary.left(history, MOST_LISTED)
+def _runs(history: History, names: Mapping[str, str], facts: Mapping[str, RunFacts]) -> list[str]:
+    """Returns the tables of runs: failures first, then results, then others that did not complete."""
+    failed = [span for span in history.unfinished if span.run.is_failure]
+    others = [span for span in history.unfinished if not span.run.is_failure]
+    completed = [span for span in history.spans if span.run.end == End.COMPLETED.value]
+    left = _last_as_text(summary.left(history, MOST_LISTED))
     return [
-        *_table("Operations", summary.OPERATION_COLUMNS, summary.operations(history)),
-        *_table("Runs that did not complete", summary.UNFINISHED_COLUMNS, unfinished, len(history.unfinished)),
+        *_unfinished("Failed runs", failed, names, facts),
+        *_results(completed, names, facts),
+        *_unfinished("Other attempts that did not complete", others, names, facts),
         *_table("Runs left staged", summary.LEFT_COLUMNS, left, len(history.left)),
     ]
+
+
+def _last_as_text(rows: Sequence[Sequence[str]]) -> list[list[str | Cell]]:
+    """Returns rows whose last cell is a text, which may take several lines."""
+    return [[*row[:-1], Cell(row[-1], "text")] for row in rows]
+
+
+class _Identity:
+    """What tells runs apart: operation, label, and the flags that differ."""
+
+    def __init__(self, spans: Sequence[Span], names: Mapping[str, str], facts: Mapping[str, RunFacts]) -> None:
+        self._names = names
+        self._facts = facts
+        self._places = {run: place for place, run in enumerate(dict.fromkeys(span.run.run for span in spans))}
+        operations = {span.run.run: span.run.operation for span in spans}
+        self._flags = columns_for([(operations[run], facts.get(run, NO_FACTS).flags) for run in self._places])
+        self.columns = ("run", "operation", "label", *self._flags.names)
+        self.note = self._flags.common_text
+
+    def cells(self, span: Span) -> list[str | Cell]:
+        run, found = span.run.run, self._facts.get(span.run.run)
+        own = self._flags.own[self._places[run]]
+        # Without facts about the run, its name has the label and the flags.
+        operation = span.run.operation if found else self._names.get(run) or span.run.operation
+        flags = [own.get(name, "") for name in self._flags.names]
+        return [Cell(formatting.short(run), state=span.run.end), operation, found.label if found else "", *flags]
+
+
+def _unfinished(
+    title: str, spans: Sequence[Span], names: Mapping[str, str], facts: Mapping[str, RunFacts]
+) -> list[str]:
+    shown = spans[:MOST_LISTED]
+    identity = _Identity(shown, names, facts)
+    several = len({span.run.worker for span in shown}) > 1
+    rows = [
+        [
+            *identity.cells(span),
+            span.run.worker if several else "",
+            str(span.run.attempt) if span.run.attempt > 1 else "",
+            formatting.duration(span.run.ran),
+            Cell(summary.how(span.run), "text"),
+            Cell(facts.get(span.run.run, NO_FACTS).last_lines.get(span.run.attempt, ""), "line"),
+        ]
+        for span in shown
+    ]
+    columns = (*identity.columns, "worker", "attempt", "after", "end", "last line of output")
+    return _table(title, columns, rows, len(spans), identity.note)
+
+
+def _results(spans: Sequence[Span], names: Mapping[str, str], facts: Mapping[str, RunFacts]) -> list[str]:
+    found = [(span, facts.get(span.run.run, NO_FACTS).scalars) for span in spans]
+    scalars = results.by_importance({name for _, values in found for name in values})
+    ordered = results.best_first(found, scalars[0]) if scalars else found[::-1]
+    shown = ordered[:MOST_LISTED]
+    identity = _Identity([span for span, _ in shown], names, facts)
+    rows = [
+        [
+            *identity.cells(span),
+            *(
+                Cell(results.text_for(values[name]) if name in values else "", "number")
+                for name in scalars[:_MOST_SCALARS]
+            ),
+            formatting.duration(span.run.ran),
+        ]
+        for span, values in shown
+    ]
+    order = f"{'highest' if results.is_high_good(scalars[0]) else 'lowest'} {scalars[0]} first" if scalars else ""
+    note = "; ".join(text for text in (order, identity.note) if text)
+    return _table("Completed runs", (*identity.columns, *scalars[:_MOST_SCALARS], "took"), rows, len(spans), note)

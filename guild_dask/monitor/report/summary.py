@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from guild_dask.home.outcome import End
+from guild_dask.home.outcome import text_for_end
 from guild_dask.home.run_info import CPU, MEMORY
 from guild_dask.monitor import formatting
 from guild_dask.monitor.report.history import RUNNING, SLOTS, History, Span, median
@@ -12,17 +12,16 @@ from guild_dask.plan.resources import format_amounts
 OPERATION_COLUMNS = ("operation", "runs", "took", "waited", "CPUs used", "most memory", "requested")
 
 
-def end_text(end: str) -> str:
-    """Returns the name of an end as it is shown."""
-    return "retried" if end == End.TRIED_AGAIN.value else end
-
-
 def headline(history: History) -> str:
     """Returns how long the scheduler worked, and how its runs ended."""
     word = "worked" if history.is_over else "has worked"
     killed = ", and was killed or lost with its host" if history.is_killed else ""
-    ends = ", ".join(f"{count} {end_text(end)}" for end, count in sorted(history.ends.items())) or "no run"
-    return f"The scheduler {word} for {formatting.duration(history.stop - history.start)}{killed}: {ends}."
+    return f"The scheduler {word} for {formatting.duration(history.stop - history.start)}{killed}: {ends(history)}."
+
+
+def ends(history: History) -> str:
+    """Returns how many runs ended how."""
+    return ", ".join(f"{count} {text_for_end(end)}" for end, count in sorted(history.ends.items())) or "no run"
 
 
 def waiting(history: History) -> str:
@@ -71,9 +70,11 @@ def left(history: History, most: int) -> list[tuple[str, ...]]:
 
 def how(run: EndedRun) -> str:
     """Returns how a run ended, and the cause, if known."""
-    end = end_text(run.end)
+    end = text_for_end(run.end)
     if run.why:
         return f"{end}: {run.why}"
+    if run.stopped_by:
+        return f"{end}: {run.stopped_by}"
     return f"{end} (exit {run.exit_code})" if run.exit_code and run.exit_code > 0 else end
 
 
@@ -81,7 +82,7 @@ def _row(spans: list[Span]) -> tuple[str, ...]:
     over = [span for span in spans if span.run.end != RUNNING]
     cpus = [span.run.used[CPU] / span.run.ran for span in over if CPU in span.run.used and span.run.ran > 0]
     memory = [span.run.used[MEMORY] for span in over if MEMORY in span.run.used]
-    asked = sorted({format_amounts(span.run.asks) for span in spans})
+    asked = sorted({format_amounts(span.run.requests) for span in spans})
     return (
         formatting.duration(median([span.run.ran for span in over])) if over else "-",
         formatting.duration(median([span.run.waited for span in spans])),

@@ -1,0 +1,87 @@
+"""Which flags tell runs apart, and which are the same for all of them. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class FlagColumns:
+    """The flags of several runs, as texts."""
+
+    names: tuple[str, ...]  # the flags that differ: of the operation with the most runs first, few values first
+    own: tuple[Mapping[str, str], ...]  # for each run, those of its flags that differ, in this order
+    common: Mapping[str, Mapping[str, str]]  # by operation: the flags that all its runs have in common
+
+    def text(self, run: int) -> str:
+        """Returns the flags that tell one of the runs apart, by its number: `lr=0.1 seed=3`."""
+        return text_for(self.own[run])
+
+    @property
+    def common_text(self) -> str:
+        """Returns what is the same for all runs: `epochs=20 for all`; empty if nothing is."""
+        if len(self.common) == 1:
+            return next(f"{text_for(flags)} for all" if flags else "" for flags in self.common.values())
+        return "; ".join(f"{text_for(flags)} for all of {name}" for name, flags in self.common.items() if flags)
+
+
+def columns_for(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> FlagColumns:
+    """Returns the flags of runs, given as operation and flags.
+
+    A flag differs if two runs of one operation have different values of it, or only one of them has it. The flags of an
+    operation with one run count as different, so that they are shown with the run.
+    """
+    flags_of: dict[str, list[Mapping[str, str]]] = {}
+    texts = [{name: text_for_value(value) for name, value in flags.items()} for _, flags in runs]
+    for (operation, _), flags in zip(runs, texts, strict=True):
+        flags_of.setdefault(operation, []).append(flags)
+    common = {name: _common(flags) if len(flags) > 1 else {} for name, flags in flags_of.items()}
+    values: dict[str, set[str]] = {}
+    operations: dict[str, set[str]] = {}
+    for (operation, _), flags in zip(runs, texts, strict=True):
+        for name in flags.keys() - common[operation].keys():
+            values.setdefault(name, set()).add(flags[name])
+            operations.setdefault(name, set()).add(operation)
+    runs_with = {name: sum(len(flags_of[each]) for each in operations[name]) for name in values}
+    # Few values make groups, which are read from the left, as in a table that is sorted by several columns.
+    names = tuple(sorted(values, key=lambda name: (-runs_with[name], len(values[name]), name)))
+    own = tuple(
+        {name: flags[name] for name in names if name in flags and name not in common[operation]}
+        for (operation, _), flags in zip(runs, texts, strict=True)
+    )
+    return FlagColumns(names, own, common)
+
+
+def _common(flags: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    first, *others = flags
+    return {name: value for name, value in sorted(first.items()) if all(each.get(name) == value for each in others)}
+
+
+def own_label(label: str, tags: Iterable[str], flags: Iterable[str]) -> str:
+    """Returns what a user wrote as the label of a run: without the tags and flags that Guild puts into a label."""
+    for tag in tags:
+        label = re.sub(rf"(?<!\S){re.escape(tag)}(?!\S)", "", label)
+    for name in flags:
+        label = re.sub(rf"(?<!\S){re.escape(name)}=({_VALUE})(?!\S)", "", label)
+    return " ".join(label.split())
+
+
+# The value of a flag in a label: in quotes, a list, or a word.
+_VALUE = r"""'[^']*'|"[^"]*"|\[[^\]]*\]|\{[^}]*\}|\S*"""
+
+
+def text_for(flags: Mapping[str, str]) -> str:
+    """Returns flags as a user types them."""
+    return " ".join(f"{name}={value}" for name, value in flags.items())
+
+
+def text_for_value(value: Any) -> str:
+    """Returns the value of a flag as a user types it in Guild: `yes`, `null`, `0.1`, `[1, 2]`."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(text_for_value, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{text_for_value(key)}: {text_for_value(each)}' for key, each in value.items())}}}"
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
