@@ -3,12 +3,15 @@
     GUILD_HOME/dask/control/pause       no scheduler of this home starts a run, now or later, until the user resumes
     GUILD_HOME/dask/control/ID.pause    the scheduler ID starts none
     GUILD_HOME/dask/control/ID.drain    the scheduler ID starts none, and ends when its runs have ended
+    GUILD_HOME/dask/control/RUN.changed the staged run RUN has other tags, or was staged again: read it now
 
-A request is in force for as long as its file is there. The functions raise OSError if the home cannot be written to.
+A request is in force for as long as its file is there; the last kind is removed when it is old. The functions raise
+OSError if the home cannot be written to.
 """
 
 import contextlib
 import pathlib
+import time
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +22,10 @@ Request = Literal["pause", "resume", "drain"]
 
 _PAUSE = "pause"
 _DRAIN = "drain"
+_CHANGED = ".changed"
+
+# Seconds after which every scheduler has read a run that was reported as changed, by its regular polls.
+_OLD = 3600.0
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,26 @@ def state(home: str, scheduler_id: str) -> Control:
     """Returns the requests to a scheduler, to it alone or to all."""
     names = files.names(folder(home))
     return Control(_PAUSE in names or f"{scheduler_id}.{_PAUSE}" in names, f"{scheduler_id}.{_DRAIN}" in names)
+
+
+def report_changed(home: str, run_id: str) -> None:
+    """Makes all schedulers of the home read a staged run now, rather than when its turn comes."""
+    folder(home).mkdir(parents=True, exist_ok=True)
+    files.write(folder(home) / f"{run_id}{_CHANGED}", "")  # a new file each time, which is noticed as a change
+
+
+def changed_runs(home: str) -> dict[str, float]:
+    """Returns the runs that were reported as changed, and when; reports that are old are removed."""
+    found: dict[str, float] = {}
+    for name in files.names(folder(home)):
+        if name.endswith(_CHANGED) and not name.startswith("."):
+            with contextlib.suppress(OSError):
+                reported = (folder(home) / name).stat().st_mtime
+                if time.time() - reported > _OLD:
+                    (folder(home) / name).unlink(missing_ok=True)
+                else:
+                    found[name.removesuffix(_CHANGED)] = reported
+    return found
 
 
 def is_paused(home: str) -> bool:

@@ -4,11 +4,11 @@ import contextlib
 import errno
 from collections.abc import Iterator
 
-# Errors of the file system rather than of one directory on it.
-_OF_THE_HOME = frozenset(
-    getattr(errno, name)
-    for name in ("EROFS", "ENOSPC", "EDQUOT", "EIO", "ESTALE", "ENOTCONN", "ETIMEDOUT")
-    if hasattr(errno, name)
+from guild_dask.host import shortage
+
+# Errors of the file system, or of this host, rather than of one directory.
+_OF_THE_HOME = shortage.ERRORS | frozenset(
+    getattr(errno, name) for name in ("EROFS", "EIO", "ESTALE", "ENOTCONN", "ETIMEDOUT") if hasattr(errno, name)
 )
 
 
@@ -20,16 +20,17 @@ class RunUnusable(Exception):
     """One run cannot be used; the text says why. Other runs can."""
 
 
-def problem_for(error: OSError, what: str) -> HomeUnavailable | RunUnusable:
+def problem_for(error: OSError | MemoryError, what: str) -> HomeUnavailable | RunUnusable:
     """Returns the exception to raise for an error of the operating system."""
-    text = f"{what}: {error.strerror or error}"
-    return HomeUnavailable(text) if error.errno in _OF_THE_HOME else RunUnusable(text)
+    text = f"{what}: {shortage.text_for(error)}"
+    is_of_home = isinstance(error, MemoryError) or error.errno in _OF_THE_HOME
+    return HomeUnavailable(text) if is_of_home else RunUnusable(text)
 
 
 @contextlib.contextmanager
 def translated(message: str, *args: object) -> Iterator[None]:
-    """Raises HomeUnavailable or RunUnusable for an OSError, with the message."""
+    """Raises HomeUnavailable or RunUnusable for an error of the operating system, with the message."""
     try:
         yield
-    except OSError as e:
+    except (OSError, MemoryError) as e:
         raise problem_for(e, message % args) from e

@@ -96,6 +96,6 @@ class Heartbeat:
 
 def _read(path: pathlib.Path) -> ProcessIdentity | None:
     try:
-        return identity_for_data(json.loads(path.read_text()))
+        return identity_for_data(files.read_json(path))
     except (OSError, ValueError):
         return None

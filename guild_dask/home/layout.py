@@ -3,6 +3,7 @@
     GUILD_HOME/runs/<run>/.guild/             Guild's records of a run: markers, `attrs/<name>`, `opref`, `output`
     GUILD_HOME/runs/<run>/.guild/dask-attempts/   the attempts at a run that are over
     GUILD_HOME/runs/<scheduler>/run-output/   the output of a scheduler's runs while they run
+    GUILD_HOME/trash/runs/<run>/              a run that was deleted, and can be restored
     GUILD_HOME/dask/claims/                   who takes which run
     GUILD_HOME/dask/schedulers/               heartbeats and states of schedulers
     GUILD_HOME/dask/control/                  requests of users to schedulers
@@ -31,6 +32,11 @@ def runs_dir(home: str) -> str:
 def run_dir(home: str, run_id: str) -> str:
     """Returns the directory of a run."""
     return os.path.join(runs_dir(home), run_id)
+
+
+def trash_dir(home: str) -> str:
+    """Returns the folder to which Guild moves deleted run directories, and from which it restores them."""
+    return os.path.join(home, "trash", "runs")
 
 
 def own_folder(home: str) -> pathlib.Path:
@@ -116,6 +122,11 @@ def attribute(run_dir: str, name: str) -> str:
 def attempts(run_dir: str) -> pathlib.Path:
     """Returns the folder of the attempts at a run that are over."""
     return pathlib.Path(run_dir, GUILD_DIR, "dask-attempts")
+
+
+def attempt_output(run_dir: str, number: int) -> str:
+    """Returns the file with the output of an attempt that is over."""
+    return str(attempts(run_dir) / str(number) / os.path.basename(output(run_dir)))
 
 
 def run_output(scheduler_dir: str) -> str:

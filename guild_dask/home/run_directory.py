@@ -17,20 +17,25 @@ from typing import Any
 import yaml
 from guild import opref as guild_opref
 
-from guild_dask.home import layout, operation_data
+from guild_dask.home import layout, operation_data, record_yaml
+from guild_dask.home.record_yaml import BadRecord
 from guild_dask.host import files
-from guild_dask.plan.tags import Demands, demands_for_tags, may_be_ours
+from guild_dask.plan.tags import Requirements, may_be_ours, requirements_for_tags
 
-# Attributes that we read are much shorter; a deeply nested one could crash the parser, and with it the process.
-_LONGEST = 20_000
-_PIECE = 8_192
+# Bytes of a record that we read, which is much shorter, and of all attributes of a run together, which Guild reads.
+_LONGEST = 80_000
+_MOST_OF_ALL = 4_000_000
+
+# Files in one folder of Guild's records; Guild has some twenty.
+_MOST_FILES = 1_000
+
+# Characters of a time, a pid or an exit code.
+_LONGEST_FACT = 40
 
 _PLAIN_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 
 _QUEUES = ("queue", "dask:scheduler")
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# PyYAML passes on exceptions of Python for values such as 2023-13-45, 0b_ or `!!bool maybe`.
-_YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+_BATCH = "+"
 
 
 class BrokenRun(Exception):
@@ -48,11 +53,12 @@ class Staged:
     needs: tuple[str, ...] = ()  # the runs whose files its operation uses, as Guild recorded them when it was staged
     gpus: tuple[str, ...] | None = None  # the devices that the user gave it with --gpus; none for --no-gpus
     is_queue: bool = False  # a Guild queue or a scheduler, or a batch of them: it would start others itself
+    is_batch: bool = False  # it runs its trials itself, one after the other
 
     @functools.cached_property
-    def demands(self) -> Demands:
+    def requirements(self) -> Requirements:
         """Returns what the tags request; they are parsed once for each reading of the run."""
-        return demands_for_tags(self.tags)
+        return requirements_for_tags(self.tags)
 
 
 def refresh(run_dir: str) -> None:
@@ -76,7 +82,13 @@ def is_staged(run_dir: str) -> bool:
 
 def set_marker(run_dir: str, name: str) -> None:
     """Sets an empty marker, as Guild does."""
-    open(layout.marker(run_dir, name), "w").close()
+    files.overwrite(layout.marker(run_dir, name))
+
+
+def set_staged(run_dir: str) -> None:
+    """Stages a run at the end of the queue, as Guild does: the time that decides about its place is written first."""
+    files.write(layout.attribute(run_dir, "started"), f"{time.time_ns() // 1000}\n")
+    set_marker(run_dir, layout.STAGED)
 
 
 def clear_marker(run_dir: str, name: str) -> None:
@@ -87,41 +99,97 @@ def clear_marker(run_dir: str, name: str) -> None:
 def attribute(run_dir: str, name: str) -> Any:
     """Returns a run attribute, or None if the run does not have it; raises BrokenRun if it cannot be read."""
     try:
-        text = _content(layout.attribute(run_dir, name)).decode()
-        if len(text) > _LONGEST:
-            raise BrokenRun(f"attribute {name!r} is far too long")
+        text = files.content(layout.attribute(run_dir, name), _LONGEST).decode()
         # Most attributes are times and exit codes, which need no parser. A leading 0 would begin an octal number.
         plain = text.strip()
-        return int(plain) if _PLAIN_NUMBER.fullmatch(plain) else yaml.load(text, _Loader)
+        return int(plain) if _PLAIN_NUMBER.fullmatch(plain) else record_yaml.load(text)
     except FileNotFoundError:
         return None
+    except BadRecord as e:
+        raise BrokenRun(f"attribute {name!r} {e}") from e
     except (OSError, UnicodeDecodeError) as e:
-        raise BrokenRun(f"cannot read attribute {name!r}: {e}") from e
-    except _YAML_ERRORS as e:
-        raise BrokenRun(f"attribute {name!r} is not YAML") from e
+        raise BrokenRun(f"cannot read attribute {name!r}: {_reason(e)}") from e
+
+
+def known_attribute(run_dir: str, name: str) -> Any:
+    """Returns a run attribute, or None if it is missing or unreadable."""
+    try:
+        return attribute(run_dir, name)
+    except BrokenRun:
+        return None
 
 
 def exit_status(run_dir: str) -> int | None:
     """Returns the exit status that Guild recorded, or None if it is missing or unreadable."""
-    try:
-        status = attribute(run_dir, "exit_status")
-    except BrokenRun:
-        return None
+    status = known_attribute(run_dir, "exit_status")
     return status if isinstance(status, int) else None
 
 
-def _content(path: str) -> bytes:
-    """Returns the content of a file, cut off somewhat above the length that is accepted."""
-    # open() takes three times as long, and tens of thousands of files are read.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def has_end(run_dir: str) -> bool:
+    """Tells whether the end of an attempt is on record, as the run's own."""
+    return os.path.exists(layout.attribute(run_dir, "exit_status"))
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def check_files(run_dir: str) -> None:
+    """Raises BrokenRun if one of Guild's files in a run directory is something else, or too large.
+
+    Guild would wait for ever to read or write a named pipe.
+    """
+    for folder, is_attribute in ((layout.guild_dir(run_dir), False), (layout.attributes(run_dir), True)):
+        size = 0
+        try:
+            with os.scandir(folder) as entries:
+                for count, entry in enumerate(entries):
+                    size += _size(entry, is_attribute)
+                    if count > _MOST_FILES:
+                        raise BrokenRun(f"it has more than {_MOST_FILES} files in {os.path.basename(folder)!r}")
+        except OSError as e:
+            raise BrokenRun(f"cannot list {os.path.basename(folder)!r}: {_reason(e)}") from e
+    if size > _MOST_OF_ALL:
+        raise BrokenRun(f"its attributes together are larger than {_MOST_OF_ALL // 1000} kB")
+
+
+def _size(entry: "os.DirEntry[str]", is_attribute: bool) -> int:
+    """Returns the size of a file in a run directory; raises BrokenRun if it is something else."""
+    what = f"attribute {entry.name!r}" if is_attribute else f"its file {entry.name!r}"
     try:
-        content = part = os.read(fd, _PIECE)
-        while len(part) == _PIECE and len(content) <= 4 * _LONGEST:
-            part = os.read(fd, _PIECE)
-            content += part
-        return content
-    finally:
-        os.close(fd)
+        found = entry.stat()
+    except FileNotFoundError:
+        return 0  # it was removed meanwhile, or is a link to nothing
+    except OSError as e:
+        raise BrokenRun(f"cannot read {what}: {_reason(e)}") from e
+    kind = files.kind(found.st_mode)
+    if kind and (is_attribute or not entry.is_dir()):
+        raise BrokenRun(f"cannot read {what}: it is {kind}, not a file")
+    if is_attribute and found.st_size > _MOST_OF_ALL:
+        raise BrokenRun(f"cannot read {what}: it is larger than {_MOST_OF_ALL // 1000} kB")
+    return found.st_size
+
+
+# Text without these has no alias, and is not nested deeply.
+_MAY_BE_DEEP = re.compile(rb"(?:[-?:][ \t]+){20}| {50}")
+
+
+def check_attributes(run_dir: str) -> None:
+    """Raises BrokenRun if Guild would run out of memory, or crash, when it starts the run with these attributes."""
+    check_files(run_dir)
+    for name in files.names(layout.attributes(run_dir)):
+        try:
+            text = files.content(layout.attribute(run_dir, name), _MOST_OF_ALL)
+            has_aliases = b"*" in text and b"&" in text
+            is_deep = text.count(b"[") + text.count(b"{") > 50 or _MAY_BE_DEEP.search(text)
+            if has_aliases or is_deep:
+                record_yaml.measure(text)
+        except FileNotFoundError:
+            continue
+        except OSError as e:
+            raise BrokenRun(f"cannot read attribute {name!r}: {_reason(e)}") from e
+        except BadRecord as e:
+            raise BrokenRun(f"attribute {name!r} {e}") from e
 
 
 def write_tags(run_dir: str, tags: list[str]) -> None:
@@ -139,11 +207,13 @@ def our_tags(run_dir: str) -> tuple[str, ...]:
 
 def read_staged(run_dir: str) -> Staged:
     """Returns a staged run; raises BrokenRun if its directory is incomplete."""
-    is_queue = _is_queue(run_dir, opref(run_dir))
+    reference = opref(run_dir)
+    is_queue, is_batch = _is_queue(run_dir, reference), _is_batch(run_dir, reference)
     since = _since(run_dir)
     op = _operation_data(run_dir)
     name, tags = os.path.basename(run_dir), our_tags(run_dir)
-    return Staged(name, run_dir, since, tags, operation_data.needs(op), operation_data.gpus(op), is_queue)
+    check_files(run_dir)
+    return Staged(name, run_dir, since, tags, operation_data.needs(op), operation_data.gpus(op), is_queue, is_batch)
 
 
 def _since(run_dir: str) -> int:
@@ -170,8 +240,7 @@ def keep_place(run_dir: str) -> None:
 def _operation_data(run_dir: str) -> Any:
     """Returns what Guild recorded about the run's operation, if it has something that is used here; else None."""
     try:
-        with open(layout.attribute(run_dir, "op"), "rb") as f:
-            text = f.read(_LONGEST)
+        text = files.content(layout.attribute(run_dir, "op"), _LONGEST)
         # Most runs have nothing that is used here, and parsing that much YAML is slow.
         matters = b"operation:" in text or b"CUDA_VISIBLE_DEVICES:" in text
         return attribute(run_dir, "op") if matters else None
@@ -182,8 +251,7 @@ def _operation_data(run_dir: str) -> Any:
 def record_end(run_dir: str, exit_status: int) -> None:
     """Records the end of a run whose Guild process died before it could."""
     for name, value in (("exit_status", exit_status), ("stopped", time.time_ns() // 1000)):
-        with open(layout.attribute(run_dir, name), "w", encoding="utf-8") as f:
-            f.write(f"{value}\n")
+        files.overwrite(layout.attribute(run_dir, name), f"{value}\n")
     clear_marker(run_dir, layout.LOCK)
 
 
@@ -214,11 +282,11 @@ def staged_signature(run_dir: str) -> tuple[int, ...] | None:
 def opref(run_dir: str) -> Any:
     """Returns the reference of the run's operation; raises BrokenRun if it is missing or unreadable."""
     try:
-        return _parsed_opref(_content(layout.opref(run_dir)).decode())
+        return _parsed_opref(files.content(layout.opref(run_dir), _LONGEST).decode())
     except FileNotFoundError:
         raise BrokenRun("it does not say which operation it is for") from None
     except (OSError, UnicodeDecodeError) as e:
-        raise BrokenRun(f"cannot read its operation: {e}") from e
+        raise BrokenRun(f"cannot read its operation: {_reason(e)}") from e
     except ValueError as e:  # Guild's OpRefError, or a quote that is not closed
         raise BrokenRun("it does not say which operation it is for") from e
 
@@ -230,11 +298,14 @@ def _parsed_opref(text: str) -> Any:
 
 
 def operation(run_dir: str) -> str:
-    """Returns the run's operation, as Guild shows it; empty if it is unreadable."""
+    """Returns the run's operation, as Guild shows it, a script without its folder; empty if it is unreadable."""
     try:
-        return str(opref(run_dir).to_opspec())
+        reference = opref(run_dir)
     except BrokenRun:
         return ""
+    name = str(reference.op_name if reference.pkg_type == "script" else reference.to_opspec())
+    # Guild shows a batch by the name of its trials.
+    return f"{operation(layout.prototype(run_dir))}{name}" if name == _BATCH else name
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -258,26 +329,54 @@ def _is_queue(run_dir: str, reference: Any) -> bool:
     return str(reference.to_opspec()) in _QUEUES or operation(layout.prototype(run_dir)) in _QUEUES
 
 
+def is_batch(run_dir: str) -> bool:
+    """Tells whether the run is a batch, which runs its trials itself."""
+    try:
+        return _is_batch(run_dir, opref(run_dir))
+    except BrokenRun:
+        return False
+
+
+def _is_batch(run_dir: str, reference: Any) -> bool:
+    return reference.pkg_type == "builtin" and os.path.isdir(layout.prototype(run_dir))
+
+
 def locked_by(run_dir: str) -> int | None:
     """Returns the pid that Guild recorded for a run that started and has not ended."""
     try:
-        with open(layout.marker(run_dir, layout.LOCK)) as f:
-            pid = int(f.read(10))
+        pid = int(files.content(layout.marker(run_dir, layout.LOCK), _LONGEST)[:10])
     except (OSError, ValueError):
         return None
     return pid if pid > 0 else None
 
 
-def last_started(run_dir: str) -> int:
-    """Returns when Guild last recorded that the run started or ended, in nanoseconds; 0 for never."""
-    ended = last_ended(run_dir)  # first: it refreshes the folders
-    return max(_modified(layout.marker(run_dir, layout.LOCK)), ended)
+def recorded_end(run_dir: str) -> str:
+    """Returns what Guild has recorded of the run's end, as one text: another for each end. Empty if there is none.
 
-
-def last_ended(run_dir: str) -> int:
-    """Returns when Guild last recorded the end of the run, in nanoseconds; 0 for never."""
+    Times of files are no evidence of that: the clock may have been set back.
+    """
     refresh(run_dir)
-    return _modified(layout.attribute(run_dir, "exit_status"))
+    status, stopped = (_text(layout.attribute(run_dir, name)) for name in ("exit_status", "stopped"))
+    return f"{status} {stopped}".strip() if status else ""
+
+
+def recorded_start(run_dir: str) -> str:
+    """Returns what Guild has recorded of processes of the run, as one text: another for each process and end."""
+    end = recorded_end(run_dir)  # first: it refreshes the folders
+    return f"{_text(layout.marker(run_dir, layout.LOCK))}/{end}"
+
+
+def end_in(recorded: str) -> str:
+    """Returns the end in what recorded_start() returned."""
+    return recorded.partition("/")[2]
+
+
+def _text(path: str) -> str:
+    """Returns the beginning of a small file; empty if it cannot be read."""
+    try:
+        return files.content(path, _LONGEST).decode(errors="replace")[:_LONGEST_FACT].strip()
+    except OSError:
+        return ""
 
 
 def attribute_times(run_dir: str, names: Iterable[str]) -> tuple[int, ...]:

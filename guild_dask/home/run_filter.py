@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from guild_dask.home.listing import Listing
-from guild_dask.home.run_directory import Staged, attribute_times
+from guild_dask.home.run_directory import BrokenRun, Staged, attribute_times, check_attributes
 
 # Attributes of a waiting run that a user may change.
 _CHANGEABLE = ("tags", "label", "marked", "starred", "comments")
@@ -59,12 +59,14 @@ class Selection:
                 f"{_in_lower_case(str(e))}; use an expression as for 'guild runs -F', such as 'op = train and lr < 0.1'"
             ) from None
         self._judged: dict[str, tuple[Staged, tuple[int, ...], bool]] = {}
+        self._broken: dict[str, str] = {}  # runs that Guild cannot evaluate, with the reason
 
     def of(self, listing: Listing) -> Listing:
         """Returns the listing with the runs that match only, and with runs whose match has changed."""
         gone = set(listing.gone)
         for run_id in gone:
             self._judged.pop(run_id, None)
+            self._broken.pop(run_id, None)
         changed = {run.id for run in listing.staged}
         turn = [judged[0] for judged in itertools.islice(self._judged.values(), _TURN) if judged[0].id not in changed]
         found = []
@@ -75,7 +77,7 @@ class Selection:
             elif did_match and not self._judged[run.id][2]:
                 gone.add(run.id)
         found.sort(key=lambda run: (run.since, run.id))
-        return replace(listing, staged=tuple(found), gone=frozenset(gone))
+        return replace(listing, staged=tuple(found), broken={**listing.broken, **self._broken}, gone=frozenset(gone))
 
     def matches(self, run_dir: str) -> bool:
         """Tells whether a run matches now."""
@@ -93,6 +95,13 @@ class Selection:
         return self._judged[run.id][2]
 
     def _is_match(self, run_dir: str) -> bool:
+        run_id = os.path.basename(run_dir)
+        try:
+            check_attributes(run_dir)  # Guild reads them without a limit
+        except BrokenRun as e:
+            self._broken[run_id] = str(e)
+            return False
+        self._broken.pop(run_id, None)
         try:
             return bool(self._matches(_Candidate(run_dir)))
         except Exception:  # noqa: BLE001  # Guild may raise anything for a broken run; others are not affected

@@ -18,12 +18,16 @@ from typing import Any
 
 from guild_dask.home import layout
 from guild_dask.home.outcome import Cause, Excess
+from guild_dask.host import files
 
 NAME = "dask"
 
 # What the run's starter adds: seconds of all CPUs together, and the largest memory of all processes that was measured.
 CPU = "cpu_seconds"
 MEMORY = "max_memory"
+
+# How the operation's process was started: warm, or a fresh process if there is no such fact.
+START = "start"
 
 # Also the name of the cause that cut it short, if any, or that ended processes which it left behind; a limit has
 # numbers beside it. A run that was killed by a signal that we did not send has the signal's number.
@@ -32,6 +36,9 @@ LEFT = "left_behind_ended"
 _LIMIT = "_limit"
 _REACHED = "_reached"
 KILLED_BY = "killed_by_signal"
+
+# Bytes of these records that are read; they are much shorter.
+_LONGEST = 20_000
 
 
 def text_for(facts: Mapping[str, Any]) -> str:
@@ -43,26 +50,31 @@ def text_for(facts: Mapping[str, Any]) -> str:
 def write(run_dir: str, text: str) -> None:
     """Writes where a run is that is about to start. Errors are ignored: the run starts all the same."""
     with contextlib.suppress(OSError):
-        _path(run_dir).write_text(
-            f"{text}{text_for({'started': time.strftime('%Y-%m-%d %H:%M:%S')})}", encoding="utf-8"
-        )
+        started = text_for({"started": time.strftime("%Y-%m-%d %H:%M:%S")})
+        files.overwrite(_path(run_dir), f"{text}{started}")
 
 
-def add_end(run_dir: str, memory_seen: int = 0, end: Mapping[str, Any] = MappingProxyType({})) -> None:
+def add_end(
+    run_dir: str,
+    memory_seen: int = 0,
+    end: Mapping[str, Any] = MappingProxyType({}),
+    seconds_elsewhere: float = 0.0,
+) -> None:
     """Adds what the ended children of this process have used, and facts about the run's end.
 
     `memory_seen` was measured for all of them together; the largest one alone may have used more since.
+    `seconds_elsewhere` were used by processes of the run that are not below this one.
     """
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     # Linux counts in units of 1024 bytes, macOS in bytes.
     memory = max(memory_seen, used.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
-    facts = {CPU: round(used.ru_utime + used.ru_stime, 2), MEMORY: memory, **end}
+    add(run_dir, {CPU: round(used.ru_utime + used.ru_stime + seconds_elsewhere, 2), MEMORY: memory, **end})
+
+
+def add(run_dir: str, facts: Mapping[str, Any]) -> None:
+    """Adds facts about a run that has started. Errors are ignored, as all of this is for information."""
     with contextlib.suppress(OSError):
-        fd = os.open(_path(run_dir), os.O_WRONLY | os.O_APPEND)
-        try:
-            os.write(fd, text_for(facts).encode())
-        finally:
-            os.close(fd)
+        files.overwrite(_path(run_dir), text_for(facts), os.O_APPEND)
 
 
 def facts_for_cause(fact: str, cause: Cause, excess: Excess) -> dict[str, Any]:
@@ -82,7 +94,7 @@ def used(run_dir: str) -> dict[str, float]:
     """Returns what a run used, as far as it is recorded."""
     found: dict[str, float] = {}
     with contextlib.suppress(OSError, ValueError):
-        for line in _path(run_dir).read_text(encoding="utf-8").splitlines():
+        for line in files.read_text(_path(run_dir), levels=0, most=_LONGEST).splitlines():
             name, _, value = line.partition(": ")
             if name in (CPU, MEMORY):
                 found[name] = float(value)
@@ -94,10 +106,10 @@ def make_terminated(run_dir: str) -> None:
 
     A run that exits with 0 on a request to end has saved its work; it has not completed.
     """
-    status = pathlib.Path(layout.attribute(run_dir, "exit_status"))
+    status = layout.attribute(run_dir, "exit_status")
     with contextlib.suppress(OSError, ValueError):
-        if int(status.read_text()) >= 0:
-            status.write_text(f"{-signal.SIGTERM}\n")
+        if int(files.read_text(status, levels=0, most=_LONGEST)) >= 0:
+            files.overwrite(status, f"{-signal.SIGTERM}\n")
 
 
 def set_node(run_dir: str, node: str) -> None:
@@ -106,7 +118,7 @@ def set_node(run_dir: str, node: str) -> None:
     Guild on other hosts cannot see the run's process. It shows a run with this file as one on a remote.
     """
     with contextlib.suppress(OSError):
-        _remote_lock(run_dir).write_text(node)
+        files.overwrite(_remote_lock(run_dir), node)
 
 
 def clear_node(run_dir: str) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from guild_dask.home import layout, run_directory
 from guild_dask.home.lookup import names_of_runs
-from guild_dask.home.run_directory import BrokenRun
 from guild_dask.home.status import status
 from guild_dask.plan.tags import PREFIX
 
@@ -43,28 +42,38 @@ def view(run_dir: str) -> RunView:
         run_dir,
         status(run_dir).value,
         run_directory.operation(run_dir),
-        str(_attribute(run_dir, "label") or ""),
+        str(run_directory.known_attribute(run_dir, "label") or ""),
         tags(run_dir),
     )
 
 
 def tags(run_dir: str) -> tuple[str, ...]:
     """Returns the run's tags."""
-    found = _attribute(run_dir, "tags")
+    found = run_directory.known_attribute(run_dir, "tags")
     return tuple(str(tag) for tag in found) if isinstance(found, list) else ()
 
 
 def flags(run_dir: str) -> dict[str, Any]:
     """Returns the run's flags."""
-    found = _attribute(run_dir, "flags")
+    found = run_directory.known_attribute(run_dir, "flags")
     return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}
 
 
-def _attribute(run_dir: str, name: str) -> Any:
-    try:
-        return run_directory.attribute(run_dir, name)
-    except BrokenRun:
+def numbered(runs_dir: str, number: int) -> RunView:
+    """Returns the run with that number in `guild runs`: 1 is the latest; raises NoSuchRun."""
+    times = ((_time(f"{runs_dir}/{name}"), name) for name in names_of_runs(runs_dir))
+    found = sorted(((time, name) for time, name in times if time is not None), reverse=True)
+    if not 0 < number <= len(found):
+        raise NoSuchRun(f"there is no run number {number}; 'guild runs' shows numbers and ids of runs")
+    return view(os.path.join(runs_dir, found[number - 1][1]))
+
+
+def _time(run_dir: str) -> int | None:
+    """Returns the time by which Guild orders runs; None for what is no run."""
+    if not os.path.exists(layout.opref(run_dir)):
         return None
+    times = (run_directory.known_attribute(run_dir, name) for name in ("started", "initialized"))
+    return next((time for time in times if isinstance(time, int)), 0)
 
 
 def find(runs_dir: str, text: str) -> RunView:

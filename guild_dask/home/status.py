@@ -19,6 +19,9 @@ class Status(enum.Enum):
     ERROR = "error"
 
 
+# The statuses of runs that have ended.
+ENDED = frozenset((Status.COMPLETED, Status.TERMINATED, Status.ERROR))
+
 # The markers that decide, in Guild's order: the first one that is there counts.
 _MARKERS = {
     layout.REMOTE_LOCK: Status.RUNNING,

@@ -4,6 +4,7 @@ An empty file is the user's request. A scheduler that is being stopped writes th
 """
 
 import contextlib
+import os
 import pathlib
 
 from guild_dask.home.outcome import Cause, cause_for_name
@@ -16,10 +17,10 @@ def request_stop(claim: pathlib.Path, cause: Cause = Cause.STOPPED) -> None:
     """Requests the end of the run that a claim is for. A user's request replaces a scheduler's, and not vice versa."""
     file = claim.with_suffix(STOP)
     if cause is Cause.STOPPED:
-        file.open("w").close()  # empty, so that it can be made on a full disk, too
+        files.overwrite(file)  # empty, so that it can be made on a full disk, too
         return
-    with contextlib.suppress(FileExistsError), file.open("x") as f:
-        f.write(cause.value)
+    with contextlib.suppress(FileExistsError):
+        files.overwrite(file, cause.value, os.O_CREAT | os.O_EXCL)
 
 
 def withdraw(claim: pathlib.Path) -> None:
@@ -33,6 +34,8 @@ def requested_cause(claim: pathlib.Path) -> Cause | None:
         cause = cause_for_name(files.read_text(claim.with_suffix(STOP)))
     except OSError:
         return None
+    except ValueError:
+        return Cause.STOPPED
     return cause if cause is Cause.SCHEDULER_STOPPED else Cause.STOPPED
 
 

@@ -1,4 +1,4 @@
-"""Reports at once that a run was staged or a request was made, where the operating system can watch folders.
+"""Reports at once that a run was staged or deleted, or a request made, where the operating system can watch folders.
 
 A new run directory is watched until it is staged or starts; older ones are found by the loop's regular poll. On file
 systems that other hosts write to, the regular poll finds everything.
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 
 from guild_dask.home import layout, run_directory
-from guild_dask.host.inotify import CREATED, DELETED, MOVED_TO, Watcher
+from guild_dask.host.inotify import CREATED, DELETED, MOVED_FROM, MOVED_TO, Watcher
 
 # The largest number of folders watched at a time. A run is watched for a fraction of a second while it is staged.
 _MOST = 2_000
@@ -58,17 +58,19 @@ class FolderWatcher(_Watching):
 
 
 class RunsWatcher(_Watching):
-    """Calls `report` with the name of each newly staged run, from a thread of its own."""
+    """Calls `report` with the name of each run that was staged or deleted, from a thread of its own."""
 
     def __init__(self, runs_dir: str, report: Callable[[str], object]) -> None:
         self._runs_dir = runs_dir
         self._report = report
         self._folders: dict[int, tuple[str, str]] = {}  # number -> run name, watched folder
-        super().__init__(runs_dir, CREATED | MOVED_TO)
+        super().__init__(runs_dir, CREATED | MOVED_TO | MOVED_FROM | DELETED)
 
     def _take(self, changes: list[tuple[int, str]]) -> None:
         for number, name in changes:
-            if number == self._root:
+            if number == self._root and not os.path.isdir(os.path.join(self._runs_dir, name)):
+                self._report(name)  # it was deleted, and may have been staged
+            elif number == self._root:
                 self._approach(name)
             elif number in self._folders:
                 run, folder = self._folders[number]

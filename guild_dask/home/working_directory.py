@@ -5,6 +5,10 @@ import shlex
 
 from guild_dask.home import layout
 from guild_dask.home.run_directory import BrokenRun, opref
+from guild_dask.host import files
+
+# Letters of a quoted path; no path is longer, and a longer one would take seconds to parse.
+_LONGEST = 20_000
 
 
 def working_directory(run_dir: str, default: str) -> str:
@@ -22,10 +26,9 @@ def working_directory(run_dir: str, default: str) -> str:
 
 def _staged_in(run_dir: str) -> str | None:
     try:
-        with open(layout.environment(run_dir), encoding="utf-8") as f:
-            for line in f:
-                if line.startswith("export CMD_DIR="):
-                    return "".join(shlex.split(line.partition("=")[2]))
+        for line in files.read_text(layout.environment(run_dir), levels=0).splitlines():
+            if line.startswith("export CMD_DIR="):
+                return "".join(shlex.split(line.partition("=")[2][:_LONGEST]))
     except (OSError, ValueError):
         pass
     return None

@@ -13,6 +13,7 @@ import struct
 import sys
 
 MODIFIED = 0x2
+MOVED_FROM = 0x40
 MOVED_TO = 0x80
 CREATED = 0x100
 DELETED = 0x200

@@ -147,7 +147,7 @@ def test_run_that_can_never_start_is_told_while_nothing_may_start(
     stage(guild, "op", "bbb", options="--tag dask:gpu=7")
     control.ask(str(user.guild_home), None, "pause")
     with guild.started(f"{SCHEDULER} resources=gpu=1 poll-interval=10000 --run-id sss -y") as scheduler:
-        scheduler.wait_for_output("Leaving run bbb staged (asks gpu=7, largest worker has gpu=1)")
+        scheduler.wait_for_output("Leaving run bbb staged (requests gpu=7, largest worker has gpu=1)")
         wait_until(lambda: _state(user, "sss").impossible == 1)
         assert _state(user, "sss").waiting == 2
         assert "aaa" not in scheduler.output

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from guild_dask.home import layout, run_directory, working_directory
 from guild_dask.home.run_directory import BrokenRun, Staged
+from tests.support import hostile
 from tests.support.sandbox import Guild
 
 checked = settings(deadline=None, max_examples=200)
@@ -183,6 +184,22 @@ ACCIDENTS = [
     (".guild/attrs/tags", write(b"!!timestamp dask"), "attribute 'tags' is not YAML"),
     (".guild/attrs/tags", write(b"!!bool dask"), "attribute 'tags' is not YAML"),
     (".guild/attrs/tags", write(b"!!python/object:os.system {}"), "attribute 'tags' is not YAML"),
+    (".guild/attrs/tags", hostile.by_pipe, "cannot read attribute 'tags': it is a named pipe, not a file"),
+    (".guild/attrs/tags", hostile.by_device, "cannot read attribute 'tags': it is a device, not a file"),
+    (".guild/attrs/tags", hostile.by_socket, "cannot read attribute 'tags'"),
+    (".guild/attrs/tags", hostile.by_huge_file, "cannot read attribute 'tags': it is larger than 80 kB"),
+    (".guild/attrs/tags", hostile.text(hostile.ALIASES), "attribute 'tags' grows to more than 200 kB through aliases"),
+    (".guild/attrs/tags", hostile.text(hostile.MERGED), "attribute 'tags' grows to more than 200 kB through aliases"),
+    (".guild/attrs/tags", hostile.text(hostile.ITSELF), "attribute 'tags' has an alias of nothing, or of itself"),
+    (".guild/attrs/tags", hostile.text(hostile.DEEP), "attribute 'tags' is nested more than 50 levels deep"),
+    (".guild/attrs/tags", write(b"0x" + b"f" * 19_000), "attribute 'tags' is not YAML"),
+    (".guild/attrs/tags", write(b"0001-01-01 00:00:00+23:00"), "attribute 'tags' is not"),  # by version of PyYAML
+    (".guild/attrs/flags", hostile.by_pipe, "cannot read attribute 'flags': it is a named pipe, not a file"),
+    (".guild/attrs/flags", hostile.by_huge_file, "cannot read attribute 'flags': it is larger than 4000 kB"),
+    (".guild/opref", hostile.by_pipe, "cannot read its operation: it is a named pipe, not a file"),
+    (".guild/ENV", hostile.by_pipe, "cannot read its file 'ENV': it is a named pipe, not a file"),
+    (".guild/output", hostile.by_pipe, "cannot read its file 'output': it is a named pipe, not a file"),
+    (".guild/LOCK", hostile.by_pipe, "cannot read its file 'LOCK': it is a named pipe, not a file"),
     (".guild", remove, "does not say which operation"),
     (".guild", replace_by_file, "cannot read its operation"),
     (".guild", replace_by_loop, "cannot read its operation"),
@@ -291,12 +308,14 @@ def test_process_that_runs_a_run_is_told(run_dir: pathlib.Path) -> None:
     assert run_directory.locked_by(str(run_dir)) == os.getpid()
 
 
-def test_run_shows_when_its_process_last_started_or_ended(run_dir: pathlib.Path) -> None:
-    assert run_directory.last_started(str(run_dir)) == 0
-    for number, path in enumerate((".guild/attrs/exit_status", ".guild/LOCK"), start=1):
-        (run_dir / path).touch()
-        os.utime(run_dir / path, ns=(0, number))
-        assert run_directory.last_started(str(run_dir)) == number
+def test_each_start_and_end_of_a_run_is_told_from_the_one_before_whatever_the_clock_says(run_dir: pathlib.Path) -> None:
+    seen = [run_directory.recorded_start(str(run_dir))]
+    for path, text in (("LOCK", "17"), ("attrs/exit_status", "0"), ("attrs/stopped", "5"), ("attrs/stopped", "4")):
+        (run_dir / ".guild" / path).write_text(f"{text}\n")
+        os.utime(run_dir / ".guild" / path, ns=(0, 1))
+        seen.append(run_directory.recorded_start(str(run_dir)))
+    assert len(set(seen)) == len(seen)
+    assert [run_directory.end_in(text) for text in seen] == ["", "", "0", "0 5", "0 4"]
 
 
 def test_run_is_started_where_it_was_staged(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -38,10 +38,13 @@ _WORD = re.compile("[a-z]{2}", re.IGNORECASE)
 # Command lines for users, formats of times, and texts that Guild writes.
 _OF_OTHERS = re.compile(r"guild(-dask)? [a-z]|%Y|export CMD_DIR=")
 
-# Modules with texts that job queues, Dask and the kernel read or write.
+# Modules with texts that job queues, Dask, the kernel and Python itself read or write.
 _MODULES_OF_OTHERS = frozenset(
-    f"{PACKAGE}.{name}" for name in ("cluster.batch_systems", "cluster.dask_settings", "host.cgroups")
+    f"{PACKAGE}.{name}" for name in ("cluster.batch_systems", "cluster.dask_settings", "host.cgroups", "mends.loading")
 )
+
+# Every Python loads these at its start.
+_LOADED_BEFORE = frozenset((PACKAGE, f"{PACKAGE}.mends", f"{PACKAGE}.mends.hook"))
 
 
 class Rewording(ast.NodeTransformer):
@@ -129,7 +132,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 def install() -> None:
     """Rewords the messages of each module of the package that is imported from now on."""
-    assert PACKAGE not in sys.modules
+    assert not {name for name in sys.modules if name.partition(".")[0] == PACKAGE} - _LOADED_BEFORE
     sys.meta_path.insert(0, _Finder())
 
 

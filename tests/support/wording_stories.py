@@ -28,7 +28,7 @@ def write(home: pathlib.Path) -> None:
     reasons, troubles = _reasons(), _troubles()
     first = tuple(WaitingRun(f"run{number}", "op", 1.0, ASKS, why) for number, why in enumerate(reasons))
     results = [Result(End.TERMINATED, -15, cause, 1, Excess(60.0, 70.0)) for cause in Cause]
-    results += [Result(End.FAILED, -11), Result(End.TRIED_AGAIN, 3), Result(End.COULD_NOT_START, 1)]
+    results += [Result(End.FAILED, -11), Result(End.RETRIED, 3), Result(End.COULD_NOT_START, 1)]
     ended = tuple(
         EndedRun(f"end{number}", "op", r.end.value, r.exit_code, "w", "h", 2.0, 1.0, 1.0, 1, {}, {}, r.ending.cause)
         for number, r in enumerate(results)
@@ -39,7 +39,7 @@ def write(home: pathlib.Path) -> None:
         first=first,
         waiting=len(first),
         kinds=tuple(WaitingKind(1, ASKS, why) for why in reasons),
-        aside={f"held{number}": why for number, why in enumerate(reasons)},
+        first_held={f"held{number}": why for number, why in enumerate(reasons)},
         troubles=troubles,
         ended=ended,
     )
@@ -90,7 +90,8 @@ def _reasons() -> tuple[Any, ...]:
         r.AfterAmbiguous("b", ("bbb", "bcd")),
         r.AfterCycle(("aaa", "bbb")),
         r.IsScheduler("bbb"),
-        r.SetAside("not to be had"),
+        r.UnreadableTag("dask-time:1x", "no time", "dask-time:90m"),
+        r.CannotBeClaimed("not to be had"),
         r.StartsFailed(3),
         r.Broken("not to be read"),
         r.ToBeTriedAgain(),
@@ -124,7 +125,7 @@ def read(home: pathlib.Path) -> dict[str, Any]:
     state = state_for_data(json.loads((home / "state.json").read_text()))
     assert state
     return {
-        "is read back": state.troubles == _troubles() and tuple(state.aside.values()) == _reasons(),
+        "is read back": state.troubles == _troubles() and tuple(state.first_held.values()) == _reasons(),
         "explanations": _explanations(state),
         "counts": [state.impossible, state.held, [place is None for place in state.places]],
         "remedies": [[_words(each.problem), _words(each.remedy)] for each in state.troubles],
@@ -145,7 +146,7 @@ def _explanations(state: Any) -> list[Any]:
         running=(RunningRun("user", "op", "w", "h", 0.0, 0.0, 1, ASKS),),
     )
     found = []
-    for run in (*(each.run for each in state.first), *state.aside):
+    for run in (*(each.run for each in state.first), *state.first_held):
         told = with_scheduler(run, ASKS, busy, 1, 60.0)
         found.append([told.can_start, told.command, told.place, _words(told.why), _words(told.remedy)])
     return found
