@@ -86,7 +86,7 @@ def measure(ours: Home, others: Home, sizes: Sizes) -> Makespans:
 
 
 def _templates(home: Home) -> list[Template]:
-    return [make_template(home, "stamped", "--tag", f"dask:{_text(asks)}") for asks, _ in KINDS]
+    return [make_template(home, "stamped", "--tag", f"dask:{_text(requests)}") for requests, _ in KINDS]
 
 
 def _text(amounts: Mapping[str, float]) -> str:

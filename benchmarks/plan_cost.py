@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import click
 
 from guild_dask.plan.placement import PATIENCE, StagedRun, Worker, plan
-from guild_dask.plan.tags import demands_for_tags
+from guild_dask.plan.tags import requirements_for_tags
 
 RUNS = 10_000
 KINDS = 20
@@ -29,7 +29,7 @@ DEVICES = {str(number): 1.0 for number in range(4)}
 def runs() -> list[StagedRun]:
     """Returns the waiting runs, as many of each kind."""
     kinds = [
-        demands_for_tags((f"dask:gpu={number % 4 + 1} mem={(number % 5 + 1) * 8}GB",)).amounts
+        requirements_for_tags((f"dask:gpu={number % 4 + 1} mem={(number % 5 + 1) * 8}GB",)).amounts
         for number in range(KINDS)
     ]
     return [StagedRun(f"run-{number:05}", kinds[number % KINDS]) for number in range(RUNS)]

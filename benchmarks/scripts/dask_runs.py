@@ -21,9 +21,9 @@ def main() -> None:
     with LocalCluster(**settings, resources=resources) as cluster, Client(cluster) as client:
         futures = []
         for line in sys.stdin:
-            asks, folder, *command = line.rstrip("\n").split("\t")
+            requests, folder, *command = line.rstrip("\n").split("\t")
             start = ["sh", "-c", START, "sh", folder, *command]
-            futures.append(client.submit(subprocess.call, start, resources=amounts(asks), pure=False))
+            futures.append(client.submit(subprocess.call, start, resources=amounts(requests), pure=False))
         client.gather(futures)
 
 

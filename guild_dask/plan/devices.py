@@ -43,13 +43,13 @@ def amounts(requests: Mapping[str, float], has_devices: bool) -> Mapping[str, fl
     return {**plain, GPU: plain.get(GPU, 0.0) + sum(pins.values())} if has_devices else plain
 
 
-def asks_with_pins(asks: Mapping[str, float], names: Sequence[str] | None) -> Mapping[str, float]:
+def requests_with_pins(requests: Mapping[str, float], names: Sequence[str] | None) -> Mapping[str, float]:
     """Returns the requests of a run that must get exactly these devices; unchanged if names is None."""
     if names is None:
-        return asks
-    share = asks.get(GPU, 0.0)
+        return requests
+    share = requests.get(GPU, 0.0)
     share = share if 0 < share < 1 and len(names) == 1 else 1.0
-    others = {name: amount for name, amount in asks.items() if name != GPU}
+    others = {name: amount for name, amount in requests.items() if name != GPU}
     return {**others, **{f"{PIN}{name}": share for name in names}}
 
 

@@ -25,7 +25,7 @@ from guild_dask.plan.reasons import (
 )
 from guild_dask.plan.resources import fits
 
-__all__ = ["DAY", "PATIENCE", "Kind", "Plan", "StagedRun", "Worker", "is_impossible", "kind_of", "place_for", "plan"]
+__all__ = ["DAY", "PATIENCE", "Kind", "Plan", "StagedRun", "Worker", "is_impossible", "kind_of", "plan", "position_for"]
 
 # How many later runs may start before a run that waits for something that they use, too. Large enough for a mixed queue
 # to pack well, small enough for a large run to start within a few rounds of the small ones.
@@ -40,7 +40,7 @@ class StagedRun:
     """A waiting run, and the amounts that it requests."""
 
     id: str
-    asks: Mapping[str, float] = field(default_factory=dict)
+    requests: Mapping[str, float] = field(default_factory=dict)
 
 
 # The requests of a run as a hashable value. Runs of one kind fit on the same workers.
@@ -115,7 +115,7 @@ def plan(
     held: dict[str, Reason] = {}
     waiting: list[tuple[str, _Queue, int]] = []
     for run in staged:
-        queue = queues.of(run.asks)
+        queue = queues.of(run.requests)
         capacity = None if queue.reason else queue.best_fit()
         if capacity:
             given[run.id] = capacity.take(queue.requests)
@@ -155,7 +155,7 @@ class _Queues:
                 queue.passes += 1
 
 
-def place_for(since: int, priority: int) -> int:
+def position_for(since: int, priority: int) -> int:
     """Returns a run's key in the order of the queue: the lowest key is first.
 
     Higher priorities come first, and within one priority the run that was staged first. A run gains a point of priority
@@ -171,7 +171,7 @@ def kind_of(requests: Mapping[str, float]) -> Kind:
 
 def is_impossible(run: StagedRun, workers: Sequence[Worker]) -> Reason | None:
     """Returns why the run could not start on these workers even if all of them were idle, or None if it could."""
-    return _impossible(_capacities(workers), dict(kind_of(run.asks)))
+    return _impossible(_capacities(workers), dict(kind_of(run.requests)))
 
 
 def _capacities(workers: Iterable[Worker]) -> list[FreeCapacity]:

@@ -45,7 +45,7 @@ class TooLarge(_Waits):
 
     def __str__(self) -> str:
         asked, largest = format_amount(self.asked), format_amount(self.largest)
-        return f"asks {self.name}={asked}, largest worker has {self.name}={largest}"
+        return f"requests {self.name}={asked}, largest worker has {self.name}={largest}"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,9 @@ class NotWhole(_Waits):
     asked: float
 
     def __str__(self) -> str:
-        return f"asks {self.name}={format_amount(self.asked)}; use a whole number (1, 2, ...) or a part of one (0.5)"
+        return (
+            f"requests {self.name}={format_amount(self.asked)}; use a whole number (1, 2, ...) or a part of one (0.5)"
+        )
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,7 @@ Hold = AfterRuns | AfterFailed | AfterUnknown | AfterAmbiguous | AfterCycle
 
 
 @dataclass(frozen=True)
-class SetAside(_Waits):
+class CannotBeClaimed(_Waits):
     """The run cannot be claimed because of a problem with its directory."""
 
     problem: str
@@ -226,8 +228,20 @@ class Broken(_Waits):
         return self.problem
 
 
+@dataclass(frozen=True)
+class UnreadableTag(_Waits):
+    """A tag of the run cannot be read, without which the run would start in another way than its user wants."""
+
+    tag: str
+    problem: str
+    example: str  # a tag that can be read
+
+    def __str__(self) -> str:
+        return f"its tag {self.tag!r} cannot be read: {self.problem}"
+
+
 # Why a run is held until it is staged or tagged again.
-Obstacle = SetAside | StartsFailed | IsScheduler
+Obstacle = CannotBeClaimed | StartsFailed | IsScheduler | UnreadableTag
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ class Unreadable:
     spec: str
     part: str
     problem: str
+    name: str = ""  # the resource that is requested, if the part has the form KEY=VAL
 
     def __str__(self) -> str:
         # The text up to the colon is documented, and must not change.
@@ -79,7 +80,8 @@ def request_for_spec(spec: str) -> Request:
         name, amount, problem = _read_part(part)
         if amount is None:
             # With a single part, the spec as typed (quotes included) is the part.
-            unreadable.append(Unreadable(spec, spec if len(parts) == 1 else part, problem))
+            key = name.strip() if "=" in part else ""
+            unreadable.append(Unreadable(spec, spec if len(parts) == 1 else part, problem, key))
         else:
             amounts[name] = amount
     return Request(amounts, tuple(unreadable))

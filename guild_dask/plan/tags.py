@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from guild_dask.plan.devices import GPU
+from guild_dask.plan.reasons import UnreadableTag
 from guild_dask.plan.resources import (
     LEAST_MEMORY,
     MEMORY,
@@ -29,6 +31,12 @@ RETRIES = "dask-retries:"
 AFTER = "dask-after:"
 AFTER_ANY = "dask-after-any:"
 
+# What users should know about a staged batch.
+BATCH = (
+    "It is a batch, and runs its trials one after the other in one slot; stage them with --stage-trials instead of "
+    "--stage to run them in parallel"
+)
+
 _HIGHEST = 1000
 # A larger number of bytes is more likely meant as megabytes than as gigabytes.
 _MOST_GIGABYTES = 1024
@@ -47,6 +55,7 @@ class BadTag:
 
     tag: str
     problem: str
+    example: str = ""  # the tag that was probably meant, or one of that kind; empty if it is unknown
 
     def __str__(self) -> str:
         return f"Ignoring tag {self.tag!r}: {self.problem}"
@@ -61,7 +70,7 @@ class After:
 
 
 @dataclass(frozen=True)
-class Demands:
+class Requirements:
     """The requirements of a run, and the tags or parts of tags that could not be read."""
 
     amounts: Mapping[str, float] = field(default_factory=dict)
@@ -72,8 +81,28 @@ class Demands:
     unreadable: tuple[Unreadable | BadTag, ...] = ()
 
 
+def obstacle_in(requirements: Requirements, has_devices: bool) -> UnreadableTag | None:
+    """Returns the first tag that cannot be read and without which the run must not start.
+
+    A resources spec that is not of the form KEY=VAL is ignored instead, as the documented scheduler does; but not if it
+    names memory, or GPUs where these are devices. A priority only changes the order, and is ignored, too.
+    """
+    found = (_obstacle(part, has_devices) for part in requirements.unreadable)
+    return next((each for each in found if each), None)
+
+
+def _obstacle(part: Unreadable | BadTag, has_devices: bool) -> UnreadableTag | None:
+    if isinstance(part, BadTag):
+        matters = part.example and not part.example.startswith(PRIORITY)
+        return UnreadableTag(part.tag, part.problem, part.example) if matters else None
+    name = part.name or part.part.strip().lower()
+    if part.name or name == MEMORY or (name == GPU and has_devices):
+        return UnreadableTag(f"{RESOURCES}{part.spec}", part.problem, f"{RESOURCES}{name}={_AMOUNT_OF.get(name, '1')}")
+    return None
+
+
 @functools.lru_cache(maxsize=4096)
-def demands_for_tags(tags: tuple[str, ...]) -> Demands:
+def requirements_for_tags(tags: tuple[str, ...]) -> Requirements:
     """Returns the requirements in all tags of a run; if a value is given twice, the last one wins."""
     request = request_for_specs(tag[len(RESOURCES) :] for tag in tags if tag.startswith(RESOURCES))
     values: dict[str, Any] = {}
@@ -85,22 +114,25 @@ def demands_for_tags(tags: tuple[str, ...]) -> Demands:
             continue
         try:
             value = read(tag[len(prefix) :].strip())
+        except _Misspelt as e:
+            bad.append(BadTag(tag, str(e), e.meant))
+            continue
         except ValueError as e:
-            bad.append(BadTag(tag, str(e)))
+            bad.append(BadTag(tag, str(e), _EXAMPLES[prefix]))
             continue
         if isinstance(value, tuple):
             after.extend(value)
         else:
             values[_FIELDS[prefix]] = value
-    return Demands(request.amounts, **values, after=tuple(after), unreadable=(*request.unreadable, *bad))
+    return Requirements(request.amounts, **values, after=tuple(after), unreadable=(*request.unreadable, *bad))
 
 
-def few_bytes(tags: tuple[str, ...], demands: Demands, counted: float) -> str:
-    """Returns a warning if tags, which mean these demands, request so little memory that its unit is missing, or "".
+def few_bytes(tags: tuple[str, ...], requirements: Requirements, counted: float) -> str:
+    """Returns a warning if tags with these requirements request so little memory that its unit is missing, or "".
 
     `counted` is the memory of a worker. If that is as small, the user counts memory in a unit of their own.
     """
-    asked = demands.amounts.get(MEMORY, 0.0)
+    asked = requirements.amounts.get(MEMORY, 0.0)
     if counted < LEAST_MEMORY or not 0 < asked < LEAST_MEMORY:
         return ""
     if unit_of(asked)[1]:
@@ -135,13 +167,22 @@ def _looks_like_ours(tag: str) -> bool:
     return bool(_UNKNOWN.match(lower) or _SPACED.match(lower)) or f"{lower.replace('_', '-')}:" in _READERS
 
 
+class _Misspelt(ValueError):
+    """A tag that is none of ours, and the one that was probably meant, if that is known."""
+
+    def __init__(self, text: str, meant: str = "") -> None:
+        super().__init__(text)
+        self.meant = meant
+
+
 def _unknown(tag: str, _rest: str) -> Any:
-    """Raises ValueError, which says how the tag is written, or which tags there are."""
+    """Raises _Misspelt, which says how the tag is written, or which tags there are."""
     begin, spaced = _BEGINNING.match(tag), _SPACED.match(tag.lower())
     if spaced and f"{PREFIX}-{spaced[1]}:" in _READERS:
         tag = f"{PREFIX}-{tag[len(PREFIX) :].strip()}"
     elif spaced:
-        raise ValueError(f"write it as '{RESOURCES}{tag[len(PREFIX) :].strip()}'")
+        meant = f"{RESOURCES}{tag[len(PREFIX) :].strip()}"
+        raise _Misspelt(f"write it as '{meant}'", meant)
     elif begin:
         tag = begin[0].lower() + tag[begin.end() :]
     name, value = _NAME.match(tag.replace("_", "-", 1)).groups()  # type: ignore[union-attr]  # anything matches
@@ -149,8 +190,10 @@ def _unknown(tag: str, _rest: str) -> Any:
     meant = f"{name}:" if f"{name}:" in _READERS else RESOURCES if is_amount or name == PREFIX else ""
     if meant:
         value = f"{name.removeprefix(PREFIX)[1:]}={value}" if is_amount and value else value
-        raise ValueError(f"write it as '{meant}{value}'" if value else f"it has no value; write it as '{meant}...'")
-    raise ValueError(f"there is no such tag; use {', '.join((RESOURCES, *_READERS))}")
+        if value:
+            raise _Misspelt(f"write it as '{meant}{value}'", f"{meant}{value}")
+        raise _Misspelt(f"it has no value; write it as '{meant}...'", _EXAMPLES.get(meant, f"{RESOURCES}gpu=1"))
+    raise _Misspelt(f"there is no such tag; use {', '.join((RESOURCES, *_READERS))}")
 
 
 def _priority(text: str) -> int:
@@ -186,4 +229,13 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     AFTER: _after,
     AFTER_ANY: functools.partial(_after, however_it_ends=True),
 }
+# A tag of each kind that can be read, and amounts of resources.
+_EXAMPLES = {
+    PRIORITY: f"{PRIORITY}10",
+    TIME: f"{TIME}90m",
+    RETRIES: f"{RETRIES}3",
+    AFTER: f"{AFTER}RUN",
+    AFTER_ANY: f"{AFTER_ANY}RUN",
+}
+_AMOUNT_OF = {MEMORY: "8GB"}
 _FIELDS = {PRIORITY: "priority", TIME: "time_limit", RETRIES: "retries"}

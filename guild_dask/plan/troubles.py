@@ -115,7 +115,18 @@ class Closing(_Refusal):
         return "is about to close"
 
 
-Refusal = OtherVersion | NotInstalled | HomeNotSeen | NoAnswer | CannotStartRuns | Paused | Closing
+@dataclass(frozen=True)
+class StartFailed(_Refusal):
+    """The worker could not start its last run, because its host was short of something; it gets one at each poll."""
+
+    why: str
+
+    @property
+    def problem(self) -> str:
+        return f"could not start the last one ({self.why}); one is tried at each poll"
+
+
+Refusal = OtherVersion | NotInstalled | HomeNotSeen | NoAnswer | CannotStartRuns | Paused | Closing | StartFailed
 
 
 @dataclass(frozen=True)

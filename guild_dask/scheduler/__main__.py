@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from guild_dask.host.environment import are_interrupts_ours
 from guild_dask.monitor import log
+from guild_dask.monitor.terminal import is_in_terminal
 from guild_dask.scheduler import own_run
-from guild_dask.scheduler.events import ControlChanged, OutsideEvent, RunStaged, StopRequested
+from guild_dask.scheduler.events import ControlChanged, Interrupted, OutsideEvent, RunStaged, StopRequested
 from guild_dask.settings import flags
 from guild_dask.settings.settings import BadSetting, Settings, checked, section_of, settings_for
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("guild")
 
+RUNS_FAILED = 1
 BAD_SETTING = 2
 UNEXPECTED = 3
 
@@ -125,6 +128,8 @@ def _run(
         opened.prepare(identity.environ)
         follower = OutputFollower(layout.run_output(this_run.dir), stream.write_bytes)
         closing.callback(_log.info, "Stopping Dask scheduler")
+        core = Core(_rules_for(settings, this_run.id, opened), time.monotonic())
+        closing.callback(lambda: _log.info("%s", core.summary(time.monotonic())))
         closing.callback(follower.close)
         queue_of_runs = run_queue.GuildHome(home, heartbeat, *select)
         _watch(home, this_run.id, events, closing)
@@ -133,10 +138,17 @@ def _run(
         closing.callback(views.close)
         closing.callback(observers.show_progress(settings, views.publisher, stream, follower, opened))
         dispatcher = Dispatcher(
-            identity, queue_of_runs, opened, follower, views.publisher, settings.retries, settings.time_limit
+            identity,
+            queue_of_runs,
+            opened,
+            follower,
+            views.publisher,
+            settings.retries,
+            settings.time_limit,
+            settings.warm,
         )
-        core = Core(_rules_for(settings, this_run.id, opened), time.monotonic())
-        return work(Loop(core, dispatcher, heartbeat, events), this_run.path("error.log"))
+        code = work(Loop(core, dispatcher, heartbeat, events), this_run.path("error.log"))
+        return code or (RUNS_FAILED if settings.fail and core.has_failures else 0)
 
 
 def _watch(
@@ -156,6 +168,7 @@ def _rules_for(settings: Settings, own_run_id: str, cluster: "Cluster") -> "Rule
     """Returns what the settings, and the kind of cluster, decide about the core."""
     from guild_dask.home import heartbeat
     from guild_dask.scheduler.core import Rules
+    from guild_dask.scheduler.observers import is_log_detailed
     from guild_dask.scheduler.waiting import Demand
 
     do_workers_end = any(worker.lifetime for worker in cluster.prospects())
@@ -165,6 +178,7 @@ def _rules_for(settings: Settings, own_run_id: str, cluster: "Cluster") -> "Rule
         heartbeat_interval=heartbeat.INTERVAL,
         run_once=settings.run_once,
         wait_for_running=settings.wait_for_running,
+        is_log_detailed=is_log_detailed(settings),
         demand=Demand(settings.gpus is not None, do_workers_end, settings.time_limit),
     )
 
@@ -227,7 +241,16 @@ def _report_signals(events: "queue.SimpleQueue[OutsideEvent]") -> "Callable[[], 
         asked.append(number)
         events.put(StopRequested())
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    def report_interrupt(number: int, frame: object) -> None:
+        # Asked here, and not once: a user may have put the scheduler into the background since.
+        if are_interrupts_ours(os.environ) and is_in_terminal(os.environ):
+            asked.append(number)
+            events.put(Interrupted())
+        else:
+            report(number, frame)
+
+    signal.signal(signal.SIGINT, report_interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, report)
     return lambda: bool(asked)
 

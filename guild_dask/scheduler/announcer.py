@@ -7,7 +7,7 @@ from guild_dask.home.run_directory import Staged
 from guild_dask.plan.placement import Kind, StagedRun, Worker, is_impossible
 from guild_dask.plan.reasons import AfterRuns, Hold, NotDefined, Obstacle, Reason, Reserved
 from guild_dask.plan.resources import MEMORY
-from guild_dask.plan.tags import few_bytes
+from guild_dask.plan.tags import BATCH, few_bytes
 from guild_dask.scheduler import log_texts
 from guild_dask.scheduler.instructions import DEBUG, INFO, WARNING, Log
 from guild_dask.scheduler.waiting import WaitingRuns
@@ -62,7 +62,7 @@ class Announcer:
         """Returns that nothing is left to do, once after each run that ended."""
         return [Log(INFO, "Waiting for staged runs")] if self._is_news(_WAITING, outcomes) else []
 
-    def set_aside(self, run_id: str, obstacle: Obstacle) -> list[Log]:
+    def hold(self, run_id: str, obstacle: Obstacle) -> list[Log]:
         """Returns why a run stays staged that cannot be started as it is."""
         is_news = self._is_news(run_id, obstacle)
         return [Log(WARNING, f"Leaving run {run_id} staged ({obstacle})")] if is_news else []
@@ -125,20 +125,24 @@ class Announcer:
         if not self._is_news(run_id, (run.tags, AfterRuns if isinstance(reason, AfterRuns) else reason)):
             return []
         is_tagged_anew = not isinstance(before, tuple) or before[0] != run.tags
-        warnings = [Log(WARNING, str(part)) for part in run.demands.unreadable if is_tagged_anew]
-        return [*warnings, *self._doubt(run), self._line(run_id, reason)]
+        warnings = [
+            Log(WARNING, log_texts.unreadable(run_id, part)) for part in run.requirements.unreadable if is_tagged_anew
+        ]
+        batch = [Log(WARNING, log_texts.about(run_id, BATCH))] if run.is_batch and is_tagged_anew else []
+        return [*warnings, *self._doubt(run), *batch, self._line(run_id, reason)]
 
     def _doubt(self, run: Staged) -> list[Log]:
         """Returns a warning about a tag that probably means something else, once for each tag."""
-        text = few_bytes(run.tags, run.demands, self._memory)
+        text = few_bytes(run.tags, run.requirements, self._memory)
         if not text or text in self._warned:
             return []
         self._warned.add(text)
-        return [Log(WARNING, text)]
+        return [Log(WARNING, log_texts.about(run.id, text))]
 
     def _line(self, run_id: str, reason: Reason | Hold | None) -> Log:
         if reason is None:
-            return Log(INFO, log_texts.starting(run_id, self._waiting.requests_of(run_id)))
+            requests, is_blind = self._waiting.requests_of(run_id), self._waiting.sees_no_device(run_id)
+            return Log(INFO, log_texts.starting(run_id, requests, sees_no_gpu=is_blind))
         if isinstance(reason, NotDefined):
             # Misspelt on purpose: the documented output of guildai's own scheduler has this word.
             return Log(INFO, f"Ignorning staged run {run_id} ({reason})")

@@ -1,7 +1,7 @@
 """The answers to the core's instructions, as values: what the shell found or did. The core handles them as events."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.home.control import Control
@@ -23,9 +23,10 @@ class ClusterView:
 
 @dataclass(frozen=True)
 class ControlRead:
-    """What users ask of this scheduler now."""
+    """What users ask of this scheduler now, and the staged runs that they changed, with the times of the reports."""
 
     control: Control
+    changed: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,14 @@ class ClaimChecked:
 
 
 @dataclass(frozen=True)
+class StartChecked:
+    """Whether a run that was submitted has started."""
+
+    run_id: str
+    has_started: bool
+
+
+@dataclass(frozen=True)
 class HomeFailed:
     """The Guild home was unavailable; the instructions after the one that failed were dropped."""
 
@@ -137,5 +146,6 @@ Answer = (
     | ClaimAnswered
     | DeletedFound
     | ClaimChecked
+    | StartChecked
     | HomeFailed
 )

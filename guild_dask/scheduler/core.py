@@ -18,14 +18,14 @@ A cycle of a working scheduler:
 import enum
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from guild_dask.cluster.events import (
     ClusterTrouble,
-    JobAdrift,
     JobEnded,
     JobLost,
+    JobUnseen,
     WorkerRefused,
     WorkersChanged,
 )
@@ -36,7 +36,7 @@ from guild_dask.home.run_directory import Staged
 from guild_dask.plan import retries
 from guild_dask.plan.dependencies import Found
 from guild_dask.plan.placement import StagedRun, Worker, plan
-from guild_dask.plan.reasons import IMPOSSIBLE, IsScheduler, Obstacle, SetAside, StartsFailed
+from guild_dask.plan.reasons import IMPOSSIBLE, CannotBeClaimed, Obstacle, StartsFailed
 from guild_dask.scheduler import log_texts
 from guild_dask.scheduler.announcer import AT_A_TIME, Announcer
 from guild_dask.scheduler.answers import (
@@ -54,16 +54,18 @@ from guild_dask.scheduler.answers import (
     RunningFound,
     Settled,
     SettleFailed,
+    StartChecked,
     WorkersSeen,
 )
 from guild_dask.scheduler.dependency_lookup import DependencyLookup
-from guild_dask.scheduler.events import ControlChanged, OutsideEvent, PageOpened, RunStaged, StopRequested
+from guild_dask.scheduler.events import ControlChanged, Interrupted, OutsideEvent, PageOpened, RunStaged, StopRequested
 from guild_dask.scheduler.instructions import (
     DEBUG,
     INFO,
     WARNING,
     AdjustWorkers,
     CheckClaim,
+    CheckStart,
     Claim,
     CloseOutput,
     FindDeleted,
@@ -80,6 +82,7 @@ from guild_dask.scheduler.instructions import (
     Recover,
     RefreshRuns,
     RenewHeartbeat,
+    RequestDrain,
     RequestStop,
     SeeWorkers,
     Settle,
@@ -91,7 +94,7 @@ from guild_dask.scheduler.instructions import (
 from guild_dask.scheduler.ledger import Ledger
 from guild_dask.scheduler.shutdown import Shutdown
 from guild_dask.scheduler.waiting import Demand, WaitingRuns
-from guild_dask.scheduler.workers import Troubles, workers_for
+from guild_dask.scheduler.workers import FailingWorkers, Troubles, workers_for
 from guild_dask.worker.job import NOT_STARTED
 
 # How often a run is submitted whose starter died before it could start it.
@@ -116,6 +119,7 @@ class Rules:
     heartbeat_interval: float = 30.0
     run_once: bool = False
     wait_for_running: bool = False
+    is_log_detailed: bool = False  # the log has a line for the start of each run on a worker
     demand: Demand = field(default_factory=Demand)
     logged_at_a_time: int = AT_A_TIME  # waiting runs; the others follow in the next cycles
 
@@ -131,17 +135,17 @@ class Core:
         self.waiting = WaitingRuns(rules.demand)
         self.announcer = Announcer(self.waiting, rules.logged_at_a_time)
         self.troubles = Troubles()  # of workers
+        self.failing = FailingWorkers()
         self.blocked_by: tuple[str, ...] = ()  # runs of others that run now, with wait-for-running
         self._began = began
         self._control = Control()  # what users asked for at the last poll
+        self._reported: Mapping[str, float] = {}  # runs that users reported as changed, and when
         self._dependencies = DependencyLookup()
         self._known: dict[str, Found] = {}  # what need not be looked up, while a LookUp is under way
         self._cluster = ClusterView()  # as it was last seen
         # When to poll the whole runs directory, and to renew the heartbeat, at the latest.
         self._next_poll = began
         self._next_heartbeat = began
-        # No run starts before this time. Set after a lost job, so that it is not submitted again at once.
-        self._hold_until = began
         # Runs to read again before the next plan: they were staged, or others wait for their end.
         self._changed: set[str] = set()
         # Retried runs that are staged and not due yet. They are in no line.
@@ -156,8 +160,8 @@ class Core:
         self._has_home_failed = False  # in this cycle
         self._last_poll = -math.inf  # when the last poll was begun, whether or not it succeeded
         self._may_start_later = False  # a run waits that could start without a new worker or tag
-        self._last_problem = ""  # of the last job that was lost; the same is logged once
         self._shutdown: Shutdown | None = None  # set once, when the scheduler is to stop
+        self._staged_at_end = 0  # runs that were claimed and are staged again, because the scheduler stops
         self._is_abandoned = False  # the shutdown follows an unexpected error
         self.is_over = False  # nothing is left to do; never False again
 
@@ -195,6 +199,21 @@ class Core:
         """Returns the workers that are there, with what is free on them."""
         return workers_for(ClusterView(view.workers), self.ledger, now)
 
+    @property
+    def has_failures(self) -> bool:
+        """Tells whether a run failed or was terminated, or was left staged by a scheduler that runs once."""
+        ends = (End.FAILED, End.COULD_NOT_START, End.TERMINATED)
+        return any(self.ledger.outcomes[end] for end in ends) or (self.rules.run_once and self._left > 0)
+
+    @property
+    def _left(self) -> int:
+        """Returns how many runs are staged when the scheduler is over."""
+        return self.waiting.staged_count + len(self._retried) + self._staged_at_end
+
+    def summary(self, now: float) -> str:
+        """Returns what the scheduler did, as the last line about runs in its log."""
+        return log_texts.summary(self.ledger.outcomes, self._left, now - self._began, self.rules.run_once)
+
     # The cycle
 
     def begin(self) -> list[Instruction]:
@@ -225,7 +244,8 @@ class Core:
         may_retry = self._shutdown is None
         unsettled = [Settle(run_id, code, may_retry, True) for run_id, code in self.ledger.unsettled.items()]
         recover = Recover(frozenset(self.ledger.unseen), may_retry)
-        return [ReadControl(), *unsettled, TidyCluster(), recover, ListRuns()]
+        starts = [CheckStart(run_id) for run_id in self.failing.trials if run_id in self.ledger.active]
+        return [ReadControl(), *unsettled, TidyCluster(), *starts, recover, ListRuns()]
 
     def end_cycle(self, now: float) -> list[Instruction]:
         """Returns what is done after the last claim of a cycle, and sets is_over when there is nothing left to do."""
@@ -238,9 +258,7 @@ class Core:
             instructions.append(AdjustWorkers(wanted, self.ledger.busy_workers))
         if self._is_done():
             self.is_over = True
-            seconds = now - self._began
-            summary = log_texts.summary(self.ledger.outcomes, self.waiting.staged_count, seconds)
-            return [*instructions, Publish(at_once=True), *([Log(INFO, summary)] if self.rules.run_once else [])]
+            return [*instructions, Publish(at_once=True)]
         if not self.rules.run_once and not self.ledger.active and not self.waiting:
             instructions += self.announcer.idle(self.ledger.outcomes.total())
         return [*instructions, Publish()]
@@ -274,7 +292,11 @@ class Core:
     def _control_read(self, event: ControlRead, _now: float) -> list[Instruction]:
         before, self._control = self._control, event.control
         text = log_texts.control_changed(before, event.control, len(self.ledger.active))
-        return [Log(INFO, text)] if text else []
+        logs = [Log(INFO, text)] if text else []
+        changed = frozenset(run for run, at in event.changed.items() if self._reported.get(run) != at)
+        self._reported = event.changed
+        # The poll that follows may read only a part of many staged runs.
+        return [*logs, *([RefreshRuns(changed)] if changed else [])]
 
     # The runs directory
 
@@ -284,10 +306,10 @@ class Core:
         self._has_listed = True
         broken_before = self.waiting.broken
         listing = self._without_retried(event.listing, now)
-        schedulers = self.waiting.update(listing)
+        obstacles = self.waiting.update(listing)
         for run_id in (*listing.gone, *(broken_before.keys() - listing.broken.keys())):
             self._forget(run_id)
-        logs = [log for run in schedulers for log in self._set_aside(run.id, IsScheduler(run.id))]
+        logs = [log for run_id, obstacle in obstacles.items() for log in self._hold(run_id, obstacle)]
         logs += self.announcer.unreadable(listing.broken)
         references = self.waiting.references()
         self._known = self._dependencies.known(references, self.ledger.active, self.waiting)
@@ -327,6 +349,7 @@ class Core:
 
     def _workers_seen(self, event: WorkersSeen, now: float) -> list[Instruction]:
         self._cluster = event.view
+        self.failing.keep(worker.name for worker in event.view.workers)
         logs: list[Log] = []
         if self._has_listed and self.blocked_by:
             logs += self.announcer.blocked(self.blocked_by)
@@ -336,17 +359,19 @@ class Core:
         return [*logs, *self._start_what_fits(now)]
 
     def _start_what_fits(self, now: float) -> list[Instruction]:
-        if not self.may_start or self.blocked_by or now < self._hold_until:
+        if not self.may_start or self.blocked_by:
             return []
-        workers = workers_for(self._cluster, self.ledger, now)
+        workers = self.failing.limited(workers_for(self._cluster, self.ledger, now), now)
         slots = sum(max(0, worker.free_slots) for worker in workers)
+        left_out = len(self._unclaimable) + self.failing.tried_count
         # One more than can start of each kind: it shows whether some could start later.
-        waiting = self.waiting.first(slots + 1 + len(self._unclaimable))
-        decided = plan([run for run in waiting if run.id not in self._unclaimable], workers, self._passed)
+        waiting = [run for run in self.waiting.first(slots + 1 + left_out) if run.id not in self._unclaimable]
+        untried = self.failing.untried([run.id for run in waiting], workers)
+        decided = plan([run for run in waiting if run.id in untried], workers, self._passed)
         self._passed = decided.passed
         logs = self.announcer.waits(decided.held)
         could_start = any(not isinstance(reason, IMPOSSIBLE) for reason in decided.held.values())
-        self._may_start_later = could_start or self.waiting.has_hope or bool(self._unclaimable)
+        self._may_start_later = could_start or self.waiting.has_hope or left_out > 0
         starts = tuple(self._start(run, worker, decided.devices.get(run.id, {})) for run, worker in decided.starts)
         return [*logs, *([Claim(starts)] if starts else [])]
 
@@ -361,10 +386,13 @@ class Core:
             self.waiting.take(run_id)
             self.ledger.starts[run_id] = self.ledger.starts.get(run_id, 0) + 1
             self.ledger.active[run_id] = active
-            text = f"Run {run_id} goes to worker {active.worker}, attempt {active.claim.attempt}"
-            instructions += [Log(DEBUG, text), Submit(active)]
+            self.failing.submit(active.worker, run_id)
+            level = INFO if self.rules.is_log_detailed else DEBUG
+            label = next((each.label for each in self._cluster.workers if each.name == active.worker), "")
+            text = log_texts.started(run_id, label or active.worker, active.claim)
+            instructions += [Log(level, text), Submit(active)]
         for run_id, problem in event.refused.items():
-            instructions += self._set_aside(run_id, SetAside(problem))
+            instructions += self._hold(run_id, CannotBeClaimed(problem))
         if event.problem:
             return [*instructions, *self._home_failed(HomeFailed(event.problem), now)]
         if event.missing:
@@ -384,9 +412,9 @@ class Core:
             return self._start_what_fits(now)
         return [FindDeleted(new), *self._poll(now), SeeWorkers()]
 
-    def _set_aside(self, run_id: str, obstacle: Obstacle) -> list[Log]:
-        self.waiting.set_aside(run_id, obstacle)
-        return self.announcer.set_aside(run_id, obstacle)
+    def _hold(self, run_id: str, obstacle: Obstacle) -> list[Log]:
+        self.waiting.hold(run_id, obstacle)
+        return self.announcer.hold(run_id, obstacle)
 
     def _deleted_found(self, event: DeletedFound, _now: float) -> list[Instruction]:
         return [Log(WARNING, f"Staged run {run_id} was deleted before it could start") for run_id in event.run_ids]
@@ -409,10 +437,12 @@ class Core:
 
     # Ends
 
-    def _job_ended(self, event: JobEnded, _now: float) -> list[Instruction]:
+    def _job_ended(self, event: JobEnded, now: float) -> list[Instruction]:
+        if event.problem and event.exit_code == NOT_STARTED:
+            return [CheckClaim(event.run_id, None, event.problem)]
         if not event.had_claim:
             return [CheckClaim(event.run_id, event.exit_code, "its worker was started anew")]
-        return self._end(event.run_id, event.exit_code)
+        return self._end(event.run_id, event.exit_code, now, event.problem)
 
     def _job_lost(self, event: JobLost, _now: float) -> list[Instruction]:
         return [CheckClaim(event.run_id, None, event.problem)]
@@ -420,25 +450,34 @@ class Core:
     def _claim_checked(self, event: ClaimChecked, now: float) -> list[Instruction]:
         if event.has_started:
             # Dask has sent it to a worker twice; the other worker has it, or had.
-            return self._job_adrift(JobAdrift(event.run_id, event.problem), now)
+            return self._job_unseen(JobUnseen(event.run_id, event.problem), now)
         if event.exit_code is not None:
-            return self._end(event.run_id, event.exit_code)
-        logs: list[Instruction] = []
-        if event.problem != self._last_problem:
-            logs.append(Log(WARNING, f"Run {event.run_id} could not be started: {event.problem}"))
-        self._last_problem = event.problem
+            return self._end(event.run_id, event.exit_code, now)
+        active, interval = self.ledger.active.get(event.run_id), self.rules.poll_interval
+        worker = active.worker if active else ""
+        is_news = self.failing.fail(worker, event.run_id, event.problem, now + interval)
+        logs = [Log(WARNING, log_texts.start_failed(event.run_id, worker, event.problem, interval))] if is_news else []
         self._may_start_later = True
-        self._hold_until = self._next_poll = now + self.rules.poll_interval
+        self._next_poll = min(self._next_poll, now + interval)
         self.ledger.starts.pop(event.run_id, None)  # it is not the run's fault
         return [*logs, *self._settle(event.run_id, NOT_STARTED)]
 
-    def _end(self, run_id: str, exit_code: int) -> list[Instruction]:
-        self._last_problem = ""
-        return self._settle(run_id, exit_code)
+    def _end(self, run_id: str, exit_code: int, now: float, message: str = "") -> list[Instruction]:
+        if exit_code == NOT_STARTED or exit_code < 0:
+            self.failing.end(run_id, now + self.rules.poll_interval)
+        return [*self._works_again(run_id), *self._settle(run_id, exit_code, message)]
 
-    def _settle(self, run_id: str, exit_code: int) -> list[Instruction]:
+    def _start_checked(self, event: StartChecked, _now: float) -> list[Instruction]:
+        return [*self._works_again(event.run_id)] if event.has_started else []
+
+    def _works_again(self, run_id: str) -> list[Log]:
+        """Lets the worker of a run that has started have as many as it has slots."""
+        worker = self.failing.start(run_id)
+        return [Log(INFO, f"Worker {worker} can start runs again")] if worker else []
+
+    def _settle(self, run_id: str, exit_code: int, message: str = "") -> list[Instruction]:
         self.ledger.active.pop(run_id, None)
-        return [Settle(run_id, exit_code, may_retry=self._shutdown is None)]
+        return [Settle(run_id, exit_code, may_retry=self._shutdown is None, message=message)]
 
     def _settled(self, event: Settled, now: float) -> list[Instruction]:
         run_id, end = event.run_id, event.result.end
@@ -447,23 +486,28 @@ class Core:
             self.ledger.vanished.add(run_id)
         if self.waiting.has_dependents() and self._dependencies.means(run_id):
             self._changed.add(run_id)
-        instructions = self._note(run_id, event.result, now, event.last_line)
+        instructions = self._note(run_id, event.result, now, event.last_line, event.is_deleted)
+        self._staged_at_end += bool(end is End.STAGED_AGAIN and self._shutdown)
         if end is End.STAGED_AGAIN and not self._shutdown:
             # A repeated settlement is part of a poll, which lists the run next.
-            self._next_poll = self._next_poll if is_repeated else max(now, self._hold_until)
+            self._next_poll = self._next_poll if is_repeated else now
             if self.ledger.starts.get(run_id, 0) >= MOST_STARTS:
-                instructions += self._set_aside(run_id, StartsFailed(MOST_STARTS))
+                instructions += self._hold(run_id, StartsFailed(MOST_STARTS))
         return instructions
 
-    def _note(self, run_id: str, result: Result, now: float, last_line: str = "") -> list[Instruction]:
+    def _note(
+        self, run_id: str, result: Result, now: float, last_line: str = "", is_deleted: bool | None = None
+    ) -> list[Instruction]:
         """Counts, publishes and logs how an attempt ended."""
         self.ledger.outcomes[result.end] += 1
-        if result.end is End.TRIED_AGAIN:
+        if result.end is End.RETRIED:
             self.announcer.forget(run_id)
             self.ledger.retrying[run_id] = now + retries.pause_after(result.attempt)
         elif result.end is not End.STAGED_AGAIN:
             self._forget(run_id)
-        level, text = log_texts.ended(run_id, result, last_line)
+        level, text = log_texts.ended(run_id, result, last_line, is_deleted)
+        if result.end is End.STAGED_AGAIN and self.failing.was_tried(run_id):
+            level = DEBUG  # the log says that its worker starts no runs
         return [PublishOutcome(run_id, result), Log(level, text)]
 
     def _forget(self, run_id: str) -> None:
@@ -483,8 +527,9 @@ class Core:
 
     # Runs that no worker reports
 
-    def _job_adrift(self, event: JobAdrift, now: float) -> list[Instruction]:
+    def _job_unseen(self, event: JobUnseen, now: float) -> list[Instruction]:
         active = self.ledger.active.pop(event.run_id, None)
+        self.failing.end(event.run_id, now + self.rules.poll_interval)
         self._next_poll = now
         if active is None:
             return []
@@ -503,7 +548,7 @@ class Core:
         for run_id, result in recovered.ended:
             if unseen.pop(run_id, None):
                 instructions += [CloseOutput(run_id), *self._note(run_id, result, now)]
-            elif result.end is End.TRIED_AGAIN:
+            elif result.end is End.RETRIED:
                 instructions += self._note(run_id, result, now)
         for run_id in recovered.gone:
             if unseen.pop(run_id, None):
@@ -527,6 +572,14 @@ class Core:
         return [Log(WARNING, text)] if text else []
 
     # The stop
+
+    def _interrupted(self, _event: Interrupted, now: float) -> list[Instruction]:
+        """Drains at the first Ctrl-C, if runs are running; ends them at the next."""
+        count = len(self.ledger.active)
+        if self._shutdown or self._control.is_draining or not count:
+            return self._stop_requested(StopRequested(), now)
+        self._control = replace(self._control, is_draining=True)
+        return [Log(INFO, log_texts.interrupted(count)), RequestDrain()]
 
     def _stop_requested(self, _event: StopRequested, now: float) -> list[Instruction]:
         if self._shutdown:
@@ -569,8 +622,9 @@ _HANDLERS: Mapping[type, Any] = {
     HomeFailed: Core._home_failed,
     JobEnded: Core._job_ended,
     JobLost: Core._job_lost,
-    JobAdrift: Core._job_adrift,
+    JobUnseen: Core._job_unseen,
     ClaimChecked: Core._claim_checked,
+    StartChecked: Core._start_checked,
     Settled: Core._settled,
     SettleFailed: Core._settle_failed,
     RunLeft: Core._run_left,
@@ -579,5 +633,6 @@ _HANDLERS: Mapping[type, Any] = {
     WorkerRefused: Core._worker_refused,
     ClusterTrouble: Core._cluster_trouble,
     StopRequested: Core._stop_requested,
+    Interrupted: Core._interrupted,
     PageOpened: lambda _core, _event, _now: [],
 }

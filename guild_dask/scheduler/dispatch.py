@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from guild_dask.cluster.base import Cluster
+from guild_dask.cluster.events import JobLost
 from guild_dask.home import attempts, claims, recovery, run_info, stop_request
 from guild_dask.home.claims import Claim
 from guild_dask.home.errors import HomeUnavailable, RunUnusable
@@ -18,12 +19,13 @@ from guild_dask.home.run_directory import BrokenRun, Staged, cached_operation, o
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.home.working_directory import working_directory
 from guild_dask.host.processes import ProcessIdentity
+from guild_dask.host.shortage import shortage_in
 from guild_dask.monitor.output import OutputFollower
 from guild_dask.monitor.publisher import Publisher
 from guild_dask.monitor.state import RunningRun
 from guild_dask.plan import devices, retries
 from guild_dask.plan.resources import CPU, LEAST_MEMORY, MEMORY, format_amounts
-from guild_dask.plan.tags import demands_for_tags
+from guild_dask.plan.tags import requirements_for_tags
 from guild_dask.scheduler.answers import ClaimAnswered, RunLeft, Settled, SettleFailed
 from guild_dask.scheduler.instructions import Settle, Start
 from guild_dask.scheduler.ledger import ActiveRun
@@ -60,12 +62,14 @@ class Dispatcher:
     publisher: Publisher
     retries: int | None = None  # as the user requested; None: not requested
     time_limit: float | None = None  # seconds, for runs that request none; None: none
+    warm: bool = True  # runs may start warm
     serials: "itertools.count[int]" = field(default_factory=_serials)  # one for each claim
 
     # Claims
 
     def claim(self, starts: Sequence[Start]) -> ClaimAnswered:
         """Takes runs out of the queue; raises HomeUnavailable if none could be."""
+        self.home.check_space()
         outputs = self._open_outputs([start.run.id for start in starts])
         wanted = {start.run.id: (start, self._claim_for(start)) for start in starts}
         try:
@@ -88,7 +92,7 @@ class Dispatcher:
             scheduler_id=me.run_id,
             scheduler=me.process,
             owner=me.process,
-            asks=devices.amounts(start.requests, has_devices=bool(start.devices)),
+            requests=devices.amounts(start.requests, has_devices=bool(start.devices)),
             devices=start.devices,
             serial=next(self.serials),
             worker=start.worker,
@@ -119,12 +123,21 @@ class Dispatcher:
 
     # Submission
 
-    def submit(self, active: ActiveRun) -> None:
-        """Sends a claimed run to its worker."""
+    def submit(self, active: ActiveRun) -> JobLost | None:
+        """Sends a claimed run to its worker; returns that it is lost if this host is short of what that takes."""
+        try:
+            self._submit(active)
+        except (OSError, RuntimeError, MemoryError) as e:
+            if not shortage_in(e):
+                raise
+            return JobLost(active.run.id, shortage_in(e))
+        return None
+
+    def _submit(self, active: ActiveRun) -> None:
         run, claim = active.run, active.claim
         running = self._running(active)
         self.publisher.started(running)
-        options = replace(self.cluster.options(active.worker), run_info=self._run_info(running))
+        options = replace(self.cluster.options(active.worker), run_info=self._run_info(running), warm=self.warm)
         work = job.Job(
             run_dir=run.dir,
             claim=claim,
@@ -134,7 +147,7 @@ class Dispatcher:
             output=active.output,
             options=options_for(run, claim, options, self.time_limit),
         )
-        self.cluster.submit(work, active.worker, claim.asks)
+        self.cluster.submit(work, active.worker, claim.requests)
 
     def _running(self, active: ActiveRun) -> RunningRun:
         labels = {each.name: each.label for each in self.cluster.workers()}
@@ -147,7 +160,7 @@ class Dispatcher:
             since=now,
             waited=max(0.0, now - active.run.since / 1e6),
             attempt=active.claim.attempt,
-            asks=active.claim.asks,
+            requests=active.claim.requests,
             devices=tuple(active.claim.devices),
         )
 
@@ -160,7 +173,7 @@ class Dispatcher:
             "attempt": running.attempt,
         }
         given = {"devices": ", ".join(running.devices)} if running.devices else {}
-        asked = {"asked": format_amounts(running.asks)} if running.asks else {}
+        asked = {"asked": format_amounts(running.requests)} if running.requests else {}
         return run_info.text_for({**facts, **given, "waited_seconds": round(running.waited, 1), **asked})
 
     # Ends
@@ -168,17 +181,20 @@ class Dispatcher:
     def settle(self, what: Settle) -> Settled | SettleFailed | RunLeft:
         """Settles an attempt that ended; raises HomeUnavailable only if it is tried again."""
         last_line = self.follower.finish(what.run_id)
-        was_cut_short = what.exit_code == job.NOT_STARTED or what.exit_code < 0
+        was_cut_short = what.exit_code in (job.NOT_STARTED, job.LOST) or what.exit_code < 0
+        lost = Cause.GUILD_FAILED if what.exit_code == job.LOST else None
         again = functools.partial(self._may_retry, what.may_retry)
         try:
-            result = self.home.settle(what.run_id, what.exit_code, may_stage_again=was_cut_short, again=again)
+            result = self.home.settle(
+                what.run_id, what.exit_code, may_stage_again=was_cut_short, again=again, lost=lost
+            )
         except HomeUnavailable as e:
             if what.is_repeated:
                 raise
             return SettleFailed(what.run_id, what.exit_code, str(e))
         except RunUnusable as e:
             return RunLeft(what.run_id, str(e))
-        return Settled(what.run_id, result, last_line, is_deleted=not self.home.has(what.run_id))
+        return Settled(what.run_id, result, last_line or what.message, is_deleted=not self.home.has(what.run_id))
 
     def _may_retry(self, may_retry: bool, run_dir: str, is_loss: bool) -> bool:
         """Tells whether a run that was lost or failed is to be started again."""
@@ -186,9 +202,9 @@ class Dispatcher:
             return False
         asked = None
         with contextlib.suppress(BrokenRun):
-            asked = demands_for_tags(our_tags(run_dir)).retries
+            asked = requirements_for_tags(our_tags(run_dir)).retries
         policy = retries.policy_for(self.retries if asked is None else asked)
-        return retries.may_try_again(policy, [each.is_loss for each in attempts.past(run_dir)], is_loss)
+        return retries.may_try_again(policy, [each.is_loss for each in attempts.counted(run_dir)], is_loss)
 
     def recover(self, unseen: Collection[str], may_retry: bool) -> Recovered:
         """Recovers runs of dead schedulers and lost workers; raises HomeUnavailable if the claims cannot be read."""
@@ -208,12 +224,12 @@ class Dispatcher:
 
 def options_for(run: Staged, claim: Claim, options: StarterOptions, time_limit: float | None) -> StarterOptions:
     """Returns the options of a run's starter, given those that the worker's kind decides. Pure."""
-    memory, cpus = (float(claim.asks.get(name, 0.0)) for name in (MEMORY, CPU))
+    memory, cpus = (float(claim.requests.get(name, 0.0)) for name in (MEMORY, CPU))
     return replace(
         options,
         grace=GRACE,
         attempt=claim.attempt,
-        time_limit=run.demands.time_limit or time_limit or 0.0,
+        time_limit=run.requirements.time_limit or time_limit or 0.0,
         threads=max(1, int(cpus)) if cpus else 0,
         devices=",".join(claim.devices) if claim.devices else options.devices,
         memory=memory if memory >= LEAST_MEMORY else 0.0,

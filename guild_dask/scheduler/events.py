@@ -1,6 +1,6 @@
 """What happens outside of the scheduler's loop: each is a value that is put on the loop's queue.
 
-What the cluster reports (JobEnded, JobLost, JobAdrift, WorkersChanged, ...) is in cluster.events. This module is
+What the cluster reports (JobEnded, JobLost, JobUnseen, WorkersChanged, ...) is in cluster.events. This module is
 imported before the signal handlers are set, so it must load neither Guild nor Dask.
 """
 
@@ -27,9 +27,14 @@ class StopRequested:
 
 
 @dataclass(frozen=True)
+class Interrupted:
+    """The user pressed Ctrl-C in the terminal that shows the scheduler."""
+
+
+@dataclass(frozen=True)
 class PageOpened:
     """The page of runs was opened in a browser and wants the state now."""
 
 
 # What may be put on the loop's queue by signal handlers, watchers, the page and the cluster.
-OutsideEvent = RunStaged | ControlChanged | StopRequested | PageOpened | ClusterEvent
+OutsideEvent = RunStaged | ControlChanged | StopRequested | Interrupted | PageOpened | ClusterEvent

@@ -34,6 +34,7 @@ class Settle:
     exit_code: int
     may_retry: bool
     is_repeated: bool = False  # an unavailable home is then HomeFailed
+    message: str = ""  # the last of Guild's, for a run whose output has none
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,18 @@ class CheckClaim:
     run_id: str
     exit_code: int | None  # of the job that ended without the claim; None: it was lost
     problem: str
+
+
+@dataclass(frozen=True)
+class RequestDrain:
+    """Record that the user asks this scheduler to drain, as `guild-dask drain` does."""
+
+
+@dataclass(frozen=True)
+class CheckStart:
+    """Find out whether a run that was submitted has started. Answer: StartChecked."""
+
+    run_id: str
 
 
 @dataclass(frozen=True)
@@ -209,6 +222,8 @@ Instruction = (
     | Submit
     | FindDeleted
     | CheckClaim
+    | RequestDrain
+    | CheckStart
     | RequestStop
     | StopRun
     | KillRun

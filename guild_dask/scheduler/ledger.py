@@ -71,7 +71,7 @@ class Ledger:
         taking += [c for c in self.orphans if c.owner.host == host and (is_whole_host or c.worker == name)]
         free, shares = dict(total), dict.fromkeys(devices, 1.0)
         for claim in taking:
-            free = remaining(free, claim.asks)
+            free = remaining(free, claim.requests)
             shares = remaining(shares, claim.devices)
         for claim in (*self.orphans, *self.neighbours):
             # Slots and amounts belong to one scheduler, but a device exists once per host. A worker that came back

@@ -3,44 +3,75 @@
 import logging
 from collections.abc import Mapping
 
+from guild_dask.home.claim_record import Claim
 from guild_dask.home.control import Control
 from guild_dask.home.outcome import End, Result, text_for_cause
 from guild_dask.host import signals
-from guild_dask.plan.resources import format_amounts
+from guild_dask.monitor.formatting import duration
+from guild_dask.plan.resources import Unreadable, format_amounts
+from guild_dask.plan.tags import BadTag
 
 
-def starting(run_id: str, asks: Mapping[str, float]) -> str:
+def starting(run_id: str, requests: Mapping[str, float], sees_no_gpu: bool = False) -> str:
     """Returns the line for a run that is in the plan."""
-    return (
-        f"Starting staged run {run_id} (requires {format_amounts(asks)})" if asks else f"Starting staged run {run_id}"
-    )
+    facts = [f"requires {format_amounts(requests)}"] if requests else []
+    facts += ["requests no GPU and sees none"] if sees_no_gpu else []
+    return f"Starting staged run {run_id} ({'; '.join(facts)})" if facts else f"Starting staged run {run_id}"
+
+
+def started(run_id: str, worker: str, claim: Claim) -> str:
+    """Returns the line for a run that is sent to a worker."""
+    attempt = f", attempt {claim.attempt}" if claim.attempt > 1 else ""
+    devices = f", GPU {', '.join(claim.devices)}" if claim.devices else ""
+    return f"Run {run_id} starts on worker {worker}{devices}{attempt}"
+
+
+def unreadable(run_id: str, part: Unreadable | BadTag) -> str:
+    """Returns the line for a tag, or a part of one, that is ignored. The text for a part is documented as it is."""
+    return str(part) if isinstance(part, Unreadable) else about(run_id, str(part))
+
+
+def about(run_id: str, text: str) -> str:
+    """Returns a sentence about a tag as the line for one run."""
+    return f"Run {run_id}: {text[:1].lower()}{text[1:]}"
 
 
 _LEVELS = {
     End.COULD_NOT_START: logging.WARNING,
     End.FAILED: logging.WARNING,
-    End.GONE: logging.WARNING,
-    End.TRIED_AGAIN: logging.WARNING,
+    End.GONE: logging.INFO,
+    End.RETRIED: logging.WARNING,
     End.TERMINATED: logging.INFO,
     End.STAGED_AGAIN: logging.INFO,
     End.COMPLETED: logging.DEBUG,
 }
 
 
-def ended(run_id: str, result: Result, last_line: str = "") -> tuple[int, str]:
-    """Returns the level and the line for the end of a run, or of an attempt."""
+def ended(run_id: str, result: Result, last_line: str = "", is_deleted: bool | None = None) -> tuple[int, str]:
+    """Returns the level and the line for the end of a run, or of an attempt.
+
+    `is_deleted` says whether the run's directory is there; None if that is not known.
+    """
     code, why = result.exit_code, result.ending.why
+    reason = last_line or "Guild gave no reason"
     texts = {
-        End.COULD_NOT_START: f"could not be started (exit code {code}): {last_line}",
+        End.COULD_NOT_START: f"could not be started (exit code {code}): {reason}",
         End.FAILED: f"{_failure(result)} ('guild cat --output {run_id[:8]}' shows its output)",
-        End.GONE: "was deleted, or taken over, while it was running",
-        End.TRIED_AGAIN: f"is staged again for attempt {result.attempt + 1} ({_why_again(result)})",
+        End.GONE: _GONE[is_deleted],
+        End.RETRIED: f"is staged again for attempt {result.attempt + 1} ({_why_again(result)})",
         End.TERMINATED: "was terminated" + (f" ({why})" if why else ""),
         End.STAGED_AGAIN: "did not start and is staged again",
         End.COMPLETED: "completed",
     }
     level = logging.WARNING if result.cause and result.cause.is_limit else _LEVELS[result.end]
     return level, f"Run {run_id} {texts[result.end]}"
+
+
+_GONE = {
+    True: "was deleted while it was running",
+    False: "was taken over by another scheduler while it was running",
+    None: "was deleted, or taken over, while it was running",
+}
 
 
 def _failure(result: Result) -> str:
@@ -59,19 +90,39 @@ def _why_again(result: Result) -> str:
     return f"it {_failure(result)}" if result.exit_code is not None else "it was cut short"
 
 
+def start_failed(run_id: str, worker: str, problem: str, interval: float) -> str:
+    """Returns the line for a run that its worker could not start."""
+    again = f"it is staged again, and worker {worker} gets one run every {interval:g} seconds until one has started"
+    return f"Run {run_id} could not be started: {problem}; {again}"
+
+
 def out_of_sight(run_id: str, host: str, problem: str) -> str:
     """Returns the line for a run whose worker is out of sight."""
     return f"Lost sight of run {run_id} on {host} ({problem}); it is started again only if it is known to be dead"
 
 
-def summary(ends: Mapping[End, int], left: int, seconds: float) -> str:
-    """Returns the last line of run-once: how many runs ended how, and how long it took."""
-    failed = sum(ends.get(end, 0) for end in (End.FAILED, End.COULD_NOT_START, End.GONE))
+def summary(ends: Mapping[End, int], left: int, seconds: float, is_run_once: bool = True) -> str:
+    """Returns the last line about runs: how many ended how, and how long it took."""
+    failed = sum(ends.get(end, 0) for end in (End.FAILED, End.COULD_NOT_START))
     parts = [f"{ends.get(End.COMPLETED, 0)} run(s) completed", f"{failed} failed"]
     if ends.get(End.TERMINATED):
         parts.append(f"{ends[End.TERMINATED]} terminated")
+    if ends.get(End.GONE):
+        parts.append(f"{ends[End.GONE]} deleted")
     parts.append(f"{left} left staged")
-    return f"Processed staged runs in {seconds:.1f} seconds: {', '.join(parts)}"
+    took = f"Processed staged runs in {seconds:.1f} seconds" if is_run_once else f"Worked for {duration(seconds)}"
+    return f"{took}: {', '.join(parts)}"
+
+
+def interrupted(running: int) -> str:
+    """Returns the line for the first Ctrl-C."""
+    are = "run is" if running == 1 else "runs are"
+    them = "it" if running == 1 else "them"
+    wait = "it has" if running == 1 else "they have"
+    return (
+        f"{running} {are} running: press Ctrl-C again to end {them}, or wait; the scheduler starts no more runs, and "
+        f"stops when {wait} ended ('guild-dask resume' goes on)"
+    )
 
 
 def control_changed(before: Control, now: Control, running: int) -> str:

@@ -4,6 +4,7 @@ It waits in one place, on one queue. What ends the wait: the cluster (a job ende
 handlers (stop), the watchers (a run was staged, a user asks for something), the page (it was opened), and the clock.
 """
 
+import contextlib
 import logging
 import math
 import queue
@@ -15,6 +16,7 @@ from typing import Any
 from guild_dask.home import control, lookup
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.heartbeat import Heartbeat
+from guild_dask.host.shortage import shortage_in
 from guild_dask.scheduler import instructions as do
 from guild_dask.scheduler.answers import (
     Answer,
@@ -27,6 +29,7 @@ from guild_dask.scheduler.answers import (
     Listed,
     LookedUp,
     RunningFound,
+    StartChecked,
     WorkersSeen,
 )
 from guild_dask.scheduler.core import Core
@@ -57,9 +60,9 @@ class Loop:
         self._events = events
         self._clock = clock
         self._is_abandoned = False  # an unexpected error has happened
-        self._actions: dict[type, Callable[[Any], Answer | None]] = {
+        self._actions: dict[type, Callable[[Any], Answer | OutsideEvent | None]] = {
             do.RenewHeartbeat: self._renew_heartbeat,
-            do.ReadControl: lambda _: ControlRead(control.state(heartbeat.home, heartbeat.scheduler_id)),
+            do.ReadControl: self._read_control,
             do.Settle: dispatcher.settle,
             do.TidyCluster: lambda _: self._cluster.tidy(),
             do.Recover: lambda each: ClaimsRecovered(dispatcher.recover(each.unseen, each.may_retry)),
@@ -72,6 +75,8 @@ class Loop:
             do.Submit: lambda each: dispatcher.submit(each.run),
             do.FindDeleted: lambda each: DeletedFound(dispatcher.deleted(each.run_ids)),
             do.CheckClaim: self._check_claim,
+            do.RequestDrain: self._request_drain,
+            do.CheckStart: lambda each: StartChecked(each.run_id, dispatcher.has_started(each.run_id)),
             do.RequestStop: lambda each: dispatcher.request_stop(each.run_ids),
             do.StopRun: lambda each: self._cluster.stop(each.run_id),
             do.KillRun: lambda each: self._cluster.kill(each.run_id),
@@ -114,10 +119,12 @@ class Loop:
                 ahead.clear()
                 answer = HomeFailed(str(e))
             except Exception as e:
-                if not self._is_abandoned:
+                short = shortage_in(e)
+                if not self._is_abandoned and not short:
                     raise
                 log.debug("%s failed: %r", type(instruction).__name__, e)
-                answer = None
+                # The other instructions are carried out: a run that was claimed must be submitted.
+                answer = HomeFailed(short) if short else None
             if answer is not None:
                 ahead.extendleft(reversed(self._core.handle(answer, self._clock())))
 
@@ -130,6 +137,14 @@ class Loop:
                 event = self._events.get_nowait()
         except queue.Empty:
             pass
+
+    def _read_control(self, _instruction: do.ReadControl) -> ControlRead:
+        home = self._heartbeat.home
+        return ControlRead(control.state(home, self._heartbeat.scheduler_id), control.changed_runs(home))
+
+    def _request_drain(self, _instruction: do.RequestDrain) -> None:
+        with contextlib.suppress(OSError):
+            control.ask(self._heartbeat.home, self._heartbeat.scheduler_id, "drain")
 
     def _renew_heartbeat(self, _instruction: do.RenewHeartbeat) -> None:
         self._heartbeat.renew()

@@ -12,6 +12,7 @@ from guild_dask.cluster.base import Cluster, ClusterError
 from guild_dask.home import layout, run_queue
 from guild_dask.host import environment
 from guild_dask.monitor import journal, terminal
+from guild_dask.monitor.completions import Completions
 from guild_dask.monitor.log import OutputStream
 from guild_dask.monitor.notify import Notifier, command_for
 from guild_dask.monitor.output import OutputFollower
@@ -41,13 +42,17 @@ def open_views(
     settings: Settings, about: State, run_dir: str, opened: Cluster, put: Callable[[OutsideEvent], object]
 ) -> Views:
     """Opens the page of runs, and the publisher for it and for other views."""
+    is_detailed = is_log_detailed(settings)
     rows = Rows(layout.runs_dir(run_queue.guild_home()), lambda: put(PageOpened()))
     link, close_page = _show_page(rows, opened, settings.dashboard_address)
     about = replace(about, run_once=settings.run_once, filter=settings.filter)
+    about = replace(about, gpus=None if settings.gpus is None else ",".join(settings.gpus))
     about = replace(about, dashboard=opened.dashboard_link(), page=link)
     publisher = Publisher(run_queue.guild_home(), run_dir, about, rows if link else None)
     scalars = Scalars(os.path.join(run_dir, FOLDER))
     publisher.listeners.append(scalars)
+    completions = Completions(run_queue.guild_home(), at_once=is_detailed)
+    publisher.listeners.append(completions)
     notifier = None
     if settings.notify:
         user = environment.user_environment(os.environ)
@@ -59,11 +64,20 @@ def open_views(
     def close() -> None:
         publisher.close()
         scalars.close()
+        completions.close()
         if notifier:
             notifier.close()
         close_page()
 
     return Views(publisher, close)
+
+
+def is_log_detailed(settings: Settings) -> bool:
+    """Tells whether the log has lines for starts and completions between the lines that runs print.
+
+    The documented output of `run-once` has none; in a terminal, they are welcome.
+    """
+    return not settings.run_once or terminal.is_in_terminal(os.environ)
 
 
 def _show_page(rows: Rows, opened: Cluster, wanted: DashboardAddress | None) -> tuple[str | None, Callable[[], None]]:
@@ -87,6 +101,7 @@ def show_progress(
     """Shows the progress of runs on the terminal, if there is one and the user wants it; returns what ends that."""
     found = None if settings.progress == "no" else terminal.terminal_for(os.environ)
     is_one_at_a_time = sum(worker.slots for worker in opened.workers()) == 1
+    follower.is_on_terminal = found is not None
     follower.names_runs = found is not None and not is_one_at_a_time
     if found is None and settings.progress != "yes":
         return lambda: None

@@ -13,7 +13,9 @@ def view_of(core: Core, cluster: ClusterView, now: float) -> View:
     waiting = core.waiting
     first = [run.id for run in waiting.first(MOST_WAITING)[:MOST_WAITING]]
     heads = {waiting.kind(run.id): _reason(core, run.id) for run in waiting.first(1)}
-    places = {worker.name: (worker.label or worker.name, worker.host) for worker in cluster.workers}
+    places = {
+        worker.name: (worker.label or worker.name, worker.host, worker.about_devices) for worker in cluster.workers
+    }
     return View(
         workers=tuple(_worker_state(each, *places[each.name]) for each in core.present_workers(cluster, now)),
         kinds={kind: (count, heads.get(kind)) for kind, count in waiting.kinds().items()},
@@ -22,16 +24,16 @@ def view_of(core: Core, cluster: ClusterView, now: float) -> View:
         held_count=waiting.held_count,
         blocked_by=core.blocked_by,
         phase=core.phase.value,
-        troubles=core.troubles.current(cluster.workers),
+        troubles=core.troubles.current(cluster.workers, core.failing),
         retrying=dict(core.ledger.retrying),
         whole_queue=lambda: [_queued(core, run_id) for run_id in waiting.in_order()],
     )
 
 
-def _worker_state(worker: Worker, label: str, host: str) -> WorkerState:
+def _worker_state(worker: Worker, label: str, host: str, about_devices: str) -> WorkerState:
     used = {name: max(0.0, total - worker.free.get(name, 0.0)) for name, total in worker.total.items()}
     slots = max(0, worker.slots - worker.free_slots)
-    return WorkerState(label, host, worker.slots, slots, worker.total, used)
+    return WorkerState(label, host, worker.slots, slots, worker.total, used, about_devices)
 
 
 def _queued(core: Core, run_id: str, reason_of_kind: Reason | None = None) -> QueuedRun:

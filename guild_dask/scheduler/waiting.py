@@ -11,9 +11,10 @@ from guild_dask.home.run_directory import Staged
 from guild_dask.plan import dependencies
 from guild_dask.plan.capacity import TIME
 from guild_dask.plan.dependencies import Found, Links
-from guild_dask.plan.devices import asks_with_pins
-from guild_dask.plan.placement import Kind, StagedRun, kind_of, place_for
-from guild_dask.plan.reasons import Broken, Hold, Obstacle
+from guild_dask.plan.devices import GPU, is_pin, requests_with_pins
+from guild_dask.plan.placement import Kind, StagedRun, kind_of, position_for
+from guild_dask.plan.reasons import Broken, Hold, IsScheduler, Obstacle
+from guild_dask.plan.tags import obstacle_in
 
 # How many of the runs that depend on others are listed for observers.
 _MOST_LISTED = 100
@@ -29,13 +30,23 @@ class Demand:
 
     def requests_of(self, run: Staged) -> Mapping[str, float]:
         """Returns the amounts that a run requests, and the very devices that it was staged for."""
-        amounts = run.demands.amounts
-        return asks_with_pins(amounts, run.gpus) if self.has_devices else amounts
+        amounts = run.requirements.amounts
+        return requests_with_pins(amounts, run.gpus) if self.has_devices else amounts
+
+    def obstacle_for(self, run: Staged) -> Obstacle | None:
+        """Returns why a run cannot be started as it is, by what it is and by its tags."""
+        if run.is_queue:
+            return IsScheduler(run.id)
+        return obstacle_in(run.requirements, self.has_devices) if run.requirements.unreadable else None
+
+    def sees_no_device(self, run: Staged) -> bool:
+        """Tells whether a run that requests no device sees none, though the workers have some."""
+        return self.has_devices and not any(is_pin(name) or name == GPU for name in self.requests_of(run))
 
     def candidate_for(self, run: Staged) -> StagedRun:
         """Returns a run as the plan sees it; its time limit is a request where workers end."""
         requests = self.requests_of(run)
-        seconds = (run.demands.time_limit or self.time_limit) if self.do_workers_end else None
+        seconds = (run.requirements.time_limit or self.time_limit) if self.do_workers_end else None
         return StagedRun(run.id, {**requests, TIME: seconds} if seconds else requests)
 
 
@@ -55,7 +66,7 @@ class WaitingRuns:
 
     def __init__(self, demand: Demand | None = None) -> None:
         self._demand = demand or Demand()
-        # All staged runs that are in a line or have a hold; `_set_aside` and `_broken` are not among them.
+        # All staged runs that are in a line or have a hold; `_hold` and `_broken` are not among them.
         self._runs: dict[str, tuple[Staged, StagedRun]] = {}
         self._lines: dict[Kind, list[tuple[int, str]]] = {}
         # For each run in a line: which line, and its key there.
@@ -65,8 +76,8 @@ class WaitingRuns:
         # For each run that must wait for others, why; it is in no line.
         self._holds: dict[str, Hold] = {}
         # Runs that cannot be started as they are. They come back when they are staged or tagged anew.
-        self._set_aside: dict[str, Staged] = {}
-        # Why runs cannot be started as they are: those in `_set_aside`, and those that will be when they are listed.
+        self._unstartable: dict[str, Staged] = {}
+        # Why runs cannot be started as they are: those in `_hold`, and those that will be when they are listed.
         self._obstacles: dict[str, Obstacle] = {}
         self._broken: dict[str, str] = {}
         # Whether a run waits for one that goes on, here or elsewhere.
@@ -85,6 +96,10 @@ class WaitingRuns:
     def requests_of(self, run_id: str) -> Mapping[str, float]:
         """Returns the amounts that a run requests, with the very devices that it was staged for."""
         return self._demand.requests_of(self._runs[run_id][0])
+
+    def sees_no_device(self, run_id: str) -> bool:
+        """Tells whether a run sees no device because it requests none, though the workers have some."""
+        return self._demand.sees_no_device(self._runs[run_id][0])
 
     # The lines
 
@@ -128,7 +143,7 @@ class WaitingRuns:
 
     def _join_line(self, run_id: str) -> None:
         run, candidate = self._runs[run_id]
-        kind, place = kind_of(candidate.asks), (place_for(run.since, run.demands.priority), run_id)
+        kind, place = kind_of(candidate.requests), (position_for(run.since, run.requirements.priority), run_id)
         self._places[run_id] = kind, place
         bisect.insort(self._lines.setdefault(kind, []), place)
         self._changes.joined.add(run_id)
@@ -158,57 +173,57 @@ class WaitingRuns:
     @property
     def staged_count(self) -> int:
         """Returns how many runs are staged, held and unreadable ones included."""
-        return len(self._runs) + self.set_aside_count
+        return len(self._runs) + self.unstartable_count
 
     @property
-    def set_aside_count(self) -> int:
+    def unstartable_count(self) -> int:
         """Returns how many staged runs cannot be started as they are, or cannot be read."""
-        return len(self._set_aside) + len(self._broken)
+        return len(self._unstartable) + len(self._broken)
 
     @property
     def held_count(self) -> int:
         """Returns how many staged runs are in no line."""
-        return self.set_aside_count + len(self._holds)
+        return self.unstartable_count + len(self._holds)
 
     def listed_holds(self) -> dict[str, Hold | Obstacle | Broken]:
         """Returns why runs are held: of those that depend on others the first hundred, and all others."""
-        found: dict[str, Hold | Obstacle | Broken] = {run_id: self._obstacles[run_id] for run_id in self._set_aside}
+        found: dict[str, Hold | Obstacle | Broken] = {run_id: self._obstacles[run_id] for run_id in self._unstartable}
         found |= itertools.islice(self._holds.items(), _MOST_LISTED)
         return found | {run_id: Broken(problem) for run_id, problem in self._broken.items()}
 
-    def set_aside(self, run_id: str, obstacle: Obstacle) -> None:
+    def hold(self, run_id: str, obstacle: Obstacle) -> None:
         """Holds a run that cannot be started as it is, now or when it is listed again."""
         self._obstacles[run_id] = obstacle
         if run_id in self._runs:
-            self._set_aside[run_id] = self._runs[run_id][0]
+            self._unstartable[run_id] = self._runs[run_id][0]
             self.take(run_id)
 
     # The runs directory
 
-    def update(self, listing: Listing) -> list[Staged]:
-        """Takes in what changed in the runs directory, and returns the schedulers and queues that are new in it."""
+    def update(self, listing: Listing) -> dict[str, Obstacle]:
+        """Takes in what changed in the runs directory, and returns the new runs that cannot be started as they are."""
         for run_id in listing.gone:
             if run_id in self._runs:
                 self.take(run_id)
-            self._set_aside.pop(run_id, None)
+            self._unstartable.pop(run_id, None)
         self._broken = dict(listing.broken)
-        schedulers = [run for run in listing.staged if self._takes_in(run) and run.is_queue]
+        new = [run for run in listing.staged if self._takes_in(run)]
         listed = {run.id for run in listing.staged}
-        for run_id in [each for each in self._obstacles if each not in self._set_aside]:
+        for run_id in [each for each in self._obstacles if each not in self._unstartable]:
             # A run that was just staged again is not listed yet; one that was listed and is not held has changed.
             if run_id in listed or run_id in listing.gone:
                 del self._obstacles[run_id]
-        return schedulers
+        return {run.id: obstacle for run in new if (obstacle := self._demand.obstacle_for(run))}
 
     def _takes_in(self, run: Staged) -> bool:
         """Takes in a run that is listed; False if it is known as it is."""
-        before = self._set_aside.get(run.id)
+        before = self._unstartable.get(run.id)
         if before == run:
             return False
         if before is None and run.id in self._obstacles and run.id not in self._runs:
-            self._set_aside[run.id] = run
+            self._unstartable[run.id] = run
             return False
-        self._set_aside.pop(run.id, None)
+        self._unstartable.pop(run.id, None)
         known = self._runs.get(run.id)
         if known and known[0] == run:
             return False
@@ -216,8 +231,8 @@ class WaitingRuns:
             self.take(run.id)
         self._runs[run.id] = run, self._demand.candidate_for(run)
         self._join_line(run.id)
-        if run.demands.after or run.needs:
-            self._links[run.id] = Links(run.demands.after, run.needs)
+        if run.requirements.after or run.needs:
+            self._links[run.id] = Links(run.requirements.after, run.needs)
         return True
 
     # Dependencies

@@ -1,12 +1,12 @@
 """The workers as the plan sees them, and what is wrong with workers. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.cluster.events import ClusterTrouble, WorkerRefused
 from guild_dask.plan.placement import Worker
-from guild_dask.plan.troubles import NoWorkerStarted, Refusal, Trouble, WorkerWithoutRuns
+from guild_dask.plan.troubles import NoWorkerStarted, Refusal, StartFailed, Trouble, WorkerWithoutRuns
 from guild_dask.scheduler.answers import ClusterView
 from guild_dask.scheduler.ledger import Ledger
 
@@ -59,10 +59,105 @@ class Troubles:
         self._no_worker = event.trouble
         return f"No worker started: {event.trouble.error_text}; retrying in {event.pause:g} s"
 
-    def current(self, workers: Iterable[WorkerCapacity]) -> tuple[Trouble, ...]:
-        """Returns what is wrong now, given the workers that are there."""
+    def current(
+        self, workers: Iterable[WorkerCapacity], failing: "FailingWorkers | None" = None
+    ) -> tuple[Trouble, ...]:
+        """Returns what is wrong now, given the workers that are there, and those of them that start no runs."""
         here = {worker.label: worker for worker in workers}
         refused = {name: refusal for name, refusal in self._refused.items() if name not in here}
         halted = {name: worker.halt for name, worker in here.items() if worker.halt}
+        problems = failing.problems if failing else {}
+        failed = {label or each.name: problems.get(each.name) for label, each in here.items()}
+        halted.update({name: StartFailed(problem) for name, problem in failed.items() if problem})
         without_runs = (WorkerWithoutRuns(name, refusal) for name, refusal in {**refused, **halted}.items())
         return (*without_runs, *([self._no_worker] if self._no_worker else ()))
+
+
+@dataclass
+class _Failing:
+    problem: str
+    until: float  # the worker gets no run before that time
+    trial: str = ""  # the one run that it has been given since; empty: none
+
+
+class FailingWorkers:
+    """Workers that could not start runs: each gets one run at a time, at polls, until one has started.
+
+    A full disk, or a limit on processes, would else take every waiting run out of the queue and back at each poll.
+    """
+
+    def __init__(self) -> None:
+        self._failing: dict[str, _Failing] = {}
+        # Runs that were tried since all workers failed. One that needs more than there is must not hold up the others.
+        self._tried: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._failing)
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Returns why the workers could not start their last run."""
+        return {name: each.problem for name, each in self._failing.items()}
+
+    @property
+    def trials(self) -> tuple[str, ...]:
+        """Returns the runs whose start shows whether their workers can start runs again."""
+        return tuple(each.trial for each in self._failing.values() if each.trial)
+
+    @property
+    def tried_count(self) -> int:
+        """Returns the number of runs that may be left out of the next plan."""
+        return len(self._tried)
+
+    def was_tried(self, run_id: str) -> bool:
+        """Tells whether a run was one of those that could not be started."""
+        return run_id in self._tried
+
+    def fail(self, worker: str, run_id: str, problem: str, until: float) -> bool:
+        """Notes that a worker could not start a run, and tells whether that is news."""
+        before = self._failing.get(worker)
+        self._failing[worker] = _Failing(problem, until)
+        self._tried.add(run_id)
+        return before is None or before.problem != problem
+
+    def submit(self, worker: str, run_id: str) -> None:
+        """Notes that a worker was given a run."""
+        if worker in self._failing:
+            self._failing[worker].trial = run_id
+
+    def end(self, run_id: str, until: float) -> None:
+        """Notes that a run has ended that may not have started; another one is tried after that time."""
+        for each in self._failing.values():
+            if each.trial == run_id:
+                each.trial, each.until = "", until
+
+    def start(self, run_id: str) -> str:
+        """Notes that a run has started, and returns the worker that can start runs again, or an empty text."""
+        name = next((name for name, each in self._failing.items() if each.trial == run_id), "")
+        if name:
+            del self._failing[name]
+            self._tried.clear()
+        return name
+
+    def keep(self, present: Iterable[str]) -> None:
+        """Forgets workers that have left."""
+        present = set(present)
+        self._failing = {name: each for name, each in self._failing.items() if name in present}
+        self._tried = self._tried if self._failing else set()
+
+    def limited(self, workers: Iterable[Worker], now: float) -> list[Worker]:
+        """Returns the workers with at most one free slot on those that could not start runs."""
+        return [self._limited(each, now) for each in workers]
+
+    def _limited(self, worker: Worker, now: float) -> Worker:
+        failing = self._failing.get(worker.name)
+        if failing is None:
+            return worker
+        most = 0 if failing.trial or now < failing.until else 1
+        return replace(worker, free_slots=min(worker.free_slots, most))
+
+    def untried(self, runs: Sequence[str], workers: Iterable[Worker]) -> set[str]:
+        """Returns the runs to start now: if all workers fail, those that were not tried, or all if all were."""
+        if any(each.name not in self._failing for each in workers if not each.is_to_come):
+            return set(runs)
+        return {run_id for run_id in runs if run_id not in self._tried} or set(runs)

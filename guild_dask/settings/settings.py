@@ -39,9 +39,11 @@ class Settings:
     filter: str | None = None  # None: all runs
     poll_interval: float = 10.0
     run_once: bool = False
+    fail: bool = False  # failures of runs decide about the scheduler's exit code
     wait_for_running: bool = False
     time_limit: float | None = None  # seconds; None: no limit
     retries: int | None = None  # None: the defaults of retries.Policy
+    warm: bool = True  # runs may be forked from a warm server
     dashboard_address: DashboardAddress | None = DEFAULT_DASHBOARD
     loglevel: str = "warn"
     lease: float = 60.0  # seconds

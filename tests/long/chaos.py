@@ -8,6 +8,11 @@ queue. In both, processes are killed from outside, and kill themselves at crash 
 Runs write their start and end to a journal. Afterwards, undisturbed schedulers run the remaining runs; then the
 invariants must hold (see chaos_support/invariants.py).
 
+    python -m tests.long.chaos --kind marathon --rounds 1 --runs 10000 --seconds 3600 --seed 1
+
+runs 10,000 runs through three schedulers, or as many as it can within an hour, with a kill each second. Few runs wait
+at a time, so that it can end at any moment.
+
 With --package FOLDER, the guild_dask in that folder is tested, not the installed one.
 """
 
@@ -30,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     _set_deadline(options.deadline)
     outcomes = []
     for number in range(options.rounds):
-        kind = rounds.KINDS[number % len(rounds.KINDS)]
+        kind = rounds.KINDS[options.kind[number % len(options.kind)]]
         outcome = run_round(kind, f"{options.seed}-{number + 1}", options)
         outcomes.append(outcome)
         if outcome.violations and not options.keep_going:
@@ -45,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.long.chaos", description="Kills schedulers, counts runs.")
     parser.add_argument("--rounds", type=int, default=2, help="how many; the kinds take turns")
+    parser.add_argument("--kind", nargs="+", choices=sorted(rounds.KINDS), default=["one", "many"])
     parser.add_argument("--runs", type=int, default=100, help="how many in each round")
     parser.add_argument("--seed", default="7", help="any text; the same one rolls the same dice")
     parser.add_argument("--seconds", type=float, default=90.0, help="the longest time of chaos in a round")

@@ -26,28 +26,33 @@ from tests.support.sandbox import PROJECT, sandbox, wait_until
 GUILD_FILE = """
 prepare: {exec: 'python -u work.py prepare 3'}
 train:
-  exec: 'python -u work.py train ${epochs} ${lr}'
-  flags: {lr: 0.1, epochs: 12}
+  exec: 'python -u work.py train ${epochs} ${lr} ${dropout}'
+  flags: {lr: 0.1, epochs: 12, batch-size: 64, dropout: 0.1, optimizer: adam}
 evaluate: {exec: 'python -u work.py ${data} 4', flags: {data: test}}
 """
 WORK = """
-import math, sys, time
+import math, random, sys, time
 name, steps = sys.argv[1], int(sys.argv[2])
-lr = float(sys.argv[3]) if len(sys.argv) > 3 else 0.1
+lr, dropout = map(float, sys.argv[3:5]) if len(sys.argv) > 4 else (0.1, 0.1)
+noise = random.Random(lr + dropout)
 kept = bytearray(int(60e6 + 4e8 * lr))
 for step in range(1, steps + 1):
     time.sleep(0.7)
-    print(f"{name}: step {step} of {steps}, loss: {math.exp(-lr * step) + 0.05:.4f}")
+    loss = math.exp(-lr * (1 - dropout) * step) + noise.uniform(0.03, 0.08)
+    print(f"step: {step}", f"loss: {loss:.4f}", f"acc: {1 - loss / 2:.4f}", sep="\\n")
 if name == "broken":
     sys.exit("ValueError: no such data set: broken")
 """
 STAGE = (
     "run prepare --tag dask:mem=4GB --stage -y",
-    "run train lr=[0.3,0.1,0.03,0.01] epochs=[12,16] --tag 'dask:gpu=1 mem=8GB' --stage-trials -y",
+    (
+        "run train lr=[0.3,0.1,0.03] dropout=[0.1,0.3] optimizer=[adam,sgd] --label 'first sweep' --stage-trials -y"
+        " --tag 'dask:gpu=1 mem=8GB'"
+    ),
     "run evaluate data=broken --tag dask:mem=2GB --stage -y",
-    "run evaluate data=[dev,test,extra] --tag dask:mem=2GB --stage-trials -y",
-    "run train lr=0.2 --tag 'dask:gpu=1 mem=8GB' --tag dask-priority:5 --stage -y",
-    "run train lr=0.5 epochs=30 --tag dask:gpu=4 --run-id 4f0c6d1e2b3a4958a7b6c5d4e3f20918 --stage -y",
+    "run evaluate data=[dev,test,extra] --tag dask:mem=2GB --label nightly --stage-trials -y",
+    "run train lr=0.2 --tag 'dask:gpu=1 mem=8GB' --tag dask-priority:5 --label baseline --stage -y",
+    "run train lr=0.5 --tag dask:gpu=4 --label 'large model' --run-id 4f0c6d1e2b3a4958a7b6c5d4e3f20918 --stage -y",
 )
 SCHEDULER = "guild run dask:scheduler workers=4 'resources=gpu=2 mem=64GB' run-once=yes dashboard-address=0 -y"
 
@@ -136,7 +141,7 @@ def make(folder: pathlib.Path) -> None:
     (pathlib.Path.cwd() / "work.py").write_text(WORK)
     for command in STAGE:
         subprocess.run(f"guild {command}", shell=True, check=True, capture_output=True)
-    with browser(1360, 1000) as opened:
+    with browser(1400, 1100) as opened:
         scheduler = Screen(SCHEDULER, 110)
         wait_until(lambda: "[######" in scheduler.lines()[-1], 120, lambda: scheduler.written[-2000:])
         lines = [line for line in scheduler.lines() if "Starting staged" not in line or "4f0c" in line]
@@ -165,15 +170,21 @@ def _page(opened: Any, scheduler: Screen, path: pathlib.Path) -> None:
     assert link
     opened.get(link.group())
     rows = "return [...document.querySelectorAll('#rows .row')].map((each) => each.textContent)"
-    wait_until(lambda: len(opened.execute_script(rows)) > 10 and "epochs" in opened.execute_script(rows)[0])
-    opened.find_element("css selector", "#rows .row").click()
+    wait_until(
+        lambda: len([row for row in opened.execute_script(rows) if "completed" in row and "train" in row]) > 1,
+        120,
+        lambda: opened.execute_script(rows),
+    )
+    opened.execute_script("document.querySelector('#rows .row').click()")
     wait_until(lambda: "loss" in opened.find_element("id", "text").text)
+    # In the order of the queue, with curves of the runs that run.
+    wait_until(lambda: opened.execute_script("return document.querySelectorAll('#rows svg.curve').length") > 3)
     opened.save_screenshot(str(path))
 
 
 def _report(opened: Any, path: pathlib.Path) -> None:
     (found,) = pathlib.Path(os.environ["GUILD_HOME"], "runs").glob("*/report.html")
-    opened.set_window_size(1080, 2100)
+    opened.set_window_size(1180, 2100)
     opened.get(f"file://{found}")
     wait_until(lambda: opened.execute_script("return document.querySelectorAll('.bk-Figure').length") > 4)
     opened.execute_script("document.body.style.margin = '0 auto'")

@@ -58,7 +58,7 @@ def test_part_is_taken_of_the_device_that_has_the_least_left() -> None:
 def test_one_and_a_half_devices_are_impossible() -> None:
     held = plan([run("aaa", 1.5), run("bbb", 3)], [worker(d0=1, d1=1)]).held
     assert held == {"aaa": NotWhole("gpu", 1.5), "bbb": TooLarge("gpu", 3, 2)}
-    assert str(held["aaa"]) == "asks gpu=1.5; use a whole number (1, 2, ...) or a part of one (0.5)"
+    assert str(held["aaa"]) == "requests gpu=1.5; use a whole number (1, 2, ...) or a part of one (0.5)"
 
 
 def test_gpus_without_names_are_a_plain_amount() -> None:
@@ -118,13 +118,13 @@ def situations(draw: st.DrawFn) -> tuple[list[StagedRun], list[Worker], dict[str
     names = [name for each in workers for name in each.devices]
     staged = []
     for number in range(draw(st.integers(0, 10))):
-        asks = {"gpu": draw(ASKS) / 4}
+        requests = {"gpu": draw(ASKS) / 4}
         if draw(st.integers(0, 3)) == 0:
             pins = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
-            asks = {f"gpu:{name}": draw(st.sampled_from([0.5, 1.0])) for name in pins}
+            requests = {f"gpu:{name}": draw(st.sampled_from([0.5, 1.0])) for name in pins}
             if draw(st.booleans()):
-                asks["gpu"] = draw(st.sampled_from([0.5, 1.0]))
-        staged.append(StagedRun(f"r{number}", asks))
+                requests["gpu"] = draw(st.sampled_from([0.5, 1.0]))
+        staged.append(StagedRun(f"r{number}", requests))
     passed = {each.id: PATIENCE for each in staged if draw(st.booleans())}
     return staged, workers, passed
 
@@ -152,10 +152,10 @@ def test_run_gets_the_shares_that_it_requests_and_whole_devices_whole(
     decided = plan(*situation)
     for start, _ in decided.starts:
         shares = decided.devices.get(start.id, {})
-        pins = devices.pinned(start.asks)
+        pins = devices.pinned(start.requests)
         assert {name: shares[name] for name in pins} == pins
         others = sorted(share for name, share in shares.items() if name not in pins)
-        asked = start.asks.get("gpu", 0)
+        asked = start.requests.get("gpu", 0)
         assert others == ([] if not asked else [asked] if asked < 1 else [1.0] * int(asked))
 
 
@@ -172,7 +172,7 @@ def test_every_run_starts_or_has_a_reason_and_a_run_that_fits_is_not_held(
         reason = decided.held.get(each.id)
         assert reason is None or str(reason)
         if reason is not None and not isinstance(reason, (Reserved, *IMPOSSIBLE)):
-            wanted = {name: amount for name, amount in each.asks.items() if amount}
+            wanted = {name: amount for name, amount in each.requests.items() if amount}
             assert not any(slots and wanted and devices.pick(free, wanted) is not None for slots, free in left)
 
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from guild_dask.plan.capacity import TIME
-from guild_dask.plan.placement import DAY, PATIENCE, StagedRun, Worker, is_impossible, place_for, plan
+from guild_dask.plan.placement import DAY, PATIENCE, StagedRun, Worker, is_impossible, plan, position_for
 from guild_dask.plan.reasons import (
     IMPOSSIBLE,
     InUse,
@@ -33,8 +33,8 @@ def idle(name: str, slots: int, **total: float) -> Worker:
     return Worker(name, slots, total, slots, total)
 
 
-def run(run_id: str, **asks: float) -> StagedRun:
-    return StagedRun(run_id, asks)
+def run(run_id: str, **requests: float) -> StagedRun:
+    return StagedRun(run_id, requests)
 
 
 def started(
@@ -188,7 +188,7 @@ def test_one_worker_is_reserved_for_one_run() -> None:
 @pytest.mark.parametrize(
     ("reason", "text"),
     [
-        (TooLarge("gpu", 3, 2), "asks gpu=3, largest worker has gpu=2"),
+        (TooLarge("gpu", 3, 2), "requests gpu=3, largest worker has gpu=2"),
         (NoSingleWorker(("a", "b")), "no single worker has all that it requests: a, b"),
         (NoWorker(), "waits for a worker"),
         (NoFreeSlot(2), "waits for one of 2 slot(s)"),
@@ -219,8 +219,8 @@ class Machine:
     def worker(self) -> Worker:
         return Worker(self.name, self.slots, in_units(self.total), self.free_slots, in_units(self.free))
 
-    def could_hold(self, asks: Mapping[str, int]) -> bool:
-        return self.slots > 0 and all(self.total.get(name, 0) >= amount for name, amount in asks.items())
+    def could_hold(self, requests: Mapping[str, int]) -> bool:
+        return self.slots > 0 and all(self.total.get(name, 0) >= amount for name, amount in requests.items())
 
 
 def in_units(tenths: Mapping[str, int]) -> dict[str, float]:
@@ -243,14 +243,14 @@ def machines(draw: st.DrawFn) -> list[Machine]:
 class Situation:
     """The arguments of a plan."""
 
-    asks: Mapping[str, Mapping[str, int]]  # run id -> tenths, in the order of the queue
+    requests: Mapping[str, Mapping[str, int]]  # run id -> tenths, in the order of the queue
     machines: Sequence[Machine]
     passed: Mapping[str, int]
     patience: int
 
     @property
     def staged(self) -> list[StagedRun]:
-        return [StagedRun(run_id, in_units(asks)) for run_id, asks in self.asks.items()]
+        return [StagedRun(run_id, in_units(requests)) for run_id, requests in self.requests.items()]
 
     @property
     def workers(self) -> list[Worker]:
@@ -262,9 +262,9 @@ def situations(draw: st.DrawFn) -> Situation:
     # Few kinds, so that several runs have equal requests.
     kinds = draw(st.lists(TENTHS, min_size=1, max_size=4))
     chosen = draw(st.lists(st.sampled_from(kinds), max_size=12))
-    asks = {f"r{number:02}": kind for number, kind in enumerate(chosen)}
-    passed = draw(st.dictionaries(st.sampled_from([*asks, "gone"]), st.integers(1, 6)))
-    return Situation(asks, draw(machines()), passed, draw(st.integers(1, 4)))
+    requests = {f"r{number:02}": kind for number, kind in enumerate(chosen)}
+    passed = draw(st.dictionaries(st.sampled_from([*requests, "gone"]), st.integers(1, 6)))
+    return Situation(requests, draw(machines()), passed, draw(st.integers(1, 4)))
 
 
 def left_after(situation: Situation) -> dict[str, tuple[int, dict[str, int]]]:
@@ -272,15 +272,15 @@ def left_after(situation: Situation) -> dict[str, tuple[int, dict[str, int]]]:
     left = {machine.name: (machine.free_slots, dict(machine.free)) for machine in situation.machines}
     for start, name in plan(situation.staged, situation.workers, situation.passed, situation.patience).starts:
         slots, free = left[name]
-        for resource, amount in situation.asks[start.id].items():
+        for resource, amount in situation.requests[start.id].items():
             if amount:
                 free[resource] -= amount
         left[name] = (slots - 1, free)
     return left
 
 
-def fits_in(asks: Mapping[str, int], slots: int, free: Mapping[str, int]) -> bool:
-    return slots > 0 and all(free.get(name, 0) >= amount for name, amount in asks.items())
+def fits_in(requests: Mapping[str, int], slots: int, free: Mapping[str, int]) -> bool:
+    return slots > 0 and all(free.get(name, 0) >= amount for name, amount in requests.items())
 
 
 @checked
@@ -296,8 +296,8 @@ def test_no_worker_is_over_committed(situation: Situation) -> None:
 def test_every_run_starts_or_has_a_reason(situation: Situation) -> None:
     decided = plan(situation.staged, situation.workers, situation.passed, situation.patience)
     starts = [start.id for start, _ in decided.starts]
-    assert sorted([*starts, *decided.held]) == sorted(situation.asks)
-    assert starts == sorted(starts, key=list(situation.asks).index)
+    assert sorted([*starts, *decided.held]) == sorted(situation.requests)
+    assert starts == sorted(starts, key=list(situation.requests).index)
     assert all(str(reason) for reason in decided.held.values())
 
 
@@ -306,9 +306,9 @@ def test_every_run_starts_or_has_a_reason(situation: Situation) -> None:
 def test_run_that_fits_is_held_only_for_an_earlier_run_that_was_passed_over_often(situation: Situation) -> None:
     left = left_after(situation)
     decided = plan(situation.staged, situation.workers, situation.passed, situation.patience)
-    order = list(situation.asks)
+    order = list(situation.requests)
     for run_id, reason in decided.held.items():
-        fitting = any(fits_in(situation.asks[run_id], slots, free) for slots, free in left.values())
+        fitting = any(fits_in(situation.requests[run_id], slots, free) for slots, free in left.values())
         assert isinstance(reason, Reserved) or not fitting
         if isinstance(reason, Reserved):
             assert order.index(reason.for_run) < order.index(run_id)
@@ -321,8 +321,8 @@ def test_run_that_fits_is_held_only_for_an_earlier_run_that_was_passed_over_ofte
 def test_order_is_kept_among_runs_with_equal_requests(situation: Situation) -> None:
     held_kinds = []
     starts = {start.id for start, _ in plan(situation.staged, situation.workers, situation.passed).starts}
-    for run_id, asks in situation.asks.items():
-        needs = {name: amount for name, amount in asks.items() if amount}
+    for run_id, requests in situation.requests.items():
+        needs = {name: amount for name, amount in requests.items() if amount}
         if run_id in starts:
             assert needs not in held_kinds
         else:
@@ -335,20 +335,20 @@ def test_exactly_the_impossible_runs_have_a_final_reason(situation: Situation) -
     held = plan(situation.staged, situation.workers, situation.passed, situation.patience).held
     with_slots = [machine for machine in situation.machines if machine.slots > 0]
     for staged in situation.staged:
-        asks = {name: amount for name, amount in situation.asks[staged.id].items() if amount}
+        requests = {name: amount for name, amount in situation.requests[staged.id].items() if amount}
         reason = held.get(staged.id)
-        undefined = tuple(sorted(name for name in asks if all(name not in machine.total for machine in with_slots)))
-        largest = {name: max((machine.total.get(name, 0) for machine in with_slots), default=0) for name in asks}
-        too_large = sorted(name for name in asks if asks[name] > largest[name])
+        undefined = tuple(sorted(name for name in requests if all(name not in machine.total for machine in with_slots)))
+        largest = {name: max((machine.total.get(name, 0) for machine in with_slots), default=0) for name in requests}
+        too_large = sorted(name for name in requests if requests[name] > largest[name])
         expected: Reason | None = None
         if not with_slots:
             expected = NoWorker()
         elif undefined:
             expected = NotDefined(undefined)
         elif too_large:
-            expected = TooLarge(too_large[0], asks[too_large[0]] / 10, largest[too_large[0]] / 10)
-        elif not any(machine.could_hold(asks) for machine in with_slots):
-            expected = NoSingleWorker(tuple(sorted(asks)))
+            expected = TooLarge(too_large[0], requests[too_large[0]] / 10, largest[too_large[0]] / 10)
+        elif not any(machine.could_hold(requests) for machine in with_slots):
+            expected = NoSingleWorker(tuple(sorted(requests)))
         if expected:
             assert reason == expected
         else:
@@ -363,13 +363,13 @@ def test_reason_of_a_waiting_run_is_true(situation: Situation) -> None:
     left = left_after(situation)
     held = plan(situation.staged, situation.workers, situation.passed, situation.patience).held
     for run_id, reason in held.items():
-        asks = situation.asks[run_id]
-        able = [machine for machine in situation.machines if machine.could_hold(asks)]
+        requests = situation.requests[run_id]
+        able = [machine for machine in situation.machines if machine.could_hold(requests)]
         if isinstance(reason, NoFreeSlot):
             assert reason.slots == sum(machine.slots for machine in able)
             assert all(left[machine.name][0] == 0 for machine in able)
         if isinstance(reason, InUse):
-            assert reason.asked == asks[reason.name] / 10
+            assert reason.asked == requests[reason.name] / 10
             assert reason.free < reason.asked <= max(machine.total[reason.name] for machine in able) / 10
 
 
@@ -377,7 +377,7 @@ def test_reason_of_a_waiting_run_is_true(situation: Situation) -> None:
 @given(situations())
 def test_only_waiting_runs_are_counted_as_passed_over_and_counts_never_fall(situation: Situation) -> None:
     decided = plan(situation.staged, situation.workers, situation.passed, situation.patience)
-    order = list(situation.asks)
+    order = list(situation.requests)
     starts = [start.id for start, _ in decided.starts]
     for run_id, count in decided.passed.items():
         assert not isinstance(decided.held[run_id], IMPOSSIBLE)
@@ -389,7 +389,7 @@ def test_only_waiting_runs_are_counted_as_passed_over_and_counts_never_fall(situ
 @given(situations())
 def test_same_situation_gives_the_same_plan(situation: Situation) -> None:
     # The order in which a user wrote the parts of a tag does not matter.
-    turned = [StagedRun(run.id, dict(reversed(list(run.asks.items())))) for run in situation.staged]
+    turned = [StagedRun(run.id, dict(reversed(list(run.requests.items())))) for run in situation.staged]
     first = plan(situation.staged, situation.workers, situation.passed, situation.patience)
     assert plan(turned, situation.workers, situation.passed, situation.patience) == first
 
@@ -405,7 +405,7 @@ PRIORITIES = st.integers(-1000, 1000)
 def test_of_runs_staged_within_a_day_higher_priorities_come_first_and_then_the_older(
     runs: list[tuple[int, int]],
 ) -> None:
-    in_line = sorted(runs, key=lambda run: place_for(run[0] * SECOND, run[1]))
+    in_line = sorted(runs, key=lambda run: position_for(run[0] * SECOND, run[1]))
     assert in_line == sorted(runs, key=lambda run: (-run[1], run[0]))
 
 
@@ -416,7 +416,7 @@ def test_run_is_overtaken_only_by_those_that_come_within_a_day_for_each_point_of
 ) -> None:
     # All runs that are staged after that are behind it: no run waits for ever.
     comes = since + max(0, high - low) * DAY + later
-    assert place_for(since, low) < place_for(comes, high)
+    assert position_for(since, low) < position_for(comes, high)
 
 
 # Over time
@@ -446,7 +446,7 @@ class Cluster:
         self.waiting = [staged for staged in self.waiting if staged.id in decided.held]
 
     def _with_what_is_free(self, worker: Worker) -> Worker:
-        here = [run.asks for run, name in self._running.values() if name == worker.name]
+        here = [run.requests for run, name in self._running.values() if name == worker.name]
         free = functools.reduce(remaining, here, dict(worker.total))
         return replace(worker, free_slots=worker.slots - len(here), free=free)
 
@@ -479,7 +479,7 @@ def test_no_run_waits_for_ever_while_small_ones_keep_coming(
 ) -> None:
     workers = [idle(f"w{number}", slots, a=a, b=b) for number, (slots, a, b) in enumerate(sizes)]
     cluster = Cluster(workers, patience)
-    possible = [StagedRun(f"early{number}", asks) for number, asks in enumerate(early)]
+    possible = [StagedRun(f"early{number}", requests) for number, requests in enumerate(early)]
     cluster.waiting = [staged for staged in possible if is_impossible(staged, workers) is None]
     assume(cluster.waiting)
     durations = durations_for(seed)
@@ -489,8 +489,8 @@ def test_no_run_waits_for_ever_while_small_ones_keep_coming(
     for now in range(bound):
         # More small runs than could ever start: a run that ends is replaced at once.
         for number in range(slots + 1):
-            asks = stream[(now + number) % len(stream)]
-            cluster.waiting.append(StagedRun(f"small{now:04}-{number}", asks))
+            requests = stream[(now + number) % len(stream)]
+            cluster.waiting.append(StagedRun(f"small{now:04}-{number}", requests))
         cluster.round(now, durations)
         if not any(staged.id.startswith("early") for staged in cluster.waiting):
             return
@@ -581,9 +581,9 @@ def test_no_run_is_placed_where_it_may_not_end_in_time_and_none_is_held_that_may
     lasts = {worker.name: worker.lasts for worker in workers}
     for start, worker in decided.starts:
         left[worker] -= 1
-        assert start.asks.get(TIME, 0.0) <= lasts[worker]
+        assert start.requests.get(TIME, 0.0) <= lasts[worker]
     longest = max(lasts.values())
     for each in (each for each in staged if each.id in decided.held):
-        asked = each.asks.get(TIME, 0.0)
+        asked = each.requests.get(TIME, 0.0)
         assert not any(left[name] > 0 and asked <= lasts[name] for name in lasts)
         assert isinstance(decided.held[each.id], TooLong) == (asked > longest)

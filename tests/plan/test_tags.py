@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from guild_dask.plan.reasons import UnreadableTag
 from guild_dask.plan.resources import Unreadable
-from guild_dask.plan.tags import After, BadTag, Demands, demands_for_tags, few_bytes, may_be_ours
+from guild_dask.plan.tags import After, BadTag, Requirements, few_bytes, may_be_ours, obstacle_in, requirements_for_tags
 from guild_dask.plan.units import ACCEPTED_DURATIONS
 
 checked = settings(deadline=None, max_examples=200)
@@ -27,7 +28,7 @@ TAGS = st.builds("{}{}".format, st.sampled_from(NAMES), VALUES)
 
 
 def test_run_without_tags_has_no_requirements() -> None:
-    assert demands_for_tags(()) == Demands()
+    assert requirements_for_tags(()) == Requirements()
 
 
 @pytest.mark.parametrize(
@@ -50,13 +51,13 @@ def test_run_without_tags_has_no_requirements() -> None:
     ],
 )
 def test_misspelt_tag_is_reported_with_a_hint(tag: str, hint: str) -> None:
-    (bad,) = demands_for_tags((tag,)).unreadable
+    (bad,) = requirements_for_tags((tag,)).unreadable
     assert str(bad).startswith(f"Ignoring tag {tag!r}: {hint}")
 
 
 @pytest.mark.parametrize("tag", ["dask", "dask-experiment", "daskboard=1", "dask-time-series", "best"])
 def test_other_tag_of_the_user_is_ignored(tag: str) -> None:
-    assert demands_for_tags((tag,)) == Demands()
+    assert requirements_for_tags((tag,)) == Requirements()
 
 
 def test_tags_of_all_kinds_are_combined() -> None:
@@ -71,12 +72,12 @@ def test_tags_of_all_kinds_are_combined() -> None:
         "dask-after-any:ddd",
     )
     after = (After("aaa"), After("bbb"), After("ccc"), After("ddd", however_it_ends=True))
-    assert demands_for_tags(tags) == Demands({"gpu": 1, "mem": 8e9, "foo": 2}, -3, 5400, 2, after)
+    assert requirements_for_tags(tags) == Requirements({"gpu": 1, "mem": 8e9, "foo": 2}, -3, 5400, 2, after)
 
 
 def test_last_of_two_tags_wins() -> None:
     # As for amounts, so that `guild tag --add` can change a requirement.
-    assert demands_for_tags(("dask-priority:1", "dask-priority:2", "dask-priority:x")).priority == 2
+    assert requirements_for_tags(("dask-priority:1", "dask-priority:2", "dask-priority:x")).priority == 2
 
 
 @pytest.mark.parametrize(
@@ -101,35 +102,75 @@ def test_last_of_two_tags_wins() -> None:
     ],
 )
 def test_bad_tag_is_reported_with_what_is_accepted_and_the_others_apply(tag: str, accepted: str) -> None:
-    demands = demands_for_tags((tag, "dask:gpu=1", "dask-priority:7", "dask-after:zzz"))
-    (bad,) = demands.unreadable
+    requirements = requirements_for_tags((tag, "dask:gpu=1", "dask-priority:7", "dask-after:zzz"))
+    (bad,) = requirements.unreadable
     assert isinstance(bad, BadTag)
     assert repr(tag) in str(bad)
     assert accepted in str(bad)
-    assert (demands.amounts, demands.priority, demands.after) == ({"gpu": 1}, 7, (After("zzz"),))
+    assert (requirements.amounts, requirements.priority, requirements.after) == ({"gpu": 1}, 7, (After("zzz"),))
+
+
+@pytest.mark.parametrize(
+    ("tag", "example"),
+    [
+        ("dask-time:1x", "dask-time:90m"),
+        ("dask-retries:often", "dask-retries:3"),
+        ("dask-after:", "dask-after:RUN"),
+        ("dask-after-any:a b", "dask-after-any:RUN"),
+        ("dask-time=2h", "dask-time:2h"),
+        ("dask_after:aaa", "dask-after:aaa"),
+        ("Dask:gpu=1", "dask:gpu=1"),
+        ("dask gpu=1", "dask:gpu=1"),
+        ("dask-mem:8GB", "dask:mem=8GB"),
+        ("dask-time", "dask-time:90m"),
+        ("dask:gpu=l", "dask:gpu=1"),
+        ("dask:foo=1 mem=lots", "dask:mem=8GB"),
+        ("dask:mem", "dask:mem=8GB"),
+    ],
+)
+def test_run_does_not_start_without_what_an_unreadable_tag_requests(tag: str, example: str) -> None:
+    obstacle = obstacle_in(requirements_for_tags((tag, "dask-priority:1")), has_devices=False)
+    assert obstacle is not None
+    assert (obstacle.tag, obstacle.example) == (tag, example)
+    assert obstacle_in(requirements_for_tags((example,)), has_devices=True) is None
+
+
+@pytest.mark.parametrize(
+    "tag", ["dask:bar", "dask:", "dask:=3", "dask:'", "dask-priority:high", "dask-own:7", "dask:gpu"]
+)
+def test_run_starts_though_a_tag_that_changes_little_cannot_be_read(tag: str) -> None:
+    requirements = requirements_for_tags((tag,))
+    assert requirements.unreadable
+    assert obstacle_in(requirements, has_devices=False) is None
+
+
+def test_gpu_without_an_amount_holds_a_run_where_gpus_are_devices() -> None:
+    # It would run without a GPU, all night, on the CPU.
+    obstacle = obstacle_in(requirements_for_tags(("dask:gpu",)), has_devices=True)
+    assert obstacle == UnreadableTag("dask:gpu", "parts must be in format KEY=VAL", "dask:gpu=1")
 
 
 @pytest.mark.parametrize("tag", ["dask", "dasks", "dask-notes", "dask2:gpu=1", "a dask:gpu=1", "other"])
 def test_tag_that_only_looks_similar_is_ignored(tag: str) -> None:
-    assert demands_for_tags((tag,)) == Demands()
+    assert requirements_for_tags((tag,)) == Requirements()
 
 
 @checked
 @given(st.lists(TAGS | st.text(), max_size=6))
 def test_no_tag_raises(tags: list[str]) -> None:
-    demands = demands_for_tags(tuple(tags))
-    assert -1000 <= demands.priority <= 1000
-    assert demands.retries is None or demands.retries >= 0
-    assert demands.time_limit is None or demands.time_limit > 0
-    assert all(after.run and "," not in after.run for after in demands.after)
-    assert all(amount >= 0 for amount in demands.amounts.values())
-    assert all(isinstance(part, (BadTag, Unreadable)) and str(part) for part in demands.unreadable)
+    requirements = requirements_for_tags(tuple(tags))
+    assert -1000 <= requirements.priority <= 1000
+    assert requirements.retries is None or requirements.retries >= 0
+    assert requirements.time_limit is None or requirements.time_limit > 0
+    assert all(after.run and "," not in after.run for after in requirements.after)
+    assert all(amount >= 0 for amount in requirements.amounts.values())
+    assert all(isinstance(part, (BadTag, Unreadable)) and str(part) for part in requirements.unreadable)
 
 
 @checked
 @given(st.lists(TAGS, max_size=6), st.lists(st.sampled_from(NAMES[1:6]).map(lambda name: f"{name}?,"), max_size=3))
 def test_bad_tags_do_not_change_the_others(good: list[str], bad: list[str]) -> None:
-    without, with_bad = demands_for_tags(tuple(good)), demands_for_tags((*good, *bad))
+    without, with_bad = requirements_for_tags(tuple(good)), requirements_for_tags((*good, *bad))
     assert len(with_bad.unreadable) == len(without.unreadable) + len(bad)
     assert (with_bad.amounts, with_bad.after, with_bad.time_limit) == (
         without.amounts,
@@ -140,7 +181,7 @@ def test_bad_tags_do_not_change_the_others(good: list[str], bad: list[str]) -> N
 
 @pytest.mark.parametrize("tag", ["dask", "Dask", "daskboard", "daskboard:1", "dask is nice", "dask board=great"])
 def test_tag_that_only_begins_like_ours_is_ignored(tag: str) -> None:
-    assert not demands_for_tags((tag,)).unreadable
+    assert not requirements_for_tags((tag,)).unreadable
 
 
 @pytest.mark.parametrize(("tag", "may_be"), [("Dask:gpu=1", True), ("dask", True), ("my-dask:test", False)])
@@ -163,6 +204,6 @@ def test_tag_may_be_ours_if_it_begins_like_ours(tag: str, may_be: bool) -> None:
 def test_memory_without_a_unit_is_reported_if_it_must_be_missing(
     tags: tuple[str, ...], counted: float, meant: str
 ) -> None:
-    text = few_bytes(tags, demands_for_tags(tags), counted)
+    text = few_bytes(tags, requirements_for_tags(tags), counted)
     assert text.endswith(f"amounts of mem are bytes; write {meant}") if meant else not text
     assert not meant or repr(tags[-1]) in text

@@ -28,7 +28,7 @@ _DOTTED = re.compile(r"((?:\w+/)*\w+(?:\.\w+)+)(?:\(\))?")
 _SUFFIXES = (".css", ".html", ".js", ".json", ".jsonl", ".log", ".md", ".py", ".svg", ".yaml", ".yml")
 _PYTHON_COMMAND = re.compile(r"python3? -m ((?:benchmarks|guild_dask|tests)[\w.]*)")
 _OUR_COMMAND = re.compile(r"^ *(?:\$ )?guild-dask ([a-z]+)", re.MULTILINE)
-_TOX_COMMAND = re.compile(r"\btox -e (\w+)")
+_TOX_COMMAND = re.compile(r"\btox -e ([\w-]+)")
 
 
 @pytest.fixture(params=PAGES, ids=lambda path: str(path.relative_to(PROJECT)))

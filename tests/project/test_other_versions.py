@@ -114,17 +114,17 @@ def test_reason_that_is_not_known_is_shown() -> None:
 
 
 def test_reason_of_an_older_version_has_its_text() -> None:
-    why = reason_for_data({"kind": "TooLarge", "text": "asks gpu=4, largest worker has gpu=2", "is_final": True})
+    why = reason_for_data({"kind": "TooLarge", "text": "requests gpu=4, largest worker has gpu=2", "is_final": True})
     assert isinstance(why, Unknown)
-    assert (why.kind, str(why), why.is_final) == ("TooLarge", "asks gpu=4, largest worker has gpu=2", True)
+    assert (why.kind, str(why), why.is_final) == ("TooLarge", "requests gpu=4, largest worker has gpu=2", True)
     others: tuple[object, ...] = ("text", 3, None, [])
     assert [str(reason_for_data(each)) for each in others] == ["text", "3", "None", "[]"]
     assert str(AfterFailed("aaa", "eaten")) == "run aaa, which it comes after, eaten"
 
 
 def test_reason_for_people_has_numbers() -> None:
-    state = replace(SCHEDULER, aside={"aaa": TooLarge("mem", Amount(8e9, "8GB"), 4e9)})
-    (why,) = as_data(state, for_people=True)["aside"].values()
+    state = replace(SCHEDULER, first_held={"aaa": TooLarge("mem", Amount(8e9, "8GB"), 4e9)})
+    (why,) = as_data(state, for_people=True)["first_held"].values()
     assert (why["kind"], why["asked"], why["largest"], why["is_final"]) == ("TooLarge", 8e9, 4e9, True)
     assert "mem=8GB" in why["text"]
 
@@ -139,7 +139,7 @@ def test_troubles_come_back_and_those_that_are_not_known_are_shown() -> None:
 
 
 def test_journal_of_an_older_version_is_told() -> None:
-    run = {"run": "aaa", "operation": "op", "worker": "w", "host": "h", "attempt": 1, "asks": {}, "used": {}}
+    run = {"run": "aaa", "operation": "op", "worker": "w", "host": "h", "attempt": 1, "requests": {}, "used": {}}
     facts = {"exit_code": -15, "waited": 1.0, "ran": 3.0, "at": 3.0, "why": "it ran for 3s, its time limit"}
     ended = {"event": "ended", "end": "terminated", **run, **facts}
     assert ended_for_data(ended).is_failure
@@ -155,7 +155,7 @@ def test_journal_of_an_older_version_is_told() -> None:
         (Ending("completed", 0), False, ""),
         (Ending("failed", 3), True, ""),
         (Ending("failed", -11), True, "it was killed by signal 11, SIGSEGV"),
-        (Ending("gone", -11), True, ""),
+        (Ending("gone", -11), False, ""),
         (Ending("terminated", -15), False, ""),
         (Ending("terminated", -9, "stopped"), False, ""),
         (Ending("terminated", -9, "starter-killed"), False, ""),
@@ -166,7 +166,7 @@ def test_journal_of_an_older_version_is_told() -> None:
             True,
             "out of memory: it used 2GB and asked for 1GB",
         ),
-        (Ending("tried again", -9, "worker-died"), False, "its worker died"),
+        (Ending("retried", -9, "worker-died"), False, "its worker died"),
         (Ending("terminated", -9, "eaten"), True, "eaten"),
     ],
 )

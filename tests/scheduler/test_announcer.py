@@ -63,7 +63,7 @@ def test_run_that_is_gone_is_not_logged(runs: WaitingRuns, announcer: Announcer)
 def test_reason_is_logged_again_when_it_changes(runs: WaitingRuns, announcer: Announcer) -> None:
     runs.update(Listing((a_run(1, "dask:gpu=2"), a_run(2)), {}))
     assert texts(announcer.queued(WORKERS)) == [
-        "Leaving run run01 staged (asks gpu=2, largest worker has gpu=1)",
+        "Leaving run run01 staged (requests gpu=2, largest worker has gpu=1)",
         "Starting staged run run02",
     ]
     large = [Worker("large", 2, {"gpu": 2.0}, 2, {"gpu": 2.0})]
@@ -73,7 +73,7 @@ def test_reason_is_logged_again_when_it_changes(runs: WaitingRuns, announcer: An
 def test_memory_without_a_unit_is_logged_once(runs: WaitingRuns, announcer: Announcer) -> None:
     runs.update(Listing((a_run(1, "dask:mem=8"), a_run(2, "dask:mem=8")), {}))
     assert texts(announcer.queued([Worker("local", 2, {"mem": 64e9}, 2, {"mem": 64e9})])) == [
-        "Tag 'dask:mem=8' asks for 8 bytes of memory: amounts of mem are bytes; write mem=8GB",
+        "Run run01: tag 'dask:mem=8' asks for 8 bytes of memory: amounts of mem are bytes; write mem=8GB",
         "Starting staged run run01 (requires mem=8)",
         "Starting staged run run02 (requires mem=8)",
     ]
@@ -81,7 +81,7 @@ def test_memory_without_a_unit_is_logged_once(runs: WaitingRuns, announcer: Anno
 
 def test_while_nothing_may_start_only_impossible_runs_are_logged(runs: WaitingRuns, announcer: Announcer) -> None:
     runs.update(Listing((a_run(1), *(a_run(number, "dask:gpu=2") for number in range(2, 6))), {}))
-    impossible = [f"Leaving run run{n:02} staged (asks gpu=2, largest worker has gpu=1)" for n in range(2, 6)]
+    impossible = [f"Leaving run run{n:02} staged (requests gpu=2, largest worker has gpu=1)" for n in range(2, 6)]
     assert texts(announcer.queued(WORKERS, may_start=False)) == impossible[:3]
     assert announcer.has_more
     assert texts(announcer.queued(WORKERS, may_start=False)) == impossible[3:]

@@ -83,7 +83,61 @@ def test_lost_job_is_staged_again_and_starts_after_the_next_poll() -> None:
     assert not world.jobs  # else a worker that refuses it would be asked again at once
     world.cycle(10.0)
     assert world.jobs == {"a": "w"}
-    assert "Run a could not be started: its worker says: no" in world.log
+    assert any(line.startswith("Run a could not be started: its worker says: no; ") for line in world.log)
+
+
+def test_worker_that_cannot_start_runs_gets_one_at_a_time_until_one_has_started() -> None:
+    # Else a full disk would take every waiting run out of the queue and back at each poll.
+    world = a_world(slots=3)
+    for run_id in "abcd":
+        world.stage(run_id)
+    world.cycle()
+    assert set(world.jobs) == {"a", "b", "c"}
+    for run_id in "abc":
+        world.refuse(run_id, "No space left on device")
+    assert set(world.statuses().values()) == {STAGED}
+    world.cycle(1.0)
+    assert not world.jobs
+    world.cycle(10.0)
+    assert set(world.jobs) == {"d"}, "one that was not tried yet: the others may need more than there is"
+    world.refuse("d", "No space left on device")
+    world.cycle(1.0)
+    assert not world.jobs
+    world.cycle(10.0)
+    assert set(world.jobs) == {"a"}
+    world.start("a")
+    world.cycle(10.0)
+    assert set(world.jobs) == {"a", "b", "c"}
+    failed = [line for line in world.log if "could not be started: No space left on device" in line]
+    assert len(failed) == 1
+    assert world.log.count("Worker w can start runs again") == 1
+
+
+def test_worker_that_cannot_start_runs_does_not_hold_up_the_others() -> None:
+    world = a_world(slots=1)
+    world.add_worker("v")
+    world.stage("a")
+    world.cycle()
+    (failing,) = world.jobs.values()
+    world.refuse("a", "no more processes or threads can be started")
+    world.cycle()
+    assert set(world.jobs.values()) == {"v", "w"} - {failing}
+
+
+def test_run_once_waits_for_a_worker_that_cannot_start_runs() -> None:
+    world = a_world(run_once=True)
+    world.stage("a")
+    world.cycle()
+    for _ in range(2 * MOST_STARTS):  # it is never the run's fault
+        world.refuse("a", "Too many open files")
+        world.cycle(10.0)
+        assert not world.core.is_over
+        assert world.jobs
+    world.start("a")
+    world.end("a")
+    world.cycle()
+    assert world.core.is_over
+    assert world.core.ledger.outcomes[End.COMPLETED] == 1
 
 
 def test_run_whose_starter_dies_again_and_again_is_set_aside_until_it_is_tagged() -> None:
@@ -261,7 +315,7 @@ def test_run_once_is_over_when_nothing_is_left_that_could_start() -> None:
     world.end("a")
     world.cycle()
     assert world.core.is_over
-    assert "1 run(s) completed, 0 failed, 1 left staged" in world.log[-1]
+    assert "1 run(s) completed, 0 failed, 1 left staged" in world.core.summary(world.now)
     assert "Ignorning staged run b (requires resources not defined for cluster: gpu)" in world.log
 
 

@@ -93,7 +93,7 @@ def test_claim_of_a_dead_scheduler_is_staged_again(user: Sandbox, guild: Guild) 
     run = user.guild_home / "runs" / "aaa" / ".guild"
     (run / "STAGED").rename(run / "PENDING")
     dead = {"pid": 1, "started": -1.0, "boot": "another", "host": _host()}
-    claim = {"run": "aaa", "scheduler_id": "dead", "scheduler": dead, "owner": dead, "attempt": 1, "asks": {}}
+    claim = {"run": "aaa", "scheduler_id": "dead", "scheduler": dead, "owner": dead, "attempt": 1, "requests": {}}
     claims = user.guild_home / "dask" / "claims"
     claims.mkdir(parents=True)
     (claims / "aaa.claimed").write_text(json.dumps(claim))

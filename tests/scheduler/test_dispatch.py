@@ -12,7 +12,7 @@ from tests.scheduler.world import ME, staged_run
 
 def options(*tags: str, limit: float | None = None, devices: Any = None, worker: Any = None) -> StarterOptions:
     run = staged_run("aaa", 1, *tags)
-    claim = Claim("aaa", "me", ME, ME, 2, run.demands.amounts, devices=devices or {})
+    claim = Claim("aaa", "me", ME, ME, 2, run.requirements.amounts, devices=devices or {})
     return options_for(run, claim, worker or StarterOptions(), limit)
 
 

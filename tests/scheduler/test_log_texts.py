@@ -12,8 +12,8 @@ RUN = "1234567890abcdef"
 
 
 def test_starting_shows_what_the_run_asks_for_as_it_was_typed() -> None:
-    asks = request_for_specs(["mem=8GB gpu=1", "bar=2.50"]).amounts
-    assert log_texts.starting(RUN, asks) == f"Starting staged run {RUN} (requires bar=2.50 gpu=1 mem=8GB)"
+    requests = request_for_specs(["mem=8GB gpu=1", "bar=2.50"]).amounts
+    assert log_texts.starting(RUN, requests) == f"Starting staged run {RUN} (requires bar=2.50 gpu=1 mem=8GB)"
 
 
 def test_starting_is_short_for_a_run_that_asks_for_nothing() -> None:
@@ -34,12 +34,12 @@ def test_starting_is_short_for_a_run_that_asks_for_nothing() -> None:
             f"Run {RUN} was killed by signal 11, SIGSEGV ('guild cat --output 12345678' shows its output)",
         ),
         (
-            Result(End.TRIED_AGAIN, -11),
+            Result(End.RETRIED, -11),
             logging.WARNING,
             f"Run {RUN} is staged again for attempt 2 (it was killed by signal 11, SIGSEGV)",
         ),
         (Result(End.COULD_NOT_START, 1), logging.WARNING, f"Run {RUN} could not be started (exit code 1): last words"),
-        (Result(End.GONE, 1), logging.WARNING, f"Run {RUN} was deleted, or taken over, while it was running"),
+        (Result(End.GONE), logging.INFO, f"Run {RUN} was deleted, or taken over, while it was running"),
         (Result(End.TERMINATED, -15), logging.INFO, f"Run {RUN} was terminated"),
         (Result(End.STAGED_AGAIN), logging.INFO, f"Run {RUN} did not start and is staged again"),
         (Result(End.COMPLETED, 0), logging.DEBUG, f"Run {RUN} completed"),
@@ -49,6 +49,11 @@ def test_end_of_a_run_is_a_warning_where_a_user_may_want_to_act(result: Result, 
     assert log_texts.ended(RUN, result, "last words") == (level, text)
 
 
+def test_deleted_run_is_called_deleted() -> None:
+    assert log_texts.ended(RUN, Result(End.GONE), "", True)[1] == f"Run {RUN} was deleted while it was running"
+    assert "another scheduler" in log_texts.ended(RUN, Result(End.GONE), "", False)[1]
+
+
 def test_every_end_has_a_text_of_its_own() -> None:
     assert len({log_texts.ended(RUN, Result(end, 1))[1] for end in End}) == len(End)
 
@@ -56,7 +61,7 @@ def test_every_end_has_a_text_of_its_own() -> None:
 def test_summary_counts_every_run_that_ended_badly_as_failed() -> None:
     ends = {End.COMPLETED: 5, End.FAILED: 2, End.GONE: 1, End.COULD_NOT_START: 1, End.STAGED_AGAIN: 7}
     assert log_texts.summary(ends, 3, 12.345) == (
-        "Processed staged runs in 12.3 seconds: 5 run(s) completed, 4 failed, 3 left staged"
+        "Processed staged runs in 12.3 seconds: 5 run(s) completed, 3 failed, 1 deleted, 3 left staged"
     )
 
 

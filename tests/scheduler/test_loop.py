@@ -48,7 +48,7 @@ class Shell:
         return self.now
 
     def has_a_run(self) -> None:
-        claim: Any = SimpleNamespace(asks={}, devices={}, owner=ME)
+        claim: Any = SimpleNamespace(requests={}, devices={}, owner=ME)
         self.core.ledger.active["aaa"] = ActiveRun(staged_run("aaa", 0), "w", "host", claim)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from guild_dask.cluster.base import WorkerCapacity
-from guild_dask.cluster.events import JobAdrift, JobEnded, JobLost, WorkersChanged
+from guild_dask.cluster.events import JobEnded, JobLost, JobUnseen, WorkersChanged
 from guild_dask.home.claim_record import Claim
 from guild_dask.home.control import Control
 from guild_dask.home.listing import Listing
@@ -33,11 +33,13 @@ from guild_dask.scheduler.answers import (
     RunningFound,
     Settled,
     SettleFailed,
+    StartChecked,
     WorkersSeen,
 )
 from guild_dask.scheduler.core import Core, Rules
 from guild_dask.scheduler.events import OutsideEvent, RunStaged, StopRequested
 from guild_dask.scheduler.ledger import ActiveRun
+from guild_dask.worker.job import NOT_STARTED
 
 ME = ProcessIdentity(1, 1.0, "boot", "here")
 
@@ -128,6 +130,11 @@ class World:
         self.jobs.pop(run_id, None)
         self.tell(JobLost(run_id, "its worker says: no"))
 
+    def refuse(self, run_id: str, problem: str) -> None:
+        """The run's worker cannot start it, because its host is short of something."""
+        self.jobs.pop(run_id, None)
+        self.tell(JobEnded(run_id, NOT_STARTED, problem=problem))
+
     def add_worker(self, name: str, slots: int = 1, **resources: float) -> None:
         self.workers[name] = WorkerCapacity(name, slots, resources, f"host-{name}", label=name)
         self.tell(WorkersChanged(f"Worker {name} has joined"))
@@ -137,7 +144,7 @@ class World:
         del self.workers[name]
         for run_id in [each for each, worker in self.jobs.items() if worker == name]:
             del self.jobs[run_id]
-            self.tell(JobAdrift(run_id, "its worker is gone"))
+            self.tell(JobUnseen(run_id, "its worker is gone"))
         self.tell(WorkersChanged(f"Worker {name} has left"))
 
     def stop(self) -> None:
@@ -172,7 +179,7 @@ class World:
         if not self.is_home_available:
             raise OSError("the disk is full")
 
-    def _answer(self, each: do.Instruction) -> Answer | None:  # noqa: C901, PLR0911  # one case for each kind
+    def _answer(self, each: do.Instruction) -> Answer | None:  # noqa: C901, PLR0911, PLR0912  # one case for each kind
         match each:
             case do.Log(text=text):
                 self.log.append(text)
@@ -205,6 +212,8 @@ class World:
                 run = self.runs.get(each.run_id)
                 has_started = run is not None and run.where == STARTED
                 return ClaimChecked(each.run_id, each.exit_code, each.problem, has_started)
+            case do.CheckStart(run_id=run_id):
+                return StartChecked(run_id, run_id in self.runs and self.runs[run_id].where == STARTED)
         return None
 
     def _listing(self) -> Listing:
@@ -266,7 +275,7 @@ class World:
         end = run.end or End.FAILED
         if end is not End.COMPLETED and may_retry and run.attempts <= self.retries:
             run.where, run.end = STAGED, None
-            return Result(End.TRIED_AGAIN, 1, None, run.attempts)
+            return Result(End.RETRIED, 1, None, run.attempts)
         run.where = ENDED
         return Result(end, 0 if end is End.COMPLETED else 1, None, run.attempts)
 

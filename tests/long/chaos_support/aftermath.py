@@ -12,7 +12,8 @@ from tests.support.sandbox import described, wait_until
 
 CAPACITY = Capacity(runs=3, foo=4)
 
-_LONGEST_RUN_ONCE = 180.0
+_LONGEST_RUN_ONCE = 180.0  # and for each run that waits
+_LONGEST_EACH = 3.0
 _MOST_RUN_ONCE = 5
 
 
@@ -38,7 +39,8 @@ class Aftermath:
 
     def _run_once(self) -> None:
         scheduler = self._crew.start_scheduler(CAPACITY.runs, options="run-once=yes")
-        scheduler.wait(_LONGEST_RUN_ONCE)
+        waiting = len(self._home.markers(self._plans, "STAGED")) + len(self._home.claims())
+        scheduler.wait(_LONGEST_RUN_ONCE + _LONGEST_EACH * waiting)
         if scheduler.exit_code != 0:
             raise AssertionError(f"{scheduler.name} ended with exit code {scheduler.exit_code}")
 

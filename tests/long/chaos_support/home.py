@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import random
-import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import yaml
 from guild import lock
 from guild import run as guild_run
 
+from tests.support.patterns import Pattern
 from tests.support.sandbox import Sandbox, run_command
 
 OPERATION = pathlib.Path(__file__).with_name("operation.py")
@@ -53,12 +53,13 @@ class ChaosHome:
         self.box = box
         self.folder = box.root / "chaos"
         self.runs = box.guild_home / "runs"
-        self._patterns = box.root / "patterns"
+        self._patterns: list[Pattern] = []  # one for each amount of foo
 
     def prepare(self) -> None:
         """Stages one run for each amount of `foo`, and keeps these as templates."""
         (self.folder / "plans").mkdir(parents=True)
-        self._patterns.mkdir()
+        patterns = self.box.root / "patterns"
+        patterns.mkdir()
         operation = {"exec": f"{sys.executable} -S {OPERATION}", "sourcecode": False, "pip-freeze": False}
         (self.box.folder / "guild.yml").write_text(yaml.safe_dump([{"operations": {"work": operation}}]))
         for foo in range(4):
@@ -67,22 +68,12 @@ class ChaosHome:
             finished = run_command(command, self.box.environ, self.box.folder)
             if finished.exit_code != 0:
                 raise AssertionError(f"cannot stage a run:\n{finished}")
-            os.rename(self.runs / f"{foo:032x}", self._patterns / str(foo))
+            self._patterns.append(Pattern(self.runs / f"{foo:032x}", patterns))
 
     def stage(self, plan: Plan) -> None:
         """Stages a run; its directory appears complete, as when Guild stages one."""
         (self.folder / "plans" / plan.run_id).write_text(f"{plan.seconds} {plan.exit_code} {int(plan.has_runaway)}")
-        pattern = self._patterns / str(plan.foo)
-        draft = self._patterns / plan.run_id
-        shutil.copytree(pattern, draft, symlinks=True)
-        for file in (draft / ".guild").rglob("*"):
-            if file.is_file():
-                file.write_text(file.read_text().replace(f"{plan.foo:032x}", plan.run_id))
-        (draft / ".guild" / "attrs" / "started").write_text(f"{guild_run.timestamp()}\n")
-        (draft / ".guild" / "attrs" / "id").write_text(f"{plan.run_id}\n")
-        if plan.tags:
-            (draft / ".guild" / "attrs" / "tags").write_text(yaml.safe_dump(list(plan.tags)))
-        os.rename(draft, self.runs / plan.run_id)
+        self._patterns[plan.foo].stage(plan.run_id, plan.tags or None)
 
     def markers(self, plans: list[Plan], name: str) -> list[str]:
         """Returns the runs that have one of Guild's markers."""

@@ -19,6 +19,7 @@ from tests.support.sandbox import Sandbox, wait_until
 CRASH_POINTS = pathlib.Path(__file__).with_name("crash_points")
 
 _TICK = 0.05
+_LOOK = 1.0  # seconds between looks at all runs, which may be thousands
 
 _KILLS_WITH_ONE = {
     "scheduler KILL": 4.0,
@@ -53,6 +54,7 @@ class Kind:
     kills: Mapping[str, float]
     seconds_between_kills: float
     rates: Mapping[str, float]  # the probability of a kill at each step, by role
+    backlog: int | None = None  # how many runs wait at most; None: half of all are staged at the beginning
 
 
 ONE_AT_A_TIME = Kind(
@@ -73,7 +75,28 @@ MANY_AT_ONCE = Kind(
     seconds_between_kills=1.5,
     rates=_RATES,
 )
-KINDS = (ONE_AT_A_TIME, MANY_AT_ONCE)
+# Mostly kills around runs: schedulers that are killed each second would do nothing but start.
+MARATHON = Kind(
+    name="marathon",
+    most_schedulers=3,
+    has_queue=False,
+    capacity=None,
+    kills={
+        "scheduler KILL": 1.0,
+        "scheduler TERM": 0.5,
+        "scheduler and guild KILL": 0.5,
+        "guild KILL": 0.5,
+        "starter KILL": 4.0,
+        "starter TERM": 2.0,
+        "forkserver KILL": 2.0,
+        "operation KILL": 4.0,
+        "operation TERM": 2.0,
+    },
+    seconds_between_kills=1.0,
+    rates={},
+    backlog=300,
+)
+KINDS = {"one": ONE_AT_A_TIME, "many": MANY_AT_ONCE, "marathon": MARATHON}
 
 
 @dataclass(frozen=True)
@@ -146,22 +169,27 @@ class Round:
         if self._kind.has_queue:
             self.crew.start_queue()
         next_kill = time.monotonic() + self._interval()
-        self._stage_some(len(self._plans) // 2)
-        while time.monotonic() < deadline and self._is_work_left():
+        self._stage_some(len(self._plans) // 2 if self._kind.backlog is None else self._kind.backlog)
+        waiting, next_look = 1, 0.0
+        while time.monotonic() < deadline and (self._unstaged or waiting):
+            if time.monotonic() >= next_look:
+                waiting, next_look = len(self._waiting()), time.monotonic() + _LOOK
+                self._stage_some((self._kind.backlog or 0) - waiting)
             self._replace_dead()
-            self._stage_some(int(self._dice.random() < 0.1) * self._dice.randint(1, 5))
+            if self._kind.backlog is None:
+                self._stage_some(int(self._dice.random() < 0.1) * self._dice.randint(1, 5))
             if time.monotonic() >= next_kill:
                 self.monkey.act(self._kind.kills)
                 next_kill = time.monotonic() + self._interval()
             threading.Event().wait(_TICK)
-        self._stage_some(len(self._unstaged))
+        if self._kind.backlog is None:
+            self._stage_some(len(self._unstaged))
+        else:  # the time is over for runs that are not staged yet
+            del self._plans[len(self._plans) - len(self._unstaged) :]
         self.home.set_crash_points(False)
 
     def _interval(self) -> float:
         return self._dice.expovariate(1 / self._kind.seconds_between_kills)
-
-    def _is_work_left(self) -> bool:
-        return bool(self._unstaged or self._waiting())
 
     def _waiting(self) -> list[str]:
         return self.home.markers(self._plans, "STAGED") + self.home.markers(self._plans, "PENDING")

@@ -24,6 +24,7 @@ class Working:
         self._marks = marks
         self._guild = Started(command, environ, str(home.box.folder), self.log)
         self._process: psutil.Process | None = None
+        self._is_over = False
 
     @property
     def process(self) -> psutil.Process | None:
@@ -37,8 +38,10 @@ class Working:
     @property
     def is_over(self) -> bool:
         """Tells whether the operation's process has ended; Guild's process may still be ending."""
-        process = self.process
-        return not is_living(process) if process else not self._guild.is_running
+        if not self._is_over:
+            process = self.process
+            self._is_over = not is_living(process) if process else not self._guild.is_running
+        return self._is_over
 
     def send(self, number: signal.Signals) -> None:
         """Sends a signal to the operation's process."""

@@ -1,0 +1,1 @@
+"""The parts of the storm; tests/long/storm.py puts them together."""
