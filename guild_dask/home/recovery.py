@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from guild_dask.home import claims, end_note, layout, run_directory, stop_request
+from guild_dask.home import claims, end_note, layout, run_directory, run_processes, stop_request
 from guild_dask.home.errors import HomeUnavailable, RunUnusable, translated
 from guild_dask.home.outcome import Cause, End, Evidence, Result, outcome_for
 from guild_dask.home.run_queue import Again, GuildHome, never, state_of
@@ -175,13 +175,12 @@ def _has_never_started(run_dir: str, found: claims.Found) -> bool:
 
 def _is_operation_alive(run_dir: str, starter_pid: int) -> bool:
     """Tells whether the operation's own process is alive, though its starter is not."""
-    run_id = os.path.basename(run_dir)
     pid = run_directory.locked_by(run_dir)
     if pid is not None:
-        return processes.variable_of(pid, "RUN_ID") == run_id
+        return run_processes.belongs_to(pid, run_dir)
     # Guild records the pid just after it has started the process. Until then, only the process itself shows which run
     # it belongs to: by its environment or, before the environment is set, by the starter's session.
-    return processes.exists_in_session(starter_pid) or processes.exists_with("RUN_ID", run_id)
+    return processes.exists_in_session(starter_pid) or any(run_processes.all_of(run_dir))
 
 
 def _remove_output(folder: str, run_id: str) -> None:

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -200,15 +200,11 @@ def variable_of(pid: int, name: str) -> str | None:
     return value
 
 
-def exists_with(name: str, value: str) -> bool:
-    """Tells whether a process exists that was started with that variable in its environment."""
-    return any(variable_of(pid, name) == value for pid in psutil.pids())
-
-
-def all_with(name: str, value: str) -> list[psutil.Process]:
-    """Returns the living processes that were started with that variable in their environment."""
-    found = (each for each in psutil.process_iter() if variable_of(each.pid, name) == value)
-    return [each for each in found if _is_running(each)]
+def all_where(fits: Callable[[int], bool]) -> Iterator[psutil.Process]:
+    """Yields the living processes whose pid fits."""
+    for each in psutil.process_iter():
+        if fits(each.pid) and _is_running(each):
+            yield each
 
 
 def in_session(number: int) -> list[psutil.Process]:

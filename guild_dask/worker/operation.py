@@ -108,9 +108,9 @@ class Operation:
 
     def _strays(self) -> list[Any]:
         """Returns processes of the run that are below none of its roots: those whose supervisor was killed."""
-        from guild_dask.host import processes
+        from guild_dask.home import run_processes
 
-        return processes.all_with("RUN_ID", self.run_id) if self._warm and self._warm.is_lost else []
+        return list(run_processes.all_of(self.run_dir)) if self._warm and self._warm.is_lost else []
 
     def _has_processes(self) -> bool:
         from guild_dask.host import memory, processes

@@ -1,6 +1,5 @@
 """Processes: identities, whether they are alive, and descendants. All of them are real processes."""
 
-import contextlib
 import dataclasses
 import os
 import pathlib
@@ -14,24 +13,10 @@ import pytest
 
 from guild_dask.host import processes
 from guild_dask.host.processes import ProcessIdentity
+from tests.support.processes import living
 from tests.support.sandbox import DEADLINE
 
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel has no such thing")
-
-
-@contextlib.contextmanager
-def living(*command: str, **options: object) -> Iterator["subprocess.Popen[bytes]"]:
-    """Yields a process that waits for the end of its input, and ends it."""
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)  # type: ignore[call-overload]
-    try:
-        yield process
-        process.stdin.close()
-        process.wait(DEADLINE)
-    finally:
-        process.kill()
-        process.wait()
-        process.stdin.close()
-        process.stdout.close()
 
 
 @pytest.fixture

@@ -1,0 +1,28 @@
+"""Which processes of this host belong to a run, by the variables that Guild gives to them.
+
+An id alone does not tell: a copy of a Guild home, or a run that was imported into another one, has the same ids.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from guild_dask.host import processes
+
+
+def belongs_to(pid: int, run_dir: str) -> bool:
+    """Tells whether a process was started for the run in that directory.
+
+    If the directory that the process names cannot be seen from here, its run id decides.
+    """
+    if processes.variable_of(pid, "RUN_ID") != os.path.basename(run_dir):
+        return False
+    try:
+        return os.path.samefile(processes.variable_of(pid, "RUN_DIR") or run_dir, run_dir)
+    except (OSError, ValueError):
+        return True
+
+
+def all_of(run_dir: str) -> Iterator[Any]:
+    """Yields the living processes of a run, wherever they are in the tree of processes."""
+    return processes.all_where(lambda pid: belongs_to(pid, run_dir))
