@@ -166,7 +166,7 @@ def run(
 
 def _prepare(operation: Operation, gate: int, warm: "WarmServers | None") -> None:
     """Does what is to be done before Guild starts the run; the gate is open."""
-    from guild_dask.home import claims, snapshot
+    from guild_dask.home import claims, second_start, snapshot
     from guild_dask.host import processes
 
     options = operation.options
@@ -181,6 +181,7 @@ def _prepare(operation: Operation, gate: int, warm: "WarmServers | None") -> Non
     os.environ.update(environment.thread_variables(os.environ, options.threads))
     os.environ.update(environment.device_variables(os.environ, options.devices))
     snapshot.save(operation.run_dir, operation.claim.with_suffix(claims.SAVED))
+    second_start.allow(operation.run_dir)
     processes.adopt_orphans()
     signal.signal(signal.SIGCHLD, operation.on_child)
     subprocess.Popen = popen_for(operation, warm)  # type: ignore[assignment, misc]

@@ -33,7 +33,7 @@ class Room:
 
 
 ROOMS: Mapping[str, Room] = {
-    "mends": Room(),
+    "mends": Room(extra={"table": ("home",)}),
     "plan": Room(),
     "host": Room(),
     "settings": Room(("plan",)),
