@@ -71,7 +71,7 @@ class OutputStream:
         """Writes a line of the log."""
         self._add(text.encode("utf-8", "backslashreplace"), is_log=True)
 
-    def write_bytes(self, data: bytes) -> None:
+    def write_output(self, data: bytes) -> None:
         """Writes whole lines of the output of a run, for which wait_for_room() has found room."""
         self._add(data, is_log=False)
 

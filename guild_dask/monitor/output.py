@@ -110,7 +110,7 @@ class _Followed:
 class Receiver(Protocol):
     """What output is forwarded to. It never makes its caller wait, except where the name says so."""
 
-    def write_bytes(self, data: bytes) -> None:
+    def write_output(self, data: bytes) -> None:
         """Accepts whole lines."""
 
     def wait_for_room(self, timeout: float = 0.0) -> bool:
@@ -267,7 +267,7 @@ class OutputFollower:
         is_shown = self.names_runs or self.is_on_terminal
         shown = followed.for_terminal(lines, self.names_runs, self._clock()) if is_shown else lines
         if shown:
-            self._receiver.write_bytes(shown)
+            self._receiver.write_output(shown)
         followed.last_line = _last_line(lines) or followed.last_line
 
 

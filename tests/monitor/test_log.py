@@ -59,7 +59,7 @@ def test_log_lines_are_written_at_the_end_though_the_output_of_runs_was_not_read
     reader, writer = pipe
     stream = OutputStream(writer)
     while stream.wait_for_room():
-        stream.write_bytes(b"x" * 99_999 + b"\n")
+        stream.write_output(b"x" * 99_999 + b"\n")
     stream.write("last words\n")
     closing = threading.Thread(target=stream.close)
     closing.start()

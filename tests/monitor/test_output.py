@@ -39,7 +39,7 @@ class Terminal:
     def leave_out(self, count: int) -> None:
         self.left_out += count
 
-    def write_bytes(self, data: bytes) -> None:
+    def write_output(self, data: bytes) -> None:
         self.pieces.append(data)
         self._queue.put(data)
 
