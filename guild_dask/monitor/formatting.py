@@ -59,6 +59,15 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
+def escaped(text: str) -> str:
+    """Returns text with control characters, and all that is not printed, as escape sequences of Python."""
+    return "".join(letter if _is_harmless(letter) else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def _is_harmless(letter: str) -> bool:
+    return letter.isprintable() or unicodedata.category(letter) == "Zs"  # all kinds of spaces
+
+
 def width(text: str) -> int:
     """Returns the terminal columns that a text takes: wide characters, such as Chinese ones, take two."""
     return len(text) if text.isascii() else sum(map(_columns, text))
@@ -85,5 +94,5 @@ def padded(text: str, columns: int) -> str:
 
 
 def short(run_id: str) -> str:
-    """Returns the short form of a run id, as Guild shows it."""
-    return run_id[:8]
+    """Returns the short form of a run id, as Guild shows it. It may be the name of any folder."""
+    return escaped(run_id[:8])
