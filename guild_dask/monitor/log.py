@@ -13,12 +13,17 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from guild_dask.host.inotify import MODIFIED, Watcher
+
 FORMAT: Final = "%(levelname)s: [%(name)s] %(asctime)s %(message)s"
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 
 # The loggers of Dask and of the libraries that it uses.
 _DASK_LOGGERS = ("distributed", "dask", "tornado", "bokeh", "asyncio", "py.warnings")
+
+# Seconds between polls of the recorded output, where changes are not reported.
+_POLL = 0.1
 
 # Child loggers to which Dask gives a handler of their own, for standard error.
 _WITH_OWN_HANDLER = ("distributed.client", "distributed.gc", "tornado.application")
@@ -35,6 +40,7 @@ class OutputStream:
         self._fd = fd
         self._patience = patience
         self._left_out = 0
+        self._written = 0
         self._last_write = 0.0
         self._lock = threading.RLock()
         self.before_write: Callable[[], None] | None = None  # clears the live line
@@ -47,6 +53,26 @@ class OutputStream:
             return not any(fcntl.ioctl(self._fd, termios.FIONREAD, b"\0\0\0\0"))
         except OSError:
             return True  # not a pipe
+
+    def wait_until_recorded(self, path: str, timeout: float = 2.0) -> None:
+        """Waits until Guild has recorded everything that was written in the file, which it does after showing it.
+
+        Guild reads standard output and standard error side by side: a line of the one may overtake lines of the other.
+        """
+        deadline = time.monotonic() + timeout
+        watcher = Watcher()
+        watcher.add(path, MODIFIED)
+        try:
+            while not self._is_recorded(path) and (left := deadline - time.monotonic()) > 0:
+                watcher.wait(min(left, _POLL))
+        finally:
+            watcher.close()
+
+    def _is_recorded(self, path: str) -> bool:
+        try:
+            return os.path.getsize(path) >= self._written
+        except OSError:
+            return True  # it was not started by Guild
 
     def write_bytes(self, data: bytes) -> None:
         with self._lock:
@@ -68,7 +94,9 @@ class OutputStream:
                 return
             try:
                 # The most that a writable pipe accepts without blocking.
-                data = data[os.write(self._fd, data[: select.PIPE_BUF]) :]
+                written = os.write(self._fd, data[: select.PIPE_BUF])
+                self._written += written
+                data = data[written:]
             except OSError:
                 self._become_silent()
 
