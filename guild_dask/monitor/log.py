@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from guild_dask.host.inotify import MODIFIED, Watcher
 from guild_dask.monitor import formatting
 
 _DATES: Final = "%Y-%m-%d %H:%M:%S"
@@ -31,6 +32,9 @@ _TIME_TO_CLOSE = 3.0
 
 # The loggers of Dask and of the libraries that it uses.
 _DASK_LOGGERS = ("distributed", "dask", "tornado", "bokeh", "asyncio", "py.warnings")
+
+# Seconds between polls of the recorded output, where changes are not reported.
+_POLL = 0.1
 
 # Child loggers to which Dask gives a handler of their own, for standard error.
 _WITH_OWN_HANDLER = ("distributed.client", "distributed.gc", "tornado.application")
@@ -50,6 +54,7 @@ class OutputStream:
         # Guarded by _changed. A piece is a whole part of the output, and whether it is a line of the log.
         self._pieces: deque[tuple[bytes, bool]] = deque()
         self._size = 0
+        self._accepted = 0  # bytes since the start, without those that were left out
         self._left_out = 0  # bytes since the last message about that
         self._is_closed = False
         self._is_writing = False  # a piece that is not among _pieces any more
@@ -66,6 +71,26 @@ class OutputStream:
             return not any(fcntl.ioctl(self._fd, termios.FIONREAD, b"\0\0\0\0"))
         except OSError:
             return True  # not a pipe
+
+    def wait_until_recorded(self, path: str, timeout: float = 2.0) -> None:
+        """Waits until Guild has recorded everything that was written in the file, which it does after showing it.
+
+        Guild reads standard output and standard error side by side: a line of the one may overtake lines of the other.
+        """
+        deadline = time.monotonic() + timeout
+        watcher = Watcher()
+        watcher.add(path, MODIFIED)
+        try:
+            while not self._is_recorded(path) and (left := deadline - time.monotonic()) > 0:
+                watcher.wait(min(left, _POLL))
+        finally:
+            watcher.close()
+
+    def _is_recorded(self, path: str) -> bool:
+        try:
+            return os.path.getsize(path) >= self._accepted
+        except OSError:
+            return True  # it was not started by Guild
 
     def write(self, text: str) -> None:
         """Writes a line of the log."""
@@ -85,6 +110,7 @@ class OutputStream:
                 self._left_out = 0
             self._pieces.append((data, is_log))
             self._size += len(data)
+            self._accepted += len(data)
             self._changed.notify_all()
 
     def wait_for_room(self, timeout: float = 0.0) -> bool:

@@ -24,7 +24,7 @@ from guild_dask.settings.settings import BadSetting, Settings, checked, section_
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guild_dask.cluster.base import Cluster
+    from guild_dask.cluster.base import Cluster, Common
     from guild_dask.home.listing import Listing
     from guild_dask.scheduler.core import Rules
     from guild_dask.scheduler.dispatch import Identity
@@ -90,8 +90,7 @@ def _show(settings: Settings) -> int:
 def _run(
     settings: Settings, unknown: list[str], events: "queue.SimpleQueue[OutsideEvent]", is_stopping: "Callable[[], bool]"
 ) -> int:
-    from guild_dask.cluster import opening
-    from guild_dask.cluster.base import Common, OpeningStopped
+    from guild_dask.cluster.base import Common
     from guild_dask.home import layout, run_queue
     from guild_dask.home.heartbeat import Heartbeat
     from guild_dask.host import processes
@@ -118,11 +117,8 @@ def _run(
         closing.callback(heartbeat.leave)
         home, token = run_queue.guild_home(), heartbeat.token
         common = Common(home, token, settings.lease, events.put, settings.gpus, is_stopping)
-        try:
-            opened = opening.open_cluster(settings, common, this_run.dir, identity.environ)
-        except OpeningStopped:
-            _log.info("Stopping Dask scheduler")
-            _log.info("Stopping Dask cluster")
+        opened = _opened_cluster(settings, common, this_run, stream)
+        if opened is None:
             return 0
         closing.callback(opened.close)
         closing.callback(_log.info, "Stopping Dask cluster")
@@ -150,6 +146,27 @@ def _run(
         )
         code = work(Loop(core, dispatcher, heartbeat, events), this_run.path("error.log"))
         return code or (RUNS_FAILED if settings.fail and core.has_failures else 0)
+
+
+def _opened_cluster(
+    settings: Settings, common: "Common", this_run: own_run.SchedulerRun, stream: log.OutputStream
+) -> "Cluster | None":
+    """Opens the cluster; returns None if the scheduler was stopped meanwhile, and raises ClusterError."""
+    from guild_dask.cluster import opening
+    from guild_dask.cluster.base import ClusterError, OpeningStopped
+    from guild_dask.home import layout
+    from guild_dask.host import environment
+
+    try:
+        return opening.open_cluster(settings, common, this_run.dir, environment.user_environment(os.environ))
+    except OpeningStopped:
+        _log.info("Stopping Dask scheduler")
+        _log.info("Stopping Dask cluster")
+        return None
+    except ClusterError:
+        # The error goes to standard error, and must not overtake the log.
+        stream.wait_until_recorded(layout.output(this_run.dir))
+        raise
 
 
 def _watch(

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guild_dask.host.inotify import CREATED, MODIFIED, MOVED_TO, Watcher
+from guild_dask.monitor.log import OutputStream
 from guild_dask.monitor.output import OutputFollower
 from tests.support.sandbox import DEADLINE, wait_until
 
@@ -412,3 +413,34 @@ def test_missing_folder_cannot_be_watched(watcher: Watcher, tmp_path: pathlib.Pa
     number = watcher.add(str(tmp_path / "nothing"), CREATED)
     assert number is None
     watcher.remove(number)
+
+
+def test_log_is_waited_for_until_guild_has_recorded_it(tmp_path: pathlib.Path) -> None:
+    # An error on standard error that follows must not overtake it: Guild reads both, in two threads.
+    record = tmp_path / "output"
+    record.touch()
+    read, write = os.pipe()
+
+    def guild() -> None:
+        for part in (os.read(read, 5), os.read(read, 100)):
+            with record.open("ab") as f:
+                f.write(part)
+
+    stream = OutputStream(write)
+    stream.write_output(b"first\nlast\n")
+    reader = threading.Timer(0.2, guild)
+    reader.start()
+    stream.wait_until_recorded(str(record), DEADLINE)
+    assert record.read_bytes() == b"first\nlast\n"
+    reader.join()
+    os.close(read)
+    os.close(write)
+
+
+def test_log_without_guild_is_not_waited_for(tmp_path: pathlib.Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        stream = OutputStream(log.fileno())
+        stream.write_output(b"first\n")
+        begun = time.monotonic()
+        stream.wait_until_recorded(str(tmp_path / "output"), DEADLINE)
+        assert time.monotonic() - begun < DEADLINE
