@@ -34,7 +34,7 @@ class Aftermath:
                 break
             self._run_once()
         with contextlib.suppress(AssertionError):
-            wait_until(lambda: not self._home.box.processes(), LONGEST_STOP)
+            wait_until(lambda: not self._home.processes(), LONGEST_STOP)
         self._run_once()
 
     def _run_once(self) -> None:
@@ -48,7 +48,7 @@ class Aftermath:
         """Collects everything that a round leaves; adds kills at crash points to the given ones."""
         lives = journal.read(self._home.folder / "journal")
         foo = {plan.run_id: float(plan.foo) for plan in self._plans}
-        left = {process.pid: described([process]).strip() for process in self._home.box.processes()}
+        left = {process.pid: described([process]).strip() for process in self._home.processes()}
         runs = self._home.runs
         return Seen(
             plans=self._plans,
@@ -61,6 +61,7 @@ class Aftermath:
             processes=left,
             logs=[*self._crew.logs(), *runs.glob("*/run-output/*"), *runs.glob("*/dask.log")],
             outputs_of_orderly=self._outputs_of_orderly(),
+            warm=[plan.run_id for plan in self._plans if self._home.was_warm(plan.run_id)],
             capacity=self._capacity,
             peaks=(journal.peak(lives.values(), dict.fromkeys(foo, 1.0)), journal.peak(lives.values(), foo)),
         )

@@ -55,6 +55,7 @@ class Seen:
     processes: Mapping[int, str]  # live processes, each with its pid and command as text
     logs: list[pathlib.Path]
     outputs_of_orderly: list[str]  # run-output folders of schedulers that had time to remove them
+    warm: list[str]  # runs whose last attempt was forked from a warm server, as far as is recorded
     capacity: Capacity | None
     peaks: tuple[Peak, Peak]  # of slots, and of foo
 

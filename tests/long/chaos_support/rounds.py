@@ -13,7 +13,7 @@ from tests.long.chaos_support.aftermath import CAPACITY, Aftermath
 from tests.long.chaos_support.home import ChaosHome, plan_for_dice
 from tests.long.chaos_support.invariants import Capacity, Seen, Violation
 from tests.long.chaos_support.monkey import Monkey
-from tests.long.chaos_support.schedulers import LONGEST_STOP, Crew
+from tests.long.chaos_support.schedulers import LONGEST_STOP, Crew, Settings
 from tests.support.sandbox import Sandbox, wait_until
 
 CRASH_POINTS = pathlib.Path(__file__).with_name("crash_points")
@@ -34,13 +34,16 @@ _KILLS_WITH_MANY = {
     "guild KILL": 0.5,
     "starter KILL": 4.0,
     "starter TERM": 2.0,
-    "forkserver KILL": 3.0,
+    "forkserver KILL": 2.0,
+    "warm server KILL": 2.0,
+    "supervisor KILL": 2.0,
+    "something STOP, then CONT": 2.0,
     "operation KILL": 3.0,
     "operation TERM": 3.0,
 }
 
 # A scheduler has about ten steps for each run, a starter twenty, a forkserver two.
-_RATES = {"scheduler": 0.005, "forkserver": 0.02, "starter": 0.012}
+_RATES = {"scheduler": 0.005, "forkserver": 0.02, "starter": 0.012, "warm server": 0.01, "supervisor": 0.01}
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,10 @@ MARATHON = Kind(
         "guild KILL": 0.5,
         "starter KILL": 4.0,
         "starter TERM": 2.0,
-        "forkserver KILL": 2.0,
+        "forkserver KILL": 1.0,
+        "warm server KILL": 1.0,
+        "supervisor KILL": 2.0,
+        "something STOP, then CONT": 2.0,
         "operation KILL": 4.0,
         "operation TERM": 2.0,
     },
@@ -115,7 +121,8 @@ class Outcome:
 class Round:
     """One round on a Guild home of its own."""
 
-    def __init__(self, kind: Kind, seed: str, runs: int, root: pathlib.Path, package: str | None) -> None:
+    def __init__(self, kind: Kind, seed: str, runs: int, root: pathlib.Path, settings: Settings) -> None:
+        package = settings.package
         self._kind = kind
         self._seed = seed
         self._dice = random.Random(seed)
@@ -129,7 +136,7 @@ class Round:
             "CHAOS_RATES": json.dumps(dict(kind.rates)),
             "PYTHONPATH": ":".join([str(CRASH_POINTS), *([package] if package else [])]),
         }
-        self.crew = Crew(self.home, f"foo={CAPACITY.foo:g}")
+        self.crew = Crew(self.home, f"foo={CAPACITY.foo:g}", settings)
         self.monkey = Monkey(self.home, self.crew, self._dice)
         self._plans = [plan_for_dice(self._dice) for _ in range(runs)]
         self._unstaged = list(reversed(self._plans))
@@ -181,11 +188,13 @@ class Round:
             if time.monotonic() >= next_kill:
                 self.monkey.act(self._kind.kills)
                 next_kill = time.monotonic() + self._interval()
+            self.monkey.resume()
             threading.Event().wait(_TICK)
         if self._kind.backlog is None:
             self._stage_some(len(self._unstaged))
         else:  # the time is over for runs that are not staged yet
             del self._plans[len(self._plans) - len(self._unstaged) :]
+        self.monkey.resume(is_over=True)
         self.home.set_crash_points(False)
 
     def _interval(self) -> float:

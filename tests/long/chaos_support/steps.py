@@ -15,7 +15,7 @@ from tests.long.chaos_support.aftermath import CAPACITY, Aftermath
 from tests.long.chaos_support.home import ChaosHome, Plan
 from tests.long.chaos_support.invariants import ENDS, Seen, Violation
 from tests.long.chaos_support.monkey import Kill
-from tests.long.chaos_support.schedulers import LONGEST_STOP, Crew, Working, is_living
+from tests.long.chaos_support.schedulers import LONGEST_STOP, Crew, Settings, Working, is_living
 from tests.support.sandbox import Sandbox, Started, wait_until
 
 _CRASH_POINTS = pathlib.Path(__file__).with_name("crash_points")
@@ -49,7 +49,8 @@ class Told:
 
     plans: tuple[Plan, ...]
 
-    def __init__(self, point: Point, fault: str, root: pathlib.Path, package: str | None = None) -> None:
+    def __init__(self, point: Point, fault: str, root: pathlib.Path, settings: Settings) -> None:
+        package = settings.package
         self.point = point
         self._fault = fault
         self._path = ":".join([str(_CRASH_POINTS), *([package] if package else [])])
@@ -58,7 +59,7 @@ class Told:
         for folder in (self.box.home, self.box.guild_home, self.box.folder):
             folder.mkdir(parents=True)
         self.home = ChaosHome(self.box)
-        self.crew = Crew(self.home, f"foo={CAPACITY.foo:g}")
+        self.crew = Crew(self.home, f"foo={CAPACITY.foo:g}", settings)
         self.aftermath = Aftermath(self.home, self.crew, list(self.plans), None)
         self.kills: list[Kill] = []
 
@@ -141,6 +142,27 @@ class WorkAndStop(Told):
         self.stop(scheduler)
 
 
+class WorkWarm(Told):
+    """The same with operations that are forked from a warm server, which a first run has made the forkserver start."""
+
+    first = tuple(_plan(number, 0.05, is_python=True) for number in range(11, 21))
+    plans = (*first, *(replace(plan, is_python=True) for plan in WorkAndStop.plans))
+
+    def act(self) -> None:
+        scheduler = self.start(workers=2)
+        waiting = list(self.plans)
+        for plan in self.first:
+            self.home.stage(waiting.pop(0))
+            self.wait_for(scheduler, lambda plan=plan: self.is_over(plan))  # type: ignore[misc]
+            if scheduler.is_over or self.home.was_warm(plan.run_id):
+                break
+        for plan in waiting:
+            self.home.stage(plan)
+        last = self.plans[-2]
+        self.wait_for(scheduler, lambda: self.has_started(last) or self.is_over(last))
+        self.stop(scheduler)
+
+
 class TakeOver(Told):
     """A scheduler takes over from a dead one: one run still runs, one is dead, one was about to start."""
 
@@ -215,7 +237,12 @@ class WorkAway(Told):
         return Started(command, environ, str(self.box.folder), self.box.root / f"dask-{count}.log", ("dask",))
 
 
-STORIES: Mapping[str, type[Told]] = {"work-and-stop": WorkAndStop, "take-over": TakeOver, "work-away": WorkAway}
+STORIES: Mapping[str, type[Told]] = {
+    "work-and-stop": WorkAndStop,
+    "work-warm": WorkWarm,
+    "take-over": TakeOver,
+    "work-away": WorkAway,
+}
 
 
 def is_deadly(fault: str) -> bool:
