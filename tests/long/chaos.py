@@ -109,6 +109,7 @@ def report_for_outcomes(outcomes: list[rounds.Outcome]) -> dict[str, Any]:
         "most runs at a time, of 3": max((each.peaks[0].amount for each in limited), default=0),
         "most foo at a time, of 4": max((each.peaks[1].amount for each in limited), default=0),
         "kills": dict(sorted(collections.Counter(kill.kind for each in seen for kill in each.kills).items())),
+        "deeds": dict(sorted(collections.Counter(deed.kind for each in seen for deed in each.deeds).items())),
         "violations": [[outcome.seed, *violation] for outcome in outcomes for violation in outcome.violations],
     }
 

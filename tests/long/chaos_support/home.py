@@ -8,8 +8,8 @@ import pathlib
 import random
 import shutil
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import psutil
 import yaml
@@ -39,6 +39,9 @@ class Plan:
     has_runaway: bool
     tags: tuple[str, ...] = ()  # beside the one for foo
     retries: int = 0  # how often it is started again when it fails
+    limit: float = 0.0  # its time limit in seconds; 0: none
+    after: str = ""  # the run that must complete before it starts
+    never_starts: bool = False  # its tags request what no worker has, or cannot be read
     is_python: bool = False  # Guild runs it as a Python module, so that it may be forked from a warm server
 
 
@@ -53,6 +56,35 @@ def plan_for_dice(dice: random.Random) -> Plan:
         has_runaway=is_long and dice.random() < 0.7,
         is_python=dice.random() < 0.6,
     )
+
+
+# Tags that keep a run from starting, and the resource that no scheduler of a round has.
+_NEVER = ("dask:bar=1", "dask:foo=many", "dask:foo=99")
+
+
+def plan_with_tags(dice: random.Random, others: Sequence[Plan]) -> Plan:
+    """Returns a random run with tags of all kinds; it may come after one of the others."""
+    plan = plan_for_dice(dice)
+    tags = [f"dask:foo={plan.foo}"] if plan.foo else []
+    limit, after, retries = 0.0, "", 0
+    if dice.random() < 0.25:
+        tags.append(f"dask-priority:{dice.randint(-5, 5)}")
+    if dice.random() < 0.3:
+        retries = dice.randint(1, 2)
+        tags.append(f"dask-retries:{retries}")
+    if plan.seconds > 1 and dice.random() < 0.3:
+        limit = 1.0
+        tags.append("dask-time:1s")
+    if others and dice.random() < 0.1:
+        after = dice.choice(others).run_id
+        tags.append(f"dask-after:{after}")
+    if dice.random() < 0.15:
+        tags.append("dask:mem=200MB")
+    never = dice.random() < 0.05
+    if never:
+        tags.append(dice.choice(_NEVER))
+    tags += dice.sample(("of the user's own", "dask-nothing:1", "späte"), dice.choice((0, 0, 1)))
+    return replace(plan, tags=tuple(tags), retries=retries, limit=limit, after=after, never_starts=never)
 
 
 class ChaosHome:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tests.long.chaos_support.home import Plan
 from tests.long.chaos_support.journal import Life, Peak
 from tests.long.chaos_support.monkey import Kill
+from tests.long.chaos_support.people import Deed
 
 ENDS = ("completed", "error", "terminated")
 
@@ -50,6 +51,7 @@ class Seen:
     statuses: Mapping[str, str]
     exit_statuses: Mapping[str, int | None]
     kills: list[Kill]
+    deeds: list[Deed]  # of people
     claims: list[str]
     left_by_schedulers: list[str]
     processes: Mapping[int, str]  # live processes, each with its pid and command as text
@@ -131,7 +133,7 @@ def is_excused(seen: Seen, pid: int) -> bool:
     return any(start.parent in killed for line in runaways for start in seen.life(line.run_id).of("start"))
 
 
-def _left_processes(seen: Seen) -> Iterator[Violation]:
+def left_processes(seen: Seen) -> Iterator[Violation]:
     for pid, command in seen.processes.items():
         if not is_excused(seen, pid):
             yield Violation("process left", command)
@@ -163,22 +165,22 @@ def _expected(plan: Plan, life: Life, was_killed: bool) -> str:
     return "an end or a reason for none"
 
 
-def _left_claims(seen: Seen) -> Iterator[Violation]:
+def left_claims(seen: Seen) -> Iterator[Violation]:
     for name in seen.claims:
         yield Violation("claim left", name)
 
 
-def _left_by_schedulers(seen: Seen) -> Iterator[Violation]:
+def left_by_schedulers(seen: Seen) -> Iterator[Violation]:
     for name in seen.left_by_schedulers:
         yield Violation("heartbeat or state left", name)
 
 
-def _left_outputs(seen: Seen) -> Iterator[Violation]:
+def left_outputs(seen: Seen) -> Iterator[Violation]:
     for name in seen.outputs_of_orderly:
         yield Violation("output left", name)
 
 
-def _said(seen: Seen) -> Iterator[Violation]:
+def said(seen: Seen) -> Iterator[Violation]:
     yield from _lines(seen, _NEVER_SAID)
 
 
@@ -202,12 +204,12 @@ RULES: tuple[Rule, ...] = (
     _lost,
     _never_started,
     _above_capacity,
-    _left_processes,
+    left_processes,
     _untrue,
-    _left_claims,
-    _left_by_schedulers,
-    _left_outputs,
-    _said,
+    left_claims,
+    left_by_schedulers,
+    left_outputs,
+    said,
 )
 
 # Rules for injected errors instead of kills: a record that could not be written is missing, and a file that a scheduler
@@ -216,7 +218,7 @@ RULES_FOR_ERRORS: tuple[Rule, ...] = (
     _started_twice,
     _lost,
     _above_capacity,
-    _left_processes,
-    _left_claims,
+    left_processes,
+    left_claims,
     _said_after_errors,
 )

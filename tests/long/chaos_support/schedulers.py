@@ -55,6 +55,10 @@ class Working:
         wait_until(lambda: self.process or self.is_over, describe=f"the process of {self.name}")
         self.send(signal.SIGTERM)
 
+    def interrupt(self) -> None:
+        """Sends SIGINT to both processes, as Ctrl-C does."""
+        self._guild.signal(signal.SIGINT)
+
     def kill_guild(self) -> None:
         """Kills only the process of the `guild run` command."""
         with contextlib.suppress(ProcessLookupError):
