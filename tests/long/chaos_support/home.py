@@ -1,7 +1,6 @@
 """The Guild home of a round: many staged runs, and their statuses as Guild shows them."""
 
 import contextlib
-import itertools
 import json
 import os
 import pathlib
@@ -94,10 +93,10 @@ class ChaosHome:
         self.box = box
         self.folder = box.root / "chaos"
         self.runs = box.guild_home / "runs"
-        self._patterns: dict[tuple[bool, int], Pattern] = {}  # by is_python and the amount of foo
+        self._patterns: dict[bool, Pattern] = {}  # by Plan.is_python
 
     def prepare(self) -> None:
-        """Stages one run for each operation and amount of `foo`, and keeps these as templates."""
+        """Stages one run of each operation, and keeps these as templates."""
         (self.folder / "plans").mkdir(parents=True)
         patterns = self.box.root / "patterns"
         patterns.mkdir()
@@ -108,19 +107,19 @@ class ChaosHome:
         (self.box.folder / "guild.yml").write_text(
             yaml.safe_dump([{"operations": {"work": fresh, "work-python": python}}])
         )
-        for number, (is_python, foo) in enumerate(itertools.product((False, True), range(4))):
-            tag = ["--tag", f"dask:foo={foo}"] if foo else []
-            name, run_id = "work-python" if is_python else "work", f"{number:032x}"
-            command = ["guild", "run", name, "--stage", "-y", "--run-id", run_id, *tag]
+        for name, is_python in (("work", False), ("work-python", True)):
+            run_id = f"{int(is_python):032x}"
+            command = ["guild", "run", name, "--stage", "-y", "--run-id", run_id]
             finished = run_command(command, self.box.environ, self.box.folder)
             if finished.exit_code != 0:
                 raise AssertionError(f"cannot stage a run:\n{finished}")
-            self._patterns[is_python, foo] = Pattern(self.runs / run_id, patterns)
+            self._patterns[is_python] = Pattern(self.runs / run_id, patterns)
 
     def stage(self, plan: Plan) -> None:
         """Stages a run; its directory appears complete, as when Guild stages one."""
         (self.folder / "plans" / plan.run_id).write_text(f"{plan.seconds} {plan.exit_code} {int(plan.has_runaway)}")
-        self._patterns[plan.is_python, plan.foo].stage(plan.run_id, plan.tags or None)
+        foo = (f"dask:foo={plan.foo}",) if plan.foo else ()
+        self._patterns[plan.is_python].stage(plan.run_id, plan.tags or foo)
 
     def processes(self) -> list[psutil.Process]:
         """Returns the live processes of this home: those that name it, and supervisors, which name their run."""

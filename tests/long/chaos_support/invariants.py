@@ -197,6 +197,23 @@ def _lines(seen: Seen, pattern: re.Pattern[str]) -> Iterator[Violation]:
             yield Violation("said", f"{log.name}: {line}")
 
 
+def _burned(seen: Seen) -> Iterator[Violation]:
+    """A host that is short of something ends no run that has not started; a scheduler that is stopped may."""
+    for run_id in never_started(seen):
+        if seen.statuses.get(run_id) in ENDS and seen.exit_statuses.get(run_id) != -15:
+            yield Violation("burned", f"is {seen.statuses[run_id]}, but never started", run_id)
+
+
+def _own_exit_does_not_count(seen: Seen) -> Iterator[Violation]:
+    """A run that has exited by itself has the status of its exit code, whatever could not be recorded."""
+    for plan in seen.plans:
+        starts, status = seen.life(plan.run_id).of("start"), seen.statuses.get(plan.run_id, "")
+        has_ended = bool(starts) and any(line.pid == starts[-1].pid for line in seen.life(plan.run_id).of("end"))
+        own = "error" if plan.exit_code else "completed"
+        if status in ENDS and has_ended and status != own:
+            yield Violation("untrue status", f"is {status}, and ended by itself as {own}", plan.run_id)
+
+
 Rule = Callable[[Seen], Iterator[Violation]]
 
 RULES: tuple[Rule, ...] = (
@@ -222,3 +239,6 @@ RULES_FOR_ERRORS: tuple[Rule, ...] = (
     left_claims,
     _said_after_errors,
 )
+
+# A step that fails because the host is short of something.
+RULES_FOR_SHORTAGES: tuple[Rule, ...] = (*RULES_FOR_ERRORS, _burned, _own_exit_does_not_count)

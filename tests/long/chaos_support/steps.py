@@ -78,8 +78,7 @@ class Told:
             seen = self.aftermath.look(self.kills)
         finally:
             self.box.end_processes()
-        rules = invariants.RULES if is_deadly(self._fault) else invariants.RULES_FOR_ERRORS
-        return seen, [*stuck, *self.aftermath.stuck, *invariants.violations(seen, rules)]
+        return seen, [*stuck, *self.aftermath.stuck, *invariants.violations(seen, rules_for(self._fault))]
 
     def act(self) -> None:
         """Carries out the story."""
@@ -248,6 +247,17 @@ STORIES: Mapping[str, type[Told]] = {
 def is_deadly(fault: str) -> bool:
     """Tells whether a fault is a signal, and not an error."""
     return fault in signal.Signals.__members__
+
+
+# Errors that mean that the host, and not the run, lacks something.
+_SHORTAGES = ("ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "EAGAIN", "ENOMEM")
+
+
+def rules_for(fault: str) -> tuple[invariants.Rule, ...]:
+    """Returns what must hold after a fault."""
+    if is_deadly(fault):
+        return invariants.RULES
+    return invariants.RULES_FOR_SHORTAGES if fault in _SHORTAGES else invariants.RULES_FOR_ERRORS
 
 
 def points_of(told: Told, depth: int, fault: str) -> list[Point]:
