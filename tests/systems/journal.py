@@ -33,13 +33,18 @@ class Life:
 
 
 class Journal:
-    """A file that runs write to, and a project with the operation `work`, which does so."""
+    """A file that runs write to, and a project with the operation `work`, which does so.
+
+    The operation `work-python` does the same as a Python module, so that it may be forked from a warm server.
+    """
 
     def __init__(self, user: Sandbox) -> None:
         self.file = user.root / "journal"
         words = (sys.executable, "-S", str(_WORK), str(self.file))
-        command = f"{shlex.join(words)} ${{seconds}}"
-        a_project(user, f"work:\n  exec: {command}\n  flags:\n    seconds: 1\n")
+        flags = "  flags:\n    seconds: 1\n"
+        fresh = f"work:\n  exec: {shlex.join(words)} ${{seconds}}\n{flags}"
+        python = f"work-python:\n  main: work {self.file} ${{seconds}}\n  flags-import: no\n{flags}"
+        a_project(user, fresh + python, {_WORK.name: _WORK.read_text()})
 
     def lives(self, run_id: str | None = None) -> list[Life]:
         """Returns the attempts at a run, or at all runs, in the order in which they began."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from guild_dask.home import attempts
+from guild_dask.home import attempts, run_directory, run_info
 from guild_dask.home.outcome import Cause
 from guild_dask.monitor import schedulers
 from tests.long.storm_support.moments import Moment, Watch
@@ -26,7 +26,10 @@ LONGEST_ROUND = 55.0
 LONGEST_AFTER_CUT = LONGEST_ROUND + 3 * LEASE + 15
 LONGEST_STOP = 30.0
 
-# The work of the pattern, which no text in a staged run has by chance.
+# Half of the runs may be forked from warm servers.
+_OPERATIONS = ("work-python", "work")
+
+# The work of the patterns, which no text in a staged run has by chance.
 _SECONDS = "987.125"
 
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)|Exception ignored")
@@ -61,6 +64,7 @@ class Round:
     done: list[Done] = field(default_factory=list)
     refused: int = 0
     attempts: int = 0
+    warm: int = 0  # runs whose last attempt was forked from a warm server
     excused: int = 0  # runs that were killed between their last instruction and the record of their end
     seconds: float = 0.0
     violations: list[str] = field(default_factory=list)
@@ -78,15 +82,16 @@ class Block:
         self._user = user
         self._journal = journal
         self._guild = Guild(user.root, site.guild)
-        self._pattern: Pattern | None = None
+        self._patterns: list[Pattern] = []
 
     def run(self, seeds: list[str]) -> Iterator[Round]:
         """Yields each round when it is over. What the block leaves is a violation of its last round."""
         self._site.configure(self._user)
         patterns = self._user.root / "patterns"
         patterns.mkdir()
-        stage(self._guild, f"work seconds={_SECONDS}", "pattern")
-        self._pattern = Pattern(self._user.guild_home / "runs" / "pattern", patterns)
+        for operation in _OPERATIONS:
+            stage(self._guild, f"{operation} seconds={_SECONDS}", f"pattern-{operation}")
+            self._patterns.append(Pattern(self._user.guild_home / "runs" / f"pattern-{operation}", patterns))
         flags = f"cluster={self._site.kind} {NO_DASHBOARD} poll-interval=0.5 lease={LEASE:g} workers=0..3"
         latest = None
         try:
@@ -114,9 +119,9 @@ class Block:
         begun = time.monotonic()
         runs = [f"r{seed}-{number}".replace(" ", "-") for number in range(dice.randint(1, 3))]
         this = Round(seed, runs)
-        assert self._pattern is not None
         for run_id in runs:
-            self._pattern.stage(run_id, replaced={_SECONDS: f"{dice.choice((0.2, 0.5, 1.0, 3.0)):g}"})
+            seconds = f"{dice.choice((0.2, 0.5, 1.0, 3.0)):g}"
+            dice.choice(self._patterns).stage(run_id, replaced={_SECONDS: seconds})
         try:
             self._storm(this, dice)
             self._wait_for_end(this)
@@ -212,6 +217,8 @@ class Block:
         status = statuses(self._user).get(run_id)
         past = attempts.past(str(run_dir))
         this.attempts += len(past) + 1
+        facts = run_directory.known_attribute(str(run_dir), run_info.NAME)
+        this.warm += isinstance(facts, dict) and facts.get(run_info.START) == "warm"
         acts = "; ".join(map(str, this.done)) or "none"
         if status != "completed":
             yield f"{run_id} is {status}, and no act asked for that ({acts})"
