@@ -56,6 +56,7 @@ class _Server:
     start: ProcessStart = NOT_RECORDED  # of its operations, without the seconds that each takes
     # The modules that it was to load beside Guild's, and has not, each with the reason.
     refused: dict[str, str] = field(default_factory=dict)
+    pid: int = 0
 
     def as_text(self) -> str:
         data = {"modules": sorted(self.modules or ()), "start": asdict(self.start), "refused": self.refused}
@@ -146,6 +147,7 @@ class WarmServers:
             report = {}
         if starting and report:
             server.modules, server.refused = frozenset(report["modules"]), report["refused"]
+            server.pid = report["pid"]
             guild, everything = report["times"]
             preload = everything - guild if kind.preload else 0.0
             server.start = ProcessStart(WARM, fresh=guild - starting.begun, preload=preload)
@@ -173,6 +175,11 @@ class WarmServers:
     def close(self) -> None:
         """Ends the servers; operations that they have forked go on."""
         for server in self._servers.values():
+            with contextlib.suppress(OSError):
+                server.connection.shutdown(socket.SHUT_WR)  # starters have copies of the descriptor
+            if server.pid:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(server.pid, 0)  # so that its CPU time counts as ours
             server.connection.close()
         if self._folder:
             with contextlib.suppress(OSError):
@@ -181,8 +188,9 @@ class WarmServers:
     # In a starter
 
     def inherit(self) -> None:
-        """Closes what other starters wait for: they must see it if the forkserver dies."""
-        for starting in self._starting.values():
+        """Closes what other starters and servers wait for: they must see it if the forkserver dies."""
+        for kind, starting in self._starting.items():
+            self._servers.pop(kind).connection.close()
             for each in starting.waiting:
                 each.close()
 

@@ -6,6 +6,8 @@ imported itself before the user's code begins.
 
 import importlib
 import os
+import select
+import signal
 import sys
 import threading
 from collections.abc import Collection, Iterable
@@ -29,17 +31,18 @@ _TIME_TO_VANISH = 1.0
 _INTERVAL = 0.01
 
 
-def load(names: Iterable[str]) -> dict[str, str]:
+def load(names: Iterable[str], lifeline: int | None = None) -> dict[str, str]:
     """Imports modules one after the other; returns those that operations must not share, each with the reason.
 
     What came with such a module must not stay. So each is imported in a forked process, and if operations may share it,
-    that process goes on from here, and this one exits.
+    that process goes on from here, and this one exits. When the other end of the lifeline is closed, nobody waits for
+    the modules any more, and both end.
     """
-    problems = {name: _problem_in_fork(name) for name in names}
+    problems = {name: _problem_in_fork(name, lifeline) for name in names}
     return {name: problem for name, problem in problems.items() if problem}
 
 
-def _problem_in_fork(name: str) -> str:
+def _problem_in_fork(name: str, lifeline: int | None) -> str:
     """Returns an empty text in a forked process that has imported the module, or in this one why it must not be."""
     reading, writing = os.pipe()
     pid = os.fork()
@@ -52,6 +55,9 @@ def _problem_in_fork(name: str) -> str:
         os.close(writing)
         return ""
     os.close(writing)
+    if lifeline in select.select([reading] if lifeline is None else [reading, lifeline], [], [])[0]:
+        os.kill(pid, signal.SIGKILL)
+        os._exit(1)
     with open(reading, "rb") as f:
         problem = f.read().decode(errors="replace")
     if problem == _GOOD:

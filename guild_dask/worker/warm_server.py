@@ -59,8 +59,9 @@ def serve(descriptor: int, loaded: Collection[str], report: dict[str, Any]) -> N
     gc.collect()
     gc.freeze()  # the garbage collector would touch every page, and undo copy-on-write; so it stays for operations
     names = sorted({name.partition(".")[0] for name in sys.modules})
-    requests.send(json.dumps({"modules": names, **report}).encode())
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are reaped by the kernel
+    requests.send(json.dumps({"modules": names, "pid": os.getpid(), **report}).encode())
+    # Not SIG_IGN: what the kernel reaps itself is missing in the CPU time of the processes above.
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: _reap_supervisors())
     while True:
         try:
             request, descriptors, _, _ = socket.recv_fds(requests, 1, DESCRIPTORS)
@@ -78,6 +79,12 @@ def serve(descriptor: int, loaded: Collection[str], report: dict[str, Any]) -> N
             return
         for each in descriptors:
             os.close(each)
+
+
+def _reap_supervisors() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _begin(descriptors: Sequence[int], home: str) -> None:
@@ -227,6 +234,9 @@ def _become(order: dict[str, Any], descriptors: Sequence[int], supervisor: int, 
         del sys.path_importer_cache[path]
     logging: Any = sys.modules["logging"]
     logging._startTime = time.time_ns() if isinstance(logging._startTime, int) else time.time()
+    thread: Any = sys.modules["threading"].main_thread()
+    if hasattr(thread, "_set_native_id"):
+        thread._set_native_id()  # older Pythons leave the one of the process before the fork
     _draw_random_numbers()
 
 

@@ -13,6 +13,8 @@ invariants must hold (see chaos_support/invariants.py).
 runs 10,000 runs through three schedulers, or as many as it can within an hour, with a kill each second. Few runs wait
 at a time, so that it can end at any moment.
 
+Operations start warm; with --cold, they do not.
+
 With --package FOLDER, the guild_dask in that folder is tested, not the installed one.
 """
 
@@ -27,6 +29,7 @@ import tempfile
 from typing import Any
 
 from tests.long.chaos_support import invariants, rounds
+from tests.long.chaos_support.home import Tested
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -58,6 +61,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--homes", metavar="FOLDER", help="where the rounds get their homes; else a temporary folder")
     parser.add_argument("--json", metavar="FILE", help="where to write the report, too")
     parser.add_argument("--package", metavar="FOLDER", help="test the guild_dask in this folder")
+    parser.add_argument("--cold", action="store_true", help="with warm=no, and operations that cannot start warm")
     parser.add_argument("--keep-going", action="store_true", help="do not stop after a round that went wrong")
     return parser.parse_args(arguments)
 
@@ -75,7 +79,7 @@ def _set_deadline(seconds: float) -> None:
 def run_round(kind: rounds.Kind, seed: str, options: argparse.Namespace) -> rounds.Outcome:
     """Runs one round, and prints its result. The home of a failed round is kept."""
     root = pathlib.Path(tempfile.mkdtemp(prefix="guild-dask-chaos-", dir=options.homes))
-    round_ = rounds.Round(kind, seed, options.runs, root, options.package)
+    round_ = rounds.Round(kind, seed, options.runs, root, Tested(options.package, not options.cold))
     outcome = round_.run(options.seconds)
     if outcome.violations:
         _say(f"Round {seed} ({kind.name}) went wrong; its home is {root}\n")

@@ -9,6 +9,8 @@ chaos_support/invariants.py).
 
 With --fault ENOSPC (or EIO, EACCES, ...) the process is not killed: the step fails, once, with that error.
 
+Operations start warm; with --cold, they do not.
+
 With --part 3/40, only every fortieth step is tried, beginning with the third.
 """
 
@@ -21,6 +23,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from tests.long.chaos_support.home import Tested
 from tests.long.chaos_support.invariants import Violation
 from tests.long.chaos_support.steps import NOWHERE, STORIES, Point, Told, points_of
 
@@ -61,6 +64,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--part", type=_part, default=(1, 1), metavar="N/M", help="only every Mth point, from the Nth")
     parser.add_argument("--jobs", type=int, default=2, help="how many at the same time")
     parser.add_argument("--homes", metavar="FOLDER", help="where the stories get their homes; else a temporary folder")
+    parser.add_argument("--cold", action="store_true", help="with warm=no, and operations that cannot start warm")
     parser.add_argument("--package", metavar="FOLDER", help="test the guild_dask in this folder")
     return parser.parse_args(arguments)
 
@@ -73,7 +77,7 @@ def _part(text: str) -> tuple[int, int]:
 def _told(name: str, point: Point, options: argparse.Namespace) -> tuple[Told, list[Violation]]:
     """Runs a story. The home of a failed one is kept."""
     root = pathlib.Path(tempfile.mkdtemp(prefix="guild-dask-step-", dir=options.homes))
-    told = STORIES[name](point, options.fault, root, options.package)
+    told = STORIES[name](point, options.fault, root, Tested(options.package, not options.cold))
     seen, violations = told.tell()
     with _speaking:
         _say(f"{name}: {point if point.role else 'undisturbed'}: {'WRONG' if violations else 'well'}")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.support.sandbox import Sandbox, wait_until
+from tests.support.sandbox import Sandbox, is_cold, wait_until
 from tests.support.scheduling import a_project
 
 _WORK = pathlib.Path(__file__).parent / "work.py"
@@ -37,9 +37,13 @@ class Journal:
 
     def __init__(self, user: Sandbox) -> None:
         self.file = user.root / "journal"
-        words = (sys.executable, "-S", str(_WORK), str(self.file))
-        command = f"{shlex.join(words)} ${{seconds}}"
-        a_project(user, f"work:\n  exec: {command}\n  flags:\n    seconds: 1\n")
+        if is_cold(user):
+            words = (sys.executable, "-S", str(_WORK), str(self.file))
+            a_project(user, f"work:\n  exec: {shlex.join(words)} ${{seconds}}\n  flags:\n    seconds: 1\n")
+        else:
+            main = f"work {shlex.quote(str(self.file))} ${{seconds}}"
+            more = "  flags-import: no\n  pip-freeze: no\n  flags:\n    seconds: 1\n"
+            a_project(user, f"work:\n  main: {main}\n{more}", {"work.py": _WORK.read_text()})
 
     def lives(self, run_id: str | None = None) -> list[Life]:
         """Returns the attempts at a run, or at all runs, in the order in which they began."""

@@ -140,7 +140,7 @@ def main():
         "namespaces": namespaces(),
         "of the kernel": {
             name: text(f"/proc/self/{name}")
-            for name in ("timerslack_ns", "personality", "loginuid", "sessionid", "limits", "attr/current")
+            for name in ("timerslack_ns", "personality", "loginuid", "sessionid", "limits")
             if os.access(f"/proc/self/{name}", os.R_OK)
         },
         "open files": [fcntl.fcntl(each, flag) for each in (0, 1, 2) for flag in (fcntl.F_GETFL, fcntl.F_GETFD)],
@@ -283,7 +283,7 @@ def scheduler_of(guild: Guild, *flags: str) -> contextlib.AbstractContextManager
 def scheduler(user: Sandbox, guild: Guild) -> Iterator[Started]:
     """A scheduler with one slot, and a project."""
     a_project(user, OPERATIONS, FILES)
-    with scheduler_of(guild) as process:
+    with scheduler_of(guild, "resources=mem=1GB") as process:
         process.wait_for_output("Waiting for staged runs")
         yield process
 
@@ -529,8 +529,7 @@ def test_killed_warm_server_is_started_again(user: Sandbox, guild: Guild, schedu
     server.kill()
     wait_until(lambda: not _is_alive(server))
     stage(guild, "fail", "bbb")
-    wait_until(lambda: statuses(user)["bbb"] == "error", describe=scheduler.so_far)
-    assert start_of(user, "bbb") == "warm"
+    wait_until(lambda: start_of(user, "bbb") == "warm", describe=scheduler.so_far)
 
 
 PYTHON = "/venv/bin/python"

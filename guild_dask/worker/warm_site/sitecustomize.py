@@ -64,13 +64,16 @@ def _serve() -> None:
 
     times = [time.monotonic()]
     preload = _executed("warm_preload.py")
-    refused = preload["load"](names)
+    refused = preload["load"](names, descriptor)
     if preload["threads_left"]():
         os._exit(1)  # operations would not have them
     times.append(time.monotonic())
-    loaded = list(sys.modules)
+    loaded, folders = list(sys.modules), set(sys.path_importer_cache)
     # What the server itself needs is loaded after that, and is taken out of sys.modules before an operation begins.
-    _executed("warm_server.py")["serve"](descriptor, loaded, {"times": times, "refused": refused})
+    server = _executed("warm_server.py")
+    for folder in set(sys.path_importer_cache) - folders:
+        del sys.path_importer_cache[folder]
+    server["serve"](descriptor, loaded, {"times": times, "refused": refused})
 
 
 def _executed(name: str) -> "dict[str, Any]":

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from guild import lock
 from guild import run as guild_run
 
 from tests.support.patterns import Pattern
-from tests.support.sandbox import Sandbox, run_command
+from tests.support.sandbox import COLD, Sandbox, run_command
 
 OPERATION = pathlib.Path(__file__).with_name("operation.py")
 LONGEST_WORK = 0.4
@@ -46,11 +47,28 @@ def plan_for_dice(dice: random.Random) -> Plan:
     )
 
 
-class ChaosHome:
-    """A sandbox with a project, and staged runs that are copies of a few runs staged by Guild."""
+@dataclass(frozen=True)
+class Tested:
+    """What is tested: the guild_dask in a folder, or the installed one, with operations that start warm or cold."""
 
-    def __init__(self, box: Sandbox) -> None:
+    package: str | None = None
+    warm: bool = True
+
+    def variables(self, root: pathlib.Path) -> dict[str, str]:
+        """Returns the variables of all commands on a home, beside those of a sandbox."""
+        path = {"PYTHONPATH": self.package} if self.package else {}
+        return {"CHAOS_FOLDER": str(root / "chaos"), **path, **({} if self.warm else COLD)}
+
+
+class ChaosHome:
+    """A sandbox with a project, and staged runs that are copies of a few runs staged by Guild.
+
+    The operation is a Python module, which can start warm, or a program without `guild.op_main`.
+    """
+
+    def __init__(self, box: Sandbox, warm: bool) -> None:
         self.box = box
+        self._warm = warm
         self.folder = box.root / "chaos"
         self.runs = box.guild_home / "runs"
         self._patterns: list[Pattern] = []  # one for each amount of foo
@@ -60,7 +78,11 @@ class ChaosHome:
         (self.folder / "plans").mkdir(parents=True)
         patterns = self.box.root / "patterns"
         patterns.mkdir()
-        operation = {"exec": f"{sys.executable} -S {OPERATION}", "sourcecode": False, "pip-freeze": False}
+        if self._warm:
+            shutil.copy(OPERATION, self.box.folder)
+            operation = {"main": OPERATION.stem, "flags-import": False, "pip-freeze": False}
+        else:
+            operation = {"exec": f"{sys.executable} -S {OPERATION}", "sourcecode": False, "pip-freeze": False}
         (self.box.folder / "guild.yml").write_text(yaml.safe_dump([{"operations": {"work": operation}}]))
         for foo in range(4):
             tag = ["--tag", f"dask:foo={foo}"] if foo else []

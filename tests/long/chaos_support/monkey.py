@@ -46,6 +46,8 @@ class Monkey:
             "starter KILL": lambda: self._end_starter("starter KILL", signal.SIGKILL),
             "starter TERM": lambda: self._end_starter("starter TERM", signal.SIGTERM),
             "forkserver KILL": self._kill_forkserver,
+            "warm server KILL": self._kill_warm_server,
+            "supervisor KILL": self._kill_supervisor,
             "operation KILL": lambda: self._end_operation("operation KILL", signal.SIGKILL),
             "operation TERM": lambda: self._end_operation("operation TERM", signal.SIGTERM),
         }
@@ -125,6 +127,24 @@ class Monkey:
                     self.note("forkserver KILL", forkservers[0])
                     _send(forkservers[0], signal.SIGKILL)
 
+    def _kill_warm_server(self) -> None:
+        found = [each for each in self._home.box.processes() if _command(each).endswith("-um guild.op_main")]
+        if found:
+            self.note("warm server KILL", found[0])
+            _send(found[0], signal.SIGKILL)
+
+    def _kill_supervisor(self) -> None:
+        """Kills the parent of an operation that was started warm. Its starter has to end what is left of the run."""
+        for process in psutil.process_iter():
+            words = _command(process).split()
+            if words[:2] == ["guild-dask:", "supervisor"] and self._is_run(words[-1]):
+                self.note("supervisor KILL", process, words[-1])
+                _send(process, signal.SIGKILL)
+                return
+
+    def _is_run(self, run_id: str) -> bool:
+        return (self._home.folder / "plans" / run_id).exists()
+
     def _end_operation(self, kind: str, number: signal.Signals) -> None:
         """Sends a signal to an operation's own process, as `guild stop` does.
 
@@ -136,7 +156,7 @@ class Monkey:
         for run_id in sorted(shuffled, key=self._home.has_runaway, reverse=True):
             with contextlib.suppress(OSError, ValueError):
                 process = _process(int((self._home.runs / run_id / ".guild" / "LOCK").read_text()))
-                if process and _variable(process, "RUN_ID") == run_id and "operation.py" in _command(process):
+                if process and _variable(process, "RUN_ID") == run_id and "operation" in _command(process):
                     self.note(kind, process, run_id)
                     _send(process, number)
                     return

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tests.long.chaos_support import invariants
 from tests.long.chaos_support.aftermath import CAPACITY, Aftermath
-from tests.long.chaos_support.home import ChaosHome, plan_for_dice
+from tests.long.chaos_support.home import ChaosHome, Tested, plan_for_dice
 from tests.long.chaos_support.invariants import Capacity, Seen, Violation
 from tests.long.chaos_support.monkey import Monkey
 from tests.long.chaos_support.schedulers import LONGEST_STOP, Crew
@@ -35,12 +35,22 @@ _KILLS_WITH_MANY = {
     "starter KILL": 4.0,
     "starter TERM": 2.0,
     "forkserver KILL": 3.0,
+    "warm server KILL": 1.5,
+    "supervisor KILL": 2.0,
     "operation KILL": 3.0,
     "operation TERM": 3.0,
 }
 
-# A scheduler has about ten steps for each run, a starter twenty, a forkserver two.
-_RATES = {"scheduler": 0.005, "forkserver": 0.02, "starter": 0.012}
+# A scheduler has about ten steps for each run, a starter twenty, a forkserver two. With warm operations, a warm server
+# and a supervisor have two or three, and an operation one: to be forked.
+_RATES = {
+    "scheduler": 0.005,
+    "forkserver": 0.02,
+    "starter": 0.012,
+    "warm server": 0.01,
+    "supervisor": 0.01,
+    "operation": 0.02,
+}
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,8 @@ MARATHON = Kind(
         "starter KILL": 4.0,
         "starter TERM": 2.0,
         "forkserver KILL": 2.0,
+        "warm server KILL": 1.0,
+        "supervisor KILL": 2.0,
         "operation KILL": 4.0,
         "operation TERM": 2.0,
     },
@@ -115,19 +127,18 @@ class Outcome:
 class Round:
     """One round on a Guild home of its own."""
 
-    def __init__(self, kind: Kind, seed: str, runs: int, root: pathlib.Path, package: str | None) -> None:
+    def __init__(self, kind: Kind, seed: str, runs: int, root: pathlib.Path, tested: Tested) -> None:
         self._kind = kind
         self._seed = seed
         self._dice = random.Random(seed)
-        variables = {"CHAOS_FOLDER": str(root / "chaos"), **({"PYTHONPATH": package} if package else {})}
-        self.box = Sandbox(root, variables)
+        self.box = Sandbox(root, tested.variables(root))
         for folder in (self.box.home, self.box.guild_home, self.box.folder):
             folder.mkdir(parents=True)
-        self.home = ChaosHome(self.box)
+        self.home = ChaosHome(self.box, tested.warm)
         self._crash_points = {
             "CHAOS_SEED": seed,
             "CHAOS_RATES": json.dumps(dict(kind.rates)),
-            "PYTHONPATH": ":".join([str(CRASH_POINTS), *([package] if package else [])]),
+            "PYTHONPATH": ":".join([str(CRASH_POINTS), *([tested.package] if tested.package else [])]),
         }
         self.crew = Crew(self.home, f"foo={CAPACITY.foo:g}")
         self.monkey = Monkey(self.home, self.crew, self._dice)

@@ -12,7 +12,7 @@ import psutil
 
 from tests.long.chaos_support import invariants, journal
 from tests.long.chaos_support.aftermath import CAPACITY, Aftermath
-from tests.long.chaos_support.home import ChaosHome, Plan
+from tests.long.chaos_support.home import ChaosHome, Plan, Tested
 from tests.long.chaos_support.invariants import ENDS, Seen, Violation
 from tests.long.chaos_support.monkey import Kill
 from tests.long.chaos_support.schedulers import LONGEST_STOP, Crew, Working, is_living
@@ -49,15 +49,14 @@ class Told:
 
     plans: tuple[Plan, ...]
 
-    def __init__(self, point: Point, fault: str, root: pathlib.Path, package: str | None = None) -> None:
+    def __init__(self, point: Point, fault: str, root: pathlib.Path, tested: Tested) -> None:
         self.point = point
         self._fault = fault
-        self._path = ":".join([str(_CRASH_POINTS), *([package] if package else [])])
-        variables = {"CHAOS_FOLDER": str(root / "chaos"), **({"PYTHONPATH": package} if package else {})}
-        self.box = Sandbox(root, variables)
+        self._path = ":".join([str(_CRASH_POINTS), *([tested.package] if tested.package else [])])
+        self.box = Sandbox(root, tested.variables(root))
         for folder in (self.box.home, self.box.guild_home, self.box.folder):
             folder.mkdir(parents=True)
-        self.home = ChaosHome(self.box)
+        self.home = ChaosHome(self.box, tested.warm)
         self.crew = Crew(self.home, f"foo={CAPACITY.foo:g}")
         self.aftermath = Aftermath(self.home, self.crew, list(self.plans), None)
         self.kills: list[Kill] = []
@@ -173,7 +172,8 @@ class TakeOver(Told):
         scheduler.kill_guild()
         died = journal.read(self.home.folder / "journal")[dies.run_id].of("start")[0]
         self._kill(json.loads(crashes.read_text())["pid"], waits)
-        self._kill(died.parent, dies)
+        claim = self.box.guild_home / "dask" / "claims" / f"{dies.run_id}.started"
+        self._kill(json.loads(claim.read_text())["owner"]["pid"], dies)
         self._kill(died.pid, dies)
 
     def _kill(self, pid: int, plan: Plan) -> None:

@@ -33,9 +33,17 @@ _STEPS = re.compile(
 _RUN = re.compile(r"[0-9a-f]{32}")
 _LONGEST_INSTANT = 0.003
 
+# What a forked process becomes. The forks of an operation are its own.
+_FORKED = {"forkserver": "starter", "warm server": "supervisor", "supervisor": "operation"}
+
+# Roles that are killed at a step, and never an instant later: by then, the operation may have begun.
+_AT_ONCE = ("supervisor", "operation")
+
 
 def role_for_command(words: list[str]) -> str | None:
     """Returns the role of a process of guild_dask, or None for any other process."""
+    if "GUILD_DASK_WARM_SERVER" in os.environ:
+        return "warm server"
     if "guild_dask.scheduler" in words:
         return "scheduler"
     for role in ("forkserver", "starter"):
@@ -98,7 +106,7 @@ class CrashPoints:
     def install(self) -> None:
         """Listens to audit events from now on. An audit hook cannot be removed."""
         sys.addaudithook(self._hook)
-        os.register_at_fork(after_in_parent=self._after_fork, after_in_child=self._become_starter)
+        os.register_at_fork(after_in_parent=self._after_fork, after_in_child=self._become_child)
 
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:
         if step := step_for_event(event, args, self._home):
@@ -107,17 +115,19 @@ class CrashPoints:
     def _after_fork(self) -> None:
         self._perhaps("fork (done)", "")
 
-    def _become_starter(self) -> None:
-        self._role = "starter"
+    def _become_child(self) -> None:
+        self._role = _FORKED.get(self._role, "")
         self._roll()
         self._perhaps("forked", "")
+        if self._role == "operation":
+            self._role = ""
 
     def _perhaps(self, step: str, run_id: str) -> None:
         if self._random.random() >= self._rates.get(self._role, 0.0):
             return
         if not os.path.exists(os.path.join(self._folder, "on")):
             return
-        is_before = self._random.random() < 0.5
+        is_before = self._role in _AT_ONCE or self._random.random() < 0.5
         self._tell("before" if is_before else "after", step, run_id)
         if is_before:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -152,7 +162,7 @@ class OnePoint(CrashPoints):
         """Does nothing: the point is fixed."""
 
     def _perhaps(self, step: str, run_id: str) -> None:
-        if not os.path.exists(os.path.join(self._folder, "on")):
+        if not self._role or not os.path.exists(os.path.join(self._folder, "on")):
             return
         _add_line(self._steps, f"{self._role}\t{step}")
         if (self._role, step) == self._point and self._times() == self._nth:
