@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -107,6 +108,7 @@ def _write(run_dir: str, html_file: str) -> None:
 def _lines(run_dir: str, history: History) -> list[str]:
     lines = [common.heading(f"Scheduler {formatting.short(os.path.basename(run_dir))}")]
     lines += [summary.headline(history), summary.waiting(history), *summary.uses(history)]
+    lines += summary.warm_starts(history)
     runs_dir = os.path.dirname(run_dir)
     failed = [span.run for span in history.unfinished if span.run.is_failure]
     others = [span.run for span in history.unfinished if not span.run.is_failure]
@@ -177,6 +179,7 @@ def _data(run_dir: str, history: History, with_runs: bool = True) -> dict[str, A
         "killed": history.is_killed,
         "ends": dict(history.ends),
         "mean_use": {use.name: round(use.mean_share, 4) for use in history.uses},
+        "warm_starts": {name: asdict(starts) for name, starts in history.warm_starts().items()},
         "left_staged": {run: str(why or "") for run, why in history.left.items()},
     }
     if with_runs:

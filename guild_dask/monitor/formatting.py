@@ -22,6 +22,13 @@ def duration(seconds: float) -> str:
     return f"{days} d {hours} h"
 
 
+def exact_duration(seconds: float) -> str:
+    """Returns a duration that may be short with two digits: `12 ms`, `0.31 s`, `14 s`; a longer one as duration()."""
+    if seconds < 0.0995:
+        return f"{1000 * seconds:.2g} ms"
+    return f"{seconds:.2g} s" if seconds < 9.95 else duration(seconds)
+
+
 def about(seconds: float | None, before: str = "", is_least: bool = False) -> str:
     """Returns an estimated duration: `soon`, or `~2 min` or `at least 2 min` with a prefix; a dash if it is unknown."""
     if seconds is None or not math.isfinite(seconds):

@@ -144,6 +144,7 @@ class Publisher:
             return
         now = time.time()
         ran = max(0.0, now - running.since)
+        used, start = run_info.recorded(layout.run_dir(self._home, run_id))
         ended = EndedRun(
             run_id,
             running.operation,
@@ -156,9 +157,10 @@ class Publisher:
             running.waited,
             running.attempt,
             running.requests,
-            run_info.used(layout.run_dir(self._home, run_id)),
+            used,
             result.cause.value if result.cause else "",
             result.excess,
+            start,
         )
         self._ended.append(ended)
         if result.end is End.COMPLETED:

@@ -143,6 +143,7 @@ def _run(
             settings.retries,
             settings.time_limit,
             settings.warm,
+            settings.preload,
         )
         code = work(Loop(core, dispatcher, heartbeat, events), this_run.path("error.log"))
         return code or (RUNS_FAILED if settings.fail and core.has_failures else 0)

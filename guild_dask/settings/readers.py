@@ -86,6 +86,15 @@ def _yes_or_no(text: str) -> bool:
     raise ValueError("use yes or no")
 
 
+def _modules(text: str) -> tuple[str, ...]:
+    if text.lower() in ("no", "false", "off", "none", ""):
+        return ()
+    names = [name for name in re.split(r"[,\s]+", text) if name]
+    if not all(part.isidentifier() for name in names for part in name.split(".")):
+        raise ValueError("use names of modules such as numpy,sklearn.ensemble; or no for none")
+    return tuple(dict.fromkeys(names))
+
+
 def _address(text: str) -> DashboardAddress | None:
     if text.lower() in ("no", "false", "off", ""):
         return None
@@ -141,6 +150,7 @@ READERS: Mapping[str, Callable[[str], Any]] = {
     "time-limit": _time_limit,
     "retries": _retries,
     "warm": _yes_or_no,
+    "preload": _modules,
     "dashboard-address": _address,
     "loglevel": _loglevel,
     "lease": _lease,

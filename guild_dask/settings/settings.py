@@ -44,6 +44,7 @@ class Settings:
     time_limit: float | None = None  # seconds; None: no limit
     retries: int | None = None  # None: the defaults of retries.Policy
     warm: bool = True  # runs may be forked from a warm server
+    preload: tuple[str, ...] = ()  # names of modules that warm servers are to load
     dashboard_address: DashboardAddress | None = DEFAULT_DASHBOARD
     loglevel: str = "warn"
     lease: float = 60.0  # seconds
@@ -139,6 +140,8 @@ def section_of(configuration: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
 def _as_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):  # preload: [numpy, torch]
+        return ",".join(value)
     if isinstance(value, Mapping):  # resources: {gpu: 2}
         return " ".join(f"{_text(name)}={_text(amount)}" for name, amount in value.items())
     return _text(value)

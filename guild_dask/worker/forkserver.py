@@ -110,6 +110,7 @@ def serve(requests: socket.socket) -> None:
                 pid = -(e.errno or errno.EAGAIN)
             if pid == 0:
                 requests.close()
+                warm.inherit()
                 _become_starter(request, descriptors, warm)
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -120,10 +121,11 @@ def _next(requests: socket.socket, warm: WarmServers) -> tuple[dict[str, Any], l
     """Returns the next request, and looks after the warm servers until it comes."""
     while True:
         ready, _, _ = select.select([requests, *warm.watched], [], [])
+        for each in ready:
+            if each is not requests:
+                warm.handle(each)
         if requests in ready:
             return _receive(requests)
-        for each in ready:
-            warm.handle(each)
 
 
 def _receive(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:

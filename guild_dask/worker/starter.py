@@ -24,6 +24,7 @@ import contextlib
 import inspect
 import os
 import pathlib
+import platform
 import select
 import signal
 import subprocess
@@ -31,7 +32,8 @@ import threading
 import types
 from typing import TYPE_CHECKING, Any
 
-from guild_dask.home import run_info
+from guild_dask.home import process_start, run_info
+from guild_dask.home.process_start import ProcessStart
 from guild_dask.host import environment, shortage, signals
 from guild_dask.host.shortage import shortage_in, text_for
 from guild_dask.worker.job import LOST, NOT_STARTED, Report
@@ -54,14 +56,24 @@ class _Popen(subprocess.Popen):  # type: ignore[type-arg]
         operation = self.operation
         environ = kwargs.get("env") or {}
         self.is_operation = environ.get("RUN_ID") == operation.run_id and not operation.is_starting
+        if self.is_operation and self.warm and operation.options.warm:
+            # Before the run is marked as started: until then, a stop leaves it staged.
+            for each in self.warm.await_server(args[0], environ, operation.options.preload):
+                _say(f"Not preloaded on {platform.node()}: {each}")
         with operation.beginning(self) if self.is_operation else operation.spawning(self, False):
             super().__init__(*args, **kwargs)
         if self.is_operation:
             _reserve_threads_for_guild(operation)
-            if self.warm_process:
-                run_info.add(operation.run_dir, {run_info.START: "warm"})
+            run_info.add(operation.run_dir, self._start_facts())
             if operation.is_stopping:
                 operation.stop_soon()  # the signal came before there was a process to end
+
+    def _start_facts(self) -> dict[str, Any]:
+        """Returns how the operation's process was started, and what that took."""
+        if not self.warm_process:
+            return process_start.facts_for(ProcessStart(process_start.COLD))
+        missing = ", ".join(self.warm_process.not_preloaded)
+        return {**process_start.facts_for(self.warm_process.start), **({"not_preloaded": missing} if missing else {})}
 
     def _execute_child(self, *args: Any) -> None:
         is_forked = self.is_operation and self.warm and self.operation.options.warm and self._is_forked(self.warm, args)
@@ -73,7 +85,8 @@ class _Popen(subprocess.Popen):  # type: ignore[type-arg]
         given = inspect.signature(super()._execute_child).bind(*args).arguments  # type: ignore[misc]
         names = ("p2cread", "c2pwrite", "errwrite")
         streams = [number if given[name] == -1 else given[name] for number, name in enumerate(names)]
-        process = warm.forked(given["args"], given["env"] or os.environ, given["cwd"] or os.getcwd(), streams)
+        environ, directory = given["env"] or os.environ, given["cwd"] or os.getcwd()
+        process = warm.forked(given["args"], environ, directory, streams, self.operation.options.preload)
         if process is None or not self.operation.supervise(process):
             return False
         self.warm_process, self.pid, self._child_created = process, process.pid, True

@@ -37,7 +37,7 @@ def test_run_says_where_it_ran_and_what_it_used(ran: pathlib.Path, guild: Guild)
     assert (facts["scheduler"], facts["worker"], facts["attempt"]) == ("sss", "local", 1)
     assert facts["asked"] == "gpu=1 mem=100MB"
     assert isinstance(facts["waited_seconds"], float)
-    used = run_info.used(str(ran))
+    used = run_info.recorded(str(ran))[0]
     assert used["cpu_seconds"] > 0
     assert 80e6 < used["max_memory"] < 2e9
     shown = guild("runs info aaa").output
@@ -61,7 +61,7 @@ def test_running_run_says_where_it_is(user: Sandbox, guild: Guild) -> None:
         run_dir = user.guild_home / "runs" / "aaa"
         wait_until(lambda: statuses(user)["aaa"] == "running")
         assert attribute(run_dir)["worker"] == "local"
-        assert run_info.used(str(run_dir)) == {}
+        assert run_info.recorded(str(run_dir))[0] == {}
 
 
 def test_run_that_never_started_says_nothing(user: Sandbox, guild: Guild) -> None:
@@ -83,5 +83,5 @@ def test_use_is_that_of_the_children_of_the_process(tmp_path: pathlib.Path) -> N
         "subprocess.run([sys.executable, '-c', 'bytearray(90_000_000)']); w.add_end('.')"
     )
     assert run_command([sys.executable, "-c", code], {}, tmp_path).exit_code == 0
-    assert run_info.used(str(tmp_path))["max_memory"] > 90e6
-    assert run_info.used(str(tmp_path / "none")) == {}
+    assert run_info.recorded(str(tmp_path))[0]["max_memory"] > 90e6
+    assert run_info.recorded(str(tmp_path / "none"))[0] == {}

@@ -61,6 +61,7 @@ PURE = ("plan",)
 PURE_MODULES = (
     "home.event_files",
     "home.outcome",
+    "home.process_start",
     "monitor.durations",
     "monitor.estimate",
     "monitor.explanation",
@@ -113,6 +114,7 @@ LIGHT = ("plugin", "mends", "settings", "worker", "cli")
 # and the mends load what they mend.
 IMPORTS_BY_NAME = (
     "worker.forkserver",
+    "worker.warm_preload",
     "worker.warm_site.sitecustomize",
     "cluster.private_worker",
     "mends.loading",

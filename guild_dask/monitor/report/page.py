@@ -120,6 +120,7 @@ def _since(use: Use, start: float) -> Use:
 def _head(history: History, title: str, left_out: int) -> list[str]:
     began = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(history.start))
     lines = [summary.headline(history), summary.waiting(history), "; ".join(summary.uses(history))]
+    lines += summary.warm_starts(history)
     if left_out:
         lines.append(f"The charts show the last {len(history.spans) - left_out} runs.")
     order = list(STATES)

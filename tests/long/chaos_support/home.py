@@ -15,7 +15,7 @@ import yaml
 from guild import lock
 from guild import run as guild_run
 
-from guild_dask.home import run_directory, run_info
+from guild_dask.home import process_start, run_directory, run_info
 from tests.support.patterns import Pattern
 from tests.support.sandbox import Sandbox, run_command
 
@@ -159,7 +159,7 @@ class ChaosHome:
     def was_warm(self, run_id: str) -> bool:
         """Tells whether a run was forked from a warm server, as far as is recorded."""
         facts = run_directory.known_attribute(str(self.runs / run_id), run_info.NAME)
-        return isinstance(facts, dict) and facts.get(run_info.START) == "warm"
+        return isinstance(facts, dict) and facts.get(process_start.KIND) == process_start.WARM
 
     def exit_status(self, run_id: str) -> int | None:
         """Returns the exit status that Guild has recorded for a run."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from guild_dask.home import attempts, run_directory, run_info
+from guild_dask.home import attempts, process_start, run_directory, run_info
 from guild_dask.home.outcome import Cause
 from guild_dask.monitor import schedulers
 from tests.long.storm_support.moments import Moment, Watch
@@ -27,7 +27,7 @@ LONGEST_AFTER_CUT = LONGEST_ROUND + 3 * LEASE + 15
 LONGEST_STOP = 30.0
 
 # Half of the runs may be forked from warm servers.
-_OPERATIONS = ("work-python", "work")
+_OPERATIONS = ("work", "work-fresh")
 
 # The work of the patterns, which no text in a staged run has by chance.
 _SECONDS = "987.125"
@@ -218,7 +218,7 @@ class Block:
         past = attempts.past(str(run_dir))
         this.attempts += len(past) + 1
         facts = run_directory.known_attribute(str(run_dir), run_info.NAME)
-        this.warm += isinstance(facts, dict) and facts.get(run_info.START) == "warm"
+        this.warm += isinstance(facts, dict) and facts.get(process_start.KIND) == process_start.WARM
         acts = "; ".join(map(str, this.done)) or "none"
         if status != "completed":
             yield f"{run_id} is {status}, and no act asked for that ({acts})"
