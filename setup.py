@@ -44,6 +44,7 @@ class BuildWithStartFiles(build_py):  # type: ignore[misc]  # setuptools has no 
 
 
 TLS = ["cryptography>=42"]  # certificates made for one cluster
+OPTIMIZE = ["optuna>=5,<6"]  # the engine of searches
 JOBQUEUE = ["dask-jobqueue>=0.9", *TLS]
 
 setup(
@@ -68,7 +69,8 @@ setup(
     extras_require={
         "jobqueue": JOBQUEUE,
         "ssh": TLS,
-        "test": ["pytest>=8", "hypothesis>=6.100", "selenium>=4.15", "setuptools>=77", *JOBQUEUE],
+        "optimize": OPTIMIZE,
+        "test": ["pytest>=8", "hypothesis>=6.100", "selenium>=4.15", "setuptools>=77", *JOBQUEUE, *OPTIMIZE],
     },
     cmdclass={"build_py": BuildWithStartFiles},
     entry_points={

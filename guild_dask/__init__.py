@@ -1,7 +1,8 @@
 """Run staged Guild AI runs in parallel on a Dask cluster.
 
 A staged run is never lost and never started twice. It stays staged until it starts, and a run that cannot start says
-why. Guild discovers `plugin`. Its operation `dask:scheduler` (dask.yml) is `python -m guild_dask.scheduler`.
+why. Guild discovers `plugin`. Its operation `dask:scheduler` (dask.yml) is `python -m guild_dask.scheduler`; its optimizers, such as `dask:tpe`, are
+`python -m guild_dask.search`.
 
 The rooms, each with a docstring that says what it may import and where to start reading:
 
@@ -13,6 +14,7 @@ The rooms, each with a docstring that says what it may import and where to start
 - cluster: all of Dask: opening clusters of every kind, their workers, and jobs on them.
 - monitor: what users see: the state, the status page, reports and the log.
 - scheduler: the loop that connects all of these.
+- search: the optimizers `dask:tpe`, `dask:random` and `dask:gp`: parallel search for the best flags.
 - cli: the command `guild-dask`.
 - mends: what makes guildai 0.9.0 work with today's Pythons and packages.
 """

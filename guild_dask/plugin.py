@@ -1,4 +1,4 @@
-"""The plugin that Guild discovers: the model `dask` with the operation `scheduler`, which dask.yml describes.
+"""The plugin that Guild discovers: the model `dask` with the scheduler and the optimizers, which dask.yml describes.
 
 Guild imports this module in many of its commands, so it imports nothing heavy: Dask is loaded by the operation's own
 process. If this module cannot be imported, Guild silently falls back to its built-in scheduler.
@@ -11,7 +11,8 @@ from guild import guildfile, model, plugin
 
 from guild_dask import __version__
 
-OPERATION = "dask:scheduler"
+# Guild's names of the operations, and ours.
+OPERATIONS = {f"dask:{name}": name for name in ("scheduler", "tpe", "random", "gp")}
 
 
 class DaskModel:
@@ -28,19 +29,18 @@ class DaskModel:
 
 
 class DaskSchedulerPlugin(plugin.Plugin):  # type: ignore[misc]  # Guild has no types
-    """Resolves `dask:scheduler` before the scheduler that is part of guildai."""
+    """Resolves `dask:scheduler`, before the scheduler that is part of guildai, and the optimizers."""
 
     # Guild calls plugins in the order of this number; its own dask plugin has 100.
     resolve_model_op_priority = 90
 
     def resolve_model_op(self, opspec: str) -> tuple[DaskModel, str] | None:
-        if opspec == OPERATION:
-            return DaskModel(), "scheduler"
-        return None
+        name = OPERATIONS.get(opspec)
+        return (DaskModel(), name) if name else None
 
     def enabled_for_op(self, opdef: Any) -> tuple[bool, str]:
-        if opdef.opref.to_opspec() == OPERATION:
-            return True, "operation is a Dask scheduler"
+        if opdef.opref.to_opspec() in OPERATIONS:
+            return True, "operation is a Dask scheduler, or may be one"
         return False, "not a Dask scheduler"
 
     def run_starting(self, _run: Any, _op: Any, pidfile: str | None) -> None:

@@ -3,6 +3,8 @@
     GUILD_HOME/runs/<run>/.guild/             Guild's records of a run: markers, `attrs/<name>`, `opref`, `output`
     GUILD_HOME/runs/<run>/.guild/dask-attempts/   the attempts at a run that are over
     GUILD_HOME/runs/<scheduler>/run-output/   the output of a scheduler's runs while they run
+    GUILD_HOME/runs/<search>/.guild/dask-search.jsonl   what a search proposed and decided
+    GUILD_HOME/runs/<search>/<trial>          a link to each trial's run, as Guild's batches have it
     GUILD_HOME/trash/runs/<run>/              a run that was deleted, and can be restored
     GUILD_HOME/dask/claims/                   who takes which run
     GUILD_HOME/dask/schedulers/               heartbeats and states of schedulers
@@ -127,6 +129,11 @@ def attempts(run_dir: str) -> pathlib.Path:
 def attempt_output(run_dir: str, number: int) -> str:
     """Returns the file with the output of an attempt that is over."""
     return str(attempts(run_dir) / str(number) / os.path.basename(output(run_dir)))
+
+
+def search_journal(batch_dir: str) -> str:
+    """Returns the file in which a search records what it proposes and decides."""
+    return f"{batch_dir}/{GUILD_DIR}/dask-search.jsonl"
 
 
 def run_output(scheduler_dir: str) -> str:

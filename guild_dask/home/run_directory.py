@@ -197,6 +197,11 @@ def write_tags(run_dir: str, tags: list[str]) -> None:
     files.write(layout.attribute(run_dir, "tags"), yaml.safe_dump(tags, default_flow_style=False))
 
 
+def write_label(run_dir: str, label: str) -> None:
+    """Replaces the run's label, as `guild label` does."""
+    files.write(layout.attribute(run_dir, "label"), yaml.safe_dump(label))
+
+
 def our_tags(run_dir: str) -> tuple[str, ...]:
     """Returns a run's tags for guild-dask; raises BrokenRun if they cannot be read."""
     tags = attribute(run_dir, "tags") or []

@@ -7,7 +7,7 @@ is what is kept: few points for each scalar, enough for a small curve. Large rec
 import array
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from guild_dask.home import layout
@@ -24,8 +24,9 @@ _MOST_SCALARS = 100
 MOST_READ = 4_000_000
 _LONGEST = 100_000
 
-# The most points of a curve.
+# The most points of a curve, and of one that is followed.
 MOST_POINTS = 64
+_MOST_FOLLOWED = 100_000
 
 # Folders of Guild's without event files.
 _SKIPPED = frozenset(("attrs", "sourcecode", "dask-attempts", "job-packages"))
@@ -83,8 +84,11 @@ class _File:
 class ScalarReader:
     """Reads the scalars of one run."""
 
-    def __init__(self, run_dir: str) -> None:
+    def __init__(self, run_dir: str, followed: Collection[str] = ()) -> None:
+        """Reads the run in a directory; of the followed scalars, every value is kept."""
         self._run_dir = run_dir
+        self._followed = frozenset(followed)
+        self._curves: dict[tuple[str, str], dict[int, float]] = {}
         self._files: dict[str, _File] = {}
         self._scalars: dict[tuple[str, str], Scalar] = {}  # by folder and name
 
@@ -107,6 +111,11 @@ class ScalarReader:
             name if folder in ("", layout.GUILD_DIR) or len(plain[name]) == 1 else f"{folder}#{name}": scalar
             for (folder, name), scalar in sorted(self._scalars.items())
         }
+
+    def curve(self, name: str) -> dict[int, float]:
+        """Returns the values of a followed scalar by step; of several for one step, the last."""
+        found = [values for (_, each), values in sorted(self._curves.items()) if each == name]
+        return dict(found[0]) if found else {}
 
     def _read(self, folder: str, path: str, read: _File, most: int) -> int:
         """Reads records that are complete; returns the number of bytes that were read."""
@@ -154,6 +163,11 @@ class ScalarReader:
         # A later attempt writes another file. Unless it goes on where the last one ended, its values replace the old.
         if scalar is None or (point.name not in read.begun and point.step <= scalar.step):
             scalar = self._scalars[key] = _scalar_for(point)
+            self._curves.pop(key, None)
+        if point.name in self._followed:
+            values = self._curves.setdefault(key, {})
+            if len(values) < _MOST_FOLLOWED or point.step in values:
+                values[point.step] = point.value
         read.begun.add(point.name)
         scalar.add(point)
 

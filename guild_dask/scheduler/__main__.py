@@ -1,52 +1,29 @@
-"""The operation `dask:scheduler`: reads its flags, opens a cluster, works, and closes what it opened."""
+"""The operation `dask:scheduler`: reads its flags, and runs a scheduler."""
 
-import contextlib
 import gc
-import logging
 import os
 import queue
-import signal
 import sys
-import time
-import traceback
-from typing import TYPE_CHECKING
 
 import click
 
-from guild_dask.host.environment import are_interrupts_ours
-from guild_dask.monitor import log
-from guild_dask.monitor.terminal import is_in_terminal
-from guild_dask.scheduler import own_run
-from guild_dask.scheduler.events import ControlChanged, Interrupted, OutsideEvent, RunStaged, StopRequested
+from guild_dask.scheduler import own_run, service
+from guild_dask.scheduler.events import OutsideEvent
+from guild_dask.scheduler.service import BAD_SETTING
 from guild_dask.settings import flags
-from guild_dask.settings.settings import BadSetting, Settings, checked, section_of, settings_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from guild_dask.cluster.base import Cluster, Common
-    from guild_dask.home.listing import Listing
-    from guild_dask.scheduler.core import Rules
-    from guild_dask.scheduler.dispatch import Identity
-    from guild_dask.scheduler.loop import Loop
-
-_log = logging.getLogger("guild")
-
-RUNS_FAILED = 1
-BAD_SETTING = 2
-UNEXPECTED = 3
+from guild_dask.settings.settings import BadSetting, Settings, section_of, settings_for
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@flags.options_for_flags
+@flags.options_for_flags()
 def main(**flags: str | None) -> None:
     """Run staged runs in parallel on a Dask cluster. Guild runs this as `guild run dask:scheduler`."""
     gc.disable()  # what is imported now is never garbage; collecting would take a tenth of the start
     events: queue.SimpleQueue[OutsideEvent] = queue.SimpleQueue()
     # Before the heavy imports, so that a stop in the first second is handled, too.
-    is_stopping = _report_signals(events)
+    is_stopping = service.report_signals(events)
     own_run.this_run().mark_as_batch()
-    _begin_to_load_guild(flags["cluster"])
+    service.begin_to_load_guild(flags["cluster"])
     try:
         from guild_dask.cluster import (
             dask_settings,
@@ -59,22 +36,12 @@ def main(**flags: str | None) -> None:
     section, unknown = section_of(dask_settings.configuration())
     try:
         settings = settings_for({name.replace("_", "-"): text for name, text in flags.items()}, section)
-        code = _show(settings) if settings.dry_run else _run(settings, unknown, events, is_stopping)
+        code = _show(settings) if settings.dry_run else service.run(settings, unknown, events, is_stopping)
     except (BadSetting, ClusterError) as e:
         click.echo(f"dask:scheduler: {e}", err=True)
         code = BAD_SETTING
     gc.freeze()  # else Python would collect all imported modules once more before it exits
     sys.exit(code)
-
-
-def _begin_to_load_guild(kind_of_cluster: str | None) -> None:
-    """Starts the process that forks starters on this machine, so that it imports Guild while this one imports Dask."""
-    from guild_dask.host import environment
-    from guild_dask.worker.runner import RUNNER
-
-    # The configuration, which only Dask can read, may name another kind; then that process ends unused.
-    if kind_of_cluster in (None, "", "local"):
-        RUNNER.prepare(environment.user_environment(os.environ))
 
 
 def _show(settings: Settings) -> int:
@@ -85,193 +52,6 @@ def _show(settings: Settings) -> int:
     user = environment.user_environment(os.environ)
     click.echo(opening.dry_run(settings, own_run.this_run().dir, user))
     return 0
-
-
-def _run(
-    settings: Settings, unknown: list[str], events: "queue.SimpleQueue[OutsideEvent]", is_stopping: "Callable[[], bool]"
-) -> int:
-    from guild_dask.cluster.base import Common
-    from guild_dask.home import layout, run_queue
-    from guild_dask.home.heartbeat import Heartbeat
-    from guild_dask.host import processes
-    from guild_dask.monitor.output import OutputFollower
-    from guild_dask.monitor.publisher import scheduler_state
-    from guild_dask.scheduler import observers
-    from guild_dask.scheduler.core import Core
-    from guild_dask.scheduler.dispatch import Dispatcher
-    from guild_dask.scheduler.loop import Loop
-
-    select = _select_for(settings)
-    this_run = own_run.this_run()
-    stream = log.OutputStream()
-    with contextlib.ExitStack() as closing:
-        closing.callback(stream.close)
-        closing.callback(log.set_up(settings.loglevel, stream, this_run.path("dask.log")))
-        _begin_log(settings, unknown)
-        processes.adopt_orphans()
-        identity = _identity(this_run)
-        closing.callback(observers.leave_report, this_run)
-        closing.callback(gc.disable)
-        heartbeat = Heartbeat(run_queue.guild_home(), this_run.id, identity.process)
-        heartbeat.renew()
-        closing.callback(heartbeat.leave)
-        home, token = run_queue.guild_home(), heartbeat.token
-        common = Common(home, token, settings.lease, events.put, settings.gpus, is_stopping)
-        opened = _opened_cluster(settings, common, this_run, stream)
-        if opened is None:
-            return 0
-        closing.callback(opened.close)
-        closing.callback(_log.info, "Stopping Dask cluster")
-        opened.prepare(identity.environ)
-        follower = OutputFollower(layout.run_output(this_run.dir), stream)
-        closing.callback(_log.info, "Stopping Dask scheduler")
-        core = Core(_rules_for(settings, this_run.id, opened), time.monotonic())
-        closing.callback(lambda: _log.info("%s", core.summary(time.monotonic())))
-        closing.callback(follower.close, is_stopping)
-        queue_of_runs = run_queue.GuildHome(home, heartbeat, *select)
-        _watch(home, this_run.id, events, closing)
-        about = scheduler_state(this_run.id, identity.process)
-        views = observers.open_views(settings, about, this_run.dir, opened, events.put)
-        closing.callback(views.close)
-        closing.callback(observers.show_progress(settings, views.publisher, stream, follower, opened))
-        dispatcher = Dispatcher(
-            identity,
-            queue_of_runs,
-            opened,
-            follower,
-            views.publisher,
-            settings.retries,
-            settings.time_limit,
-            settings.warm,
-            settings.preload,
-        )
-        code = work(Loop(core, dispatcher, heartbeat, events), this_run.path("error.log"))
-        return code or (RUNS_FAILED if settings.fail and core.has_failures else 0)
-
-
-def _opened_cluster(
-    settings: Settings, common: "Common", this_run: own_run.SchedulerRun, stream: log.OutputStream
-) -> "Cluster | None":
-    """Opens the cluster; returns None if the scheduler was stopped meanwhile, and raises ClusterError."""
-    from guild_dask.cluster import opening
-    from guild_dask.cluster.base import ClusterError, OpeningStopped
-    from guild_dask.home import layout
-    from guild_dask.host import environment
-
-    try:
-        return opening.open_cluster(settings, common, this_run.dir, environment.user_environment(os.environ))
-    except OpeningStopped:
-        _log.info("Stopping Dask scheduler")
-        _log.info("Stopping Dask cluster")
-        return None
-    except ClusterError:
-        # The error goes to standard error, and must not overtake the log.
-        stream.wait_until_recorded(layout.output(this_run.dir))
-        raise
-
-
-def _watch(
-    home: str, scheduler_id: str, events: "queue.SimpleQueue[OutsideEvent]", closing: contextlib.ExitStack
-) -> None:
-    """Turns staged runs and requests of users into events, as far as the operating system reports them."""
-    from guild_dask.home import control, layout
-    from guild_dask.home.watch import FolderWatcher, RunsWatcher
-
-    closing.callback(RunsWatcher(layout.runs_dir(home), lambda run_id: events.put(RunStaged(run_id))).close)
-    control.forget(home, scheduler_id)  # requests to a scheduler of that id that was killed
-    closing.callback(control.forget, home, scheduler_id)
-    closing.callback(FolderWatcher(str(control.folder(home)), lambda: events.put(ControlChanged())).close)
-
-
-def _rules_for(settings: Settings, own_run_id: str, cluster: "Cluster") -> "Rules":
-    """Returns what the settings, and the kind of cluster, decide about the core."""
-    from guild_dask.home import heartbeat
-    from guild_dask.scheduler.core import Rules
-    from guild_dask.scheduler.observers import is_log_detailed
-    from guild_dask.scheduler.waiting import Demand
-
-    do_workers_end = any(worker.lifetime for worker in cluster.prospects())
-    return Rules(
-        own_run=own_run_id,
-        poll_interval=settings.poll_interval,
-        heartbeat_interval=heartbeat.INTERVAL,
-        run_once=settings.run_once,
-        wait_for_running=settings.wait_for_running,
-        is_log_detailed=is_log_detailed(settings),
-        demand=Demand(settings.gpus is not None, do_workers_end, settings.time_limit),
-    )
-
-
-def _begin_log(settings: Settings, unknown: list[str]) -> None:
-    """Logs that the scheduler starts, and which settings are ignored."""
-    _log.info("Starting Dask scheduler")
-    for key in unknown:
-        _log.warning("Ignoring unknown key %r in section 'guild-dask' of Dask's configuration", key)
-    for part in settings.resources.unreadable:
-        _log.warning("%s", part)
-
-
-def work(loop: "Loop", error_log: str) -> int:
-    """Runs the loop until it is over, and returns the exit code."""
-    gc.freeze()
-    gc.enable()
-    try:
-        loop.run()
-    except Exception as e:  # noqa: BLE001  # an error in guild-dask itself must not lose a run either
-        _log_unexpected(e, error_log)
-        loop.abandon()
-        return UNEXPECTED
-    return 0
-
-
-def _select_for(settings: Settings) -> "tuple[Callable[[Listing], Listing], ...]":
-    """Returns the filter of the runs that the scheduler starts, if there is one; raises BadSetting if it is invalid."""
-    if settings.filter is None:
-        return ()
-    from guild_dask.home.run_filter import Selection
-
-    return (checked(Selection, "filter", settings.filter).of,)
-
-
-def _identity(this_run: own_run.SchedulerRun) -> "Identity":
-    from guild_dask.host import environment, processes
-    from guild_dask.scheduler.dispatch import Identity
-
-    process = processes.identity(os.getpid())
-    assert process is not None  # we are alive
-    directory = os.environ.get("CMD_DIR") or os.getcwd()
-    return Identity(this_run.id, process, environment.user_environment(os.environ), directory)
-
-
-def _log_unexpected(error: Exception, path: str) -> None:
-    _log.error("Stopping because of an error in guild-dask itself: %r (details are in %s)", error, path)
-    with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as f:
-        traceback.print_exception(error, file=f)
-
-
-def _report_signals(events: "queue.SimpleQueue[OutsideEvent]") -> "Callable[[], bool]":
-    """Turns signals into events; SimpleQueue.put may be called while the loop is in the middle of a get.
-
-    Returns a function that tells whether a signal has come, for code that runs before the loop.
-    """
-    asked: list[int] = []
-
-    def report(number: int, _frame: object) -> None:
-        asked.append(number)
-        events.put(StopRequested())
-
-    def report_interrupt(number: int, frame: object) -> None:
-        # Asked here, and not once: a user may have put the scheduler into the background since.
-        if are_interrupts_ours(os.environ) and is_in_terminal(os.environ):
-            asked.append(number)
-            events.put(Interrupted())
-        else:
-            report(number, frame)
-
-    signal.signal(signal.SIGINT, report_interrupt)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, report)
-    return lambda: bool(asked)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,9 @@ ROOMS: Mapping[str, Room] = {
         dask=("page.handlers", "page.server", "report.charts", "report.page"),
     ),
     "scheduler": Room(("plan", "host", "settings", "home", "worker", "cluster", "monitor")),
+    "search": Room(
+        ("plan", "host", "settings", "home", "cluster", "monitor", "scheduler", "worker"), guild=("staging()",)
+    ),
     "cli": Room(("plan", "host", "settings", "home", "monitor"), extra={"doctor": ("cluster", "mends")}),
 }
 
@@ -78,6 +81,10 @@ PURE_MODULES = (
     "scheduler.view",
     "scheduler.waiting",
     "scheduler.workers",
+    "search.budget",
+    "search.space",
+    "search.stopping",
+    "search.width",
 )
 PURE_LIBRARY = frozenset(
     (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from guild_dask.scheduler import __main__ as scheduler
+from guild_dask.scheduler import service as scheduler
 
 
 class _Failing:

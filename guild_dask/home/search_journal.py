@@ -1,0 +1,99 @@
+"""What a search has proposed and decided, in a file of its own run: one line of JSON for each event.
+
+    {"event": "started", "at": T, "host": H, "pid": P}                       the search began, or went on
+    {"event": "proposed", "at": T, "trial": RUN, "number": N, "point": {}}   before the trial's run is made
+    {"event": "staged", "at": T, "trial": RUN}                               the run is complete, and was staged
+    {"event": "pruning", "at": T, "trial": RUN, "step": S}                   before the run is asked to end
+    {"event": "ended", "at": T, "why": TEXT}
+
+A line is written before what it announces is done, and is on disk by then. So a search that was killed knows what it
+may have left half done. A line that was cut short, by a crash or a full disk, announces nothing that was done.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from guild_dask.home import layout
+from guild_dask.host import files
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A trial that was proposed: its run id, its number, counted from 1, and the flags that the search chose."""
+
+    trial: str
+    number: int
+    point: Mapping[str, Any]
+    at: float  # seconds since 1970
+
+
+@dataclass
+class SearchLog:
+    """All that is on record."""
+
+    proposals: dict[str, Proposal] = field(default_factory=dict)
+    staged: set[str] = field(default_factory=set)
+    pruning: dict[str, int] = field(default_factory=dict)  # trials that were to be ended early, and at which step
+    starts: list[float] = field(default_factory=list)  # when the search began, and went on
+    ended: str = ""  # why the search ended; empty if it goes on, or was cut short
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        """Takes in one event; raises KeyError, TypeError or ValueError if it is none."""
+        event = line["event"]
+        if event == "proposed":
+            each = Proposal(str(line["trial"]), int(line["number"]), dict(line["point"]), float(line["at"]))
+            self.proposals[each.trial] = each
+        elif event == "staged":
+            self.staged.add(str(line["trial"]))
+        elif event == "pruning":
+            self.pruning[str(line["trial"])] = int(line["step"])
+        elif event == "started":
+            self.starts.append(float(line["at"]))
+            self.ended = ""
+        elif event == "ended":
+            self.ended = str(line["why"])
+
+
+def read(batch_dir: str) -> SearchLog:
+    """Returns what is on record; raises OSError if it cannot be read. Without a file, there is nothing."""
+    found = SearchLog()
+    try:
+        text = files.read_text(layout.search_journal(batch_dir), levels=2)
+    except FileNotFoundError:
+        return found
+    for line in text.splitlines():
+        try:
+            found.take(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue  # it was cut short, or another version wrote it
+    return found
+
+
+def exists(batch_dir: str) -> bool:
+    """Tells whether a run is a search that has begun."""
+    return os.path.exists(layout.search_journal(batch_dir))
+
+
+class SearchJournal:
+    """The file of a search, for the search itself."""
+
+    def __init__(self, batch_dir: str) -> None:
+        """Reads what is on record; raises OSError."""
+        self._path = layout.search_journal(batch_dir)
+        self._is_line_open = True  # the last line may have been cut short
+        self.log = read(batch_dir)
+
+    def add(self, event: str, **facts: Any) -> None:
+        """Records an event, and returns when it is on disk; raises OSError with nothing recorded."""
+        line = {"event": event, "at": round(time.time(), 3), **facts}
+        before, self._is_line_open = "\n" if self._is_line_open else "", True
+        with files.opened(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as f:
+            f.write(f"{before}{json.dumps(line)}\n".encode())
+            f.flush()
+            os.fsync(f.fileno())
+        self._is_line_open = False
+        self.log.take(line)

@@ -1,0 +1,225 @@
+"""The trials of a search, with what became of each: read from their own run directories and the search's journal.
+
+Everything that a search knows about its trials is read here, at every step; nothing is kept elsewhere. The commands and
+the page read searches through the same functions.
+"""
+
+import enum
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from guild_dask.home import claims, layout, run_directory, run_info, search_journal
+from guild_dask.home.outcome import Cause, cause_for_name
+from guild_dask.home.run_scalars import ScalarReader
+from guild_dask.home.search_journal import Proposal, SearchLog
+from guild_dask.home.status import ENDED, Status, status
+from guild_dask.host import files
+from guild_dask.plan.objectives import Objective, objectives_for_text, scalar_for
+
+# A trial's attribute that names the search.
+ATTRIBUTE = "dask_search"
+
+# The tag, and the label, of a trial that was ended early.
+PRUNED = "pruned"
+
+# The operations that search.
+OPTIMIZERS = ("dask:tpe", "dask:random", "dask:gp")
+
+
+class TrialState(enum.Enum):
+    """What became of a trial. The value is the name for users."""
+
+    PROPOSED = "proposed"  # its run is not staged yet
+    WAITING = "waiting"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    PRUNED = "pruned"  # the search ended it early
+    STOPPED = "stopped"  # a user ended it
+    FAILED = "failed"
+    CUT_SHORT = "cut short"  # it was ended with its scheduler, and is to be staged again
+    DELETED = "deleted"
+
+
+# Trials that may still get a value.
+IN_FLIGHT = frozenset((TrialState.PROPOSED, TrialState.WAITING, TrialState.RUNNING, TrialState.CUT_SHORT))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial of a search."""
+
+    id: str
+    number: int  # the place in which it was proposed, from 1
+    point: Mapping[str, Any]  # the flags that the search chose
+    proposed: float  # seconds since 1970
+    state: TrialState
+    values: tuple[float, ...] | None = None  # of the objectives; None: it has none, or not all of them
+    curves: tuple[Mapping[int, float], ...] = ()  # of each objective, the values by step
+    scalars: tuple[str, ...] = ()  # names of all scalars that the run has
+    started: float | None = None
+    ended: float | None = None
+
+    @property
+    def is_in_flight(self) -> bool:
+        """Tells whether the trial may still get a value."""
+        return self.state in IN_FLIGHT
+
+
+@dataclass
+class _Known:
+    """What was read of a trial's run."""
+
+    scalars: ScalarReader
+    mark: tuple[int, ...] = ()  # changes when the run ends anew
+    trial: Trial | None = None  # of a run that has ended, and has not changed since
+
+
+class TrialReader:
+    """Reads the trials of one search, again and again. Runs that have ended are read once."""
+
+    def __init__(self, home: str, batch: str, objectives: Sequence[Objective]) -> None:
+        self._home = home
+        self._claims = layout.claims_folder(home)
+        self._batch_dir = layout.run_dir(home, batch)
+        self._objectives = objectives
+        self._known: dict[str, _Known] = {}
+
+    def read(self, log: SearchLog | None = None) -> list[Trial]:
+        """Returns all trials in the order of their numbers; raises OSError if the journal cannot be read."""
+        log = search_journal.read(self._batch_dir) if log is None else log
+        return [self._trial(each, log) for each in sorted(log.proposals.values(), key=lambda each: each.number)]
+
+    def _trial(self, proposal: Proposal, log: SearchLog) -> Trial:
+        run_dir = layout.run_dir(self._home, proposal.trial)
+        known = self._known.get(proposal.trial)
+        if known is None:
+            known = self._known[proposal.trial] = _Known(ScalarReader(run_dir, self._followed))
+        mark = run_directory.attribute_times(run_dir, ("exit_status", "stopped", "started"))
+        if known.trial and known.mark == mark and not run_directory.is_staged(run_dir):
+            return known.trial
+        state = self._state(proposal, log, run_dir)
+        trial = self._with_values(Trial(proposal.trial, proposal.number, proposal.point, proposal.at, state), known)
+        is_over = not trial.is_in_flight and state is not TrialState.DELETED
+        known.mark, known.trial = mark, trial if is_over else None
+        return trial
+
+    @property
+    def _followed(self) -> frozenset[str]:
+        return frozenset(each.scalar.rpartition("#")[2] for each in self._objectives)
+
+    def _state(self, proposal: Proposal, log: SearchLog, run_dir: str) -> TrialState:
+        run_directory.refresh(run_dir)
+        if not os.path.isdir(layout.guild_dir(run_dir)):
+            return TrialState.DELETED if proposal.trial in log.staged else TrialState.PROPOSED
+        found = status(run_dir)
+        is_claimed = claims.present(self._claims, proposal.trial) is not None
+        if found is Status.PENDING and not is_claimed and proposal.trial not in log.staged:
+            return TrialState.PROPOSED
+        if is_claimed and found in ENDED:
+            return TrialState.RUNNING  # its scheduler, or the next one, decides how it ended
+        return _STATES.get(found) or _state_of_ended(run_dir, found, proposal.trial in log.pruning)
+
+    def _with_values(self, trial: Trial, known: _Known) -> Trial:
+        if trial.state in (TrialState.PROPOSED, TrialState.WAITING, TrialState.DELETED):
+            return trial
+        run_dir = layout.run_dir(self._home, trial.id)
+        while known.scalars.update():
+            pass
+        scalars = known.scalars.scalars
+        found = [scalar_for(each, scalars) for each in self._objectives]
+        values = tuple(
+            objective.value_of(scalar) for objective, scalar in zip(self._objectives, found, strict=True) if scalar
+        )
+        return Trial(
+            trial.id,
+            trial.number,
+            trial.point,
+            trial.proposed,
+            trial.state,
+            values if len(values) == len(self._objectives) else None,
+            tuple(known.scalars.curve(each.scalar.rpartition("#")[2]) for each in self._objectives),
+            tuple(scalars),
+            _seconds(run_dir, "started"),
+            None if trial.is_in_flight else _seconds(run_dir, "stopped"),
+        )
+
+
+_STATES = {
+    Status.STAGED: TrialState.WAITING,
+    Status.PENDING: TrialState.WAITING,
+    Status.RUNNING: TrialState.RUNNING,
+    Status.COMPLETED: TrialState.COMPLETED,
+}
+
+
+def _state_of_ended(run_dir: str, found: Status, was_to_be_pruned: bool) -> TrialState:
+    facts = run_directory.known_attribute(run_dir, run_info.NAME)
+    cause = cause_for_name(run_info.cause_in(facts)[0]) if isinstance(facts, dict) else None
+    if found is Status.TERMINATED and was_to_be_pruned:
+        return TrialState.PRUNED
+    if cause in (Cause.SCHEDULER_STOPPED, Cause.KILLED):
+        return TrialState.CUT_SHORT
+    is_by_user = found is Status.TERMINATED and (cause is None or not (cause.is_loss or cause.is_limit))
+    return TrialState.STOPPED if is_by_user else TrialState.FAILED
+
+
+def _seconds(run_dir: str, name: str) -> float | None:
+    found = run_directory.known_attribute(run_dir, name)
+    return found / 1e6 if isinstance(found, int) else None
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search, as it is on record."""
+
+    batch: str  # its run id
+    status: Status  # of the search's own run
+    optimizer: str  # such as dask:tpe
+    operation: str  # of its trials
+    objectives: tuple[Objective, ...]
+    max_trials: int
+    flags: Mapping[str, Any]  # of the optimizer, as typed
+    space: Mapping[str, Any]  # the flags of the trials, as typed: ranges, lists and values
+    log: SearchLog = field(default_factory=SearchLog)
+
+
+def batches(home: str) -> list[str]:
+    """Returns the run ids of all searches that have begun, the first one first."""
+    runs = layout.runs_dir(home)
+    found = [name for name in files.names(runs) if search_journal.exists(f"{runs}/{name}")]
+    return sorted(found, key=lambda name: (_seconds(f"{runs}/{name}", "initialized") or 0.0, name))
+
+
+def search(home: str, batch: str) -> Search:
+    """Returns a search; raises OSError or ValueError if its records cannot be read."""
+    run_dir = layout.run_dir(home, batch)
+    proto = layout.prototype(run_dir)
+    trials = run_directory.known_attribute(run_dir, "max_trials")
+    return Search(
+        batch,
+        status(run_dir),
+        run_directory.operation(run_dir),
+        run_directory.operation(proto),
+        objectives(run_dir),
+        trials if isinstance(trials, int) else 0,
+        run_directory.known_attribute(run_dir, "flags") or {},
+        run_directory.known_attribute(proto, "flags") or {},
+        search_journal.read(run_dir),
+    )
+
+
+def objectives(batch_dir: str) -> tuple[Objective, ...]:
+    """Returns the objectives of a batch; raises BadObjective."""
+    text = run_directory.known_attribute(batch_dir, "objective")
+    given = run_directory.known_attribute(batch_dir, "run_params")
+    # Guild writes `--maximize 'a b'` as `-a b`. With --minimize, each name has a sign of its own.
+    is_minimized = isinstance(given, dict) and bool(given.get("minimize"))
+    return objectives_for_text(str(text or "loss"), is_minus_for_all=not is_minimized)
+
+
+def batch_of(run_dir: str) -> str | None:
+    """Returns the search that a run is a trial of; None if it is none."""
+    found = run_directory.known_attribute(run_dir, ATTRIBUTE)
+    return str(found["batch"]) if isinstance(found, dict) and "batch" in found else None

@@ -1,0 +1,223 @@
+"""The optimizers `dask:tpe`, `dask:random` and `dask:gp`: read their flags and their batch, and search."""
+
+import fcntl
+import gc
+import logging
+import os
+import queue
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from guild_dask.home import layout, run_directory, run_queue, trials
+from guild_dask.home.search_journal import SearchJournal
+from guild_dask.monitor import log
+from guild_dask.plan.objectives import BadObjective, best_of, text_for
+from guild_dask.plan.tags import requirements_for_tags
+from guild_dask.scheduler import own_run, service
+from guild_dask.scheduler.events import OutsideEvent, StopRequested
+from guild_dask.scheduler.service import BAD_SETTING
+from guild_dask.search import settings as search_settings
+from guild_dask.search import takers
+from guild_dask.search.budget import completed_costs
+from guild_dask.search.engine import Engine, EngineMissing
+from guild_dask.search.guest import SearchGuest, Steps
+from guild_dask.search.prior import observations
+from guild_dask.search.search import Problem, Search, Step, described
+from guild_dask.search.settings import SearchSettings
+from guild_dask.search.space import BadSpace, space_for_flags
+from guild_dask.search.width import Capacity, width_for
+from guild_dask.settings import flags as declared
+from guild_dask.settings.settings import BadSetting, Settings, section_of, settings_for
+
+_log = logging.getLogger("guild")
+
+SEARCH_FAILED = 1
+
+# Variables by which Guild asks a batch for its trials without running them.
+_LISTING = ("PRINT_TRIALS_CMD", "PRINT_TRIALS", "SAVE_TRIALS")
+
+
+class _CannotSearch(Exception):
+    """The search cannot begin; the text is for the user."""
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("kind", type=click.Choice(["tpe", "random", "gp"]))
+@declared.options_for_flags("tpe")
+def main(kind: str, **flags: str | None) -> None:
+    """Search for the best flags. Guild runs this as `guild run OP --optimizer dask:tpe`."""
+    gc.disable()
+    events: queue.SimpleQueue[OutsideEvent] = queue.SimpleQueue()
+    is_stopping = service.report_signals(events)
+    given = {name.replace("_", "-"): text for name, text in flags.items()}
+    try:
+        code = _Process(kind, given, events, is_stopping).run()
+    except (_CannotSearch, BadSetting, BadSpace, BadObjective, EngineMissing) as e:
+        click.echo(f"dask:{kind}: {e}", err=True)
+        code = BAD_SETTING
+    gc.freeze()
+    sys.exit(code)
+
+
+class _Process:
+    """One process that searches."""
+
+    def __init__(
+        self,
+        kind: str,
+        flags: dict[str, str | None],
+        events: "queue.SimpleQueue[OutsideEvent]",
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        """Reads everything that can be wrong, before anything is staged; raises what main() reports."""
+        if any(os.environ.get(name) for name in _LISTING):
+            raise _CannotSearch("trials depend on the results of others, so they cannot be listed in advance")
+        self._kind = kind
+        self._events = events
+        self._is_stopping = is_stopping
+        self._run = own_run.this_run()
+        self._home = run_queue.guild_home()
+        self._proto = layout.prototype(self._run.dir)
+        if not os.path.isdir(layout.guild_dir(self._proto)):
+            raise _CannotSearch(f"it is an optimizer: use guild run OPERATION --optimizer dask:{kind}")
+        self._problem = self._read_problem()
+        self._flags = flags
+        self._settings: SearchSettings = search_settings.settings_for(flags, len(self._problem.objectives))
+        self._requests = requirements_for_tags(run_directory.our_tags(self._proto)).amounts
+
+    def _read_problem(self) -> Problem:
+        run_dir = self._run.dir
+        given = run_directory.attribute(self._proto, "flags") or {}
+        if run_directory.known_attribute(self._proto, "trials"):
+            raise _CannotSearch("a batch file lists its trials, so there is nothing to search")
+        limit = run_directory.known_attribute(run_dir, "max_trials")
+        max_trials = limit if isinstance(limit, int) else 20
+        if max_trials < 1:
+            raise _CannotSearch(f"max-trials is {max_trials}: there is nothing to do")
+        return Problem(self._home, self._run.id, space_for_flags(given), trials.objectives(run_dir), max_trials)
+
+    def run(self) -> int:
+        """Searches, and returns the exit code."""
+        settings, unknown = self._scheduler_settings()
+        engine = self._engine()
+        log.set_up(settings.loglevel, log.OutputStream(), self._run.path("dask.log"))
+        with _Alone(self._run.path(".guild/dask-search.lock")):
+            journal = SearchJournal(self._run.dir)
+            objectives = text_for(self._problem.objectives)
+            _log.info("Searching with dask:%s: %s, %d trial(s)", self._kind, objectives, self._problem.max_trials)
+            search = Search(self._problem, self._settings, engine, journal, self._prior(journal))
+            journal.add("started", host=os.uname().nodename, pid=os.getpid())
+            last = self._search(search, settings, unknown)
+            return self._finish(journal, last)
+
+    def _scheduler_settings(self) -> tuple[Settings, list[str]]:
+        from guild_dask.cluster import dask_settings
+
+        section, unknown = section_of(dask_settings.configuration())
+        kept = {name: value for name, value in section.items() if name not in ("filter", "run-once", "fail", "dry-run")}
+        return settings_for(self._flags, kept), unknown
+
+    def _engine(self) -> Engine:
+        seed = run_directory.known_attribute(self._run.dir, "random_seed")
+        directions = [each.direction for each in self._problem.objectives]
+        return Engine(self._kind, self._problem.space, directions, seed if isinstance(seed, int) else 0)
+
+    def _prior(self, journal: SearchJournal) -> Any:
+        if self._settings.prior != "operation":
+            return ()
+        known = self._problem
+        found = observations(self._home, self._proto, known.space, known.objectives, journal.log.proposals)
+        _log.info("Learning from %d completed run(s) of the same operation", len(found))
+        return found
+
+    def _search(self, search: Search, settings: Settings, unknown: list[str]) -> Step:
+        """Proposes for a living scheduler for as long as there is one, and else is the scheduler itself."""
+        last = Step()
+        while not (last.is_over or self._is_stopping()):
+            scheduler = self._taker()
+            if scheduler:
+                last = self._propose_for(search, scheduler.id)
+            else:
+                last = self._be_scheduler(search, settings, unknown)
+                break
+        return last
+
+    def _taker(self) -> Any:
+        return takers.taker(self._home, self._run.id, self._requests)
+
+    def _steps(self, search: Search, width: Callable[[], int]) -> Steps:
+        wanted = self._settings.parallel
+        given = (lambda: wanted) if wanted else width
+        return Steps(search, given, lambda: not self._is_stopping(), self._run.path("error.log"))
+
+    def _propose_for(self, search: Search, scheduler_id: str) -> Step:
+        _log.info("Proposing trials for scheduler %s", scheduler_id)
+        found = [self._taker()]
+
+        def is_gone() -> bool:
+            found[0] = self._taker()
+            return found[0] is None or self._is_stopping()
+
+        steps = self._steps(search, lambda: max(1, takers.width_of(found[0], self._requests)) if found[0] else 0)
+        return steps.run(is_gone)
+
+    def _be_scheduler(self, search: Search, settings: Settings, unknown: list[str]) -> Step:
+        service.begin_to_load_guild(self._flags["cluster"])
+
+        def width(cluster: Any) -> int:
+            present = [Capacity(each.slots, each.resources) for each in cluster.workers()]
+            most = settings.workers.most if settings.workers and settings.workers.is_elastic else 0
+            to_come = [
+                Capacity(each.slots, each.resources, max(0, most - len(present))) for each in cluster.prospects()
+            ]
+            return max(1, width_for([*present, *to_come[:1]], self._requests))
+
+        guest = SearchGuest(
+            self._run.id,
+            lambda given: self._steps(search, given),
+            width,
+            lambda: self._events.put(StopRequested()),
+        )
+        service.run(settings, unknown, self._events, self._is_stopping, guest)
+        return guest.last
+
+    def _finish(self, journal: SearchJournal, last: Step) -> int:
+        found = {
+            each.id: each for each in trials.TrialReader(self._home, self._run.id, self._problem.objectives).read()
+        }
+        if last.is_over:
+            journal.add("ended", why=last.why)
+            if last.is_failure:
+                click.echo(f"dask:{self._kind}: the search stops: {last.why}", err=True)
+            else:
+                _log.info("The search is over: %s", last.why)
+        else:
+            _log.info("The search was stopped; guild run --restart %s goes on", self._run.id[:8])
+        costs = {run_id: completed_costs(each, self._problem.objectives) for run_id, each in found.items()}
+        for run_id in best_of({run_id: each for run_id, each in costs.items() if each}):
+            _log.info("Best: trial %s, %s", run_id, described(found[run_id], self._problem.objectives))
+        return SEARCH_FAILED if last.is_failure else 0
+
+
+class _Alone:
+    """Ensures that no other process searches for the same batch."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        self._file = open(self._path, "w", encoding="utf-8")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise _CannotSearch("this search is running already, in another process") from None
+
+    def __exit__(self, *_exception: object) -> None:
+        self._file.close()
+
+
+if __name__ == "__main__":
+    main()

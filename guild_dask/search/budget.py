@@ -1,0 +1,99 @@
+"""How many trials a search proposes next, and when it is over. Pure."""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from guild_dask.home.trials import Trial, TrialState
+from guild_dask.plan.objectives import Objective, costs
+
+# A search whose first trials all fail is stopped after so many.
+FIRST_FAILURES = 5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a search ends."""
+
+    max_trials: int
+    max_time: float | None = None  # seconds since this start of the search
+    target: float | None = None  # of the one objective
+    max_failures: int | None = None  # in a row; None: only the first ones count
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What follows from the trials as they are."""
+
+    proposals: int = 0  # how many trials to propose now
+    over: str = ""  # why no more trials are proposed; empty if there may be more
+    is_failure: bool = False  # the search stops at once, and has failed
+
+
+def verdict(  # noqa: PLR0913  # all that decides
+    trials: Sequence[Trial],
+    limits: Limits,
+    objectives: Sequence[Objective],
+    width: int,
+    elapsed: float,
+    *,
+    former: Collection[str] = (),
+) -> Verdict:
+    """Returns how many trials to propose, or why the search is over.
+
+    Deleted trials do not count. Failures of former trials, which ended before the search was started again, do not
+    end it: the user knows them.
+    """
+    counted = [trial for trial in trials if trial.state is not TrialState.DELETED]
+    judged = [trial for trial in counted if trial.state is not TrialState.FAILED or trial.id not in former]
+    failure = _failure(judged, limits.max_failures) or _missing(counted, objectives)
+    if failure:
+        return Verdict(over=failure, is_failure=True)
+    reached = limits.target is not None and _has_reached(counted, objectives[0], limits.target)
+    if reached:
+        return Verdict(over=f"a trial has reached the target, {objectives[0]} {limits.target:g}")
+    if limits.max_time is not None and elapsed >= limits.max_time:
+        return Verdict(over="its time is over")
+    left = limits.max_trials - len(counted)
+    if left <= 0:
+        return Verdict(over=f"it has had {limits.max_trials} trial(s)")
+    in_flight = sum(trial.is_in_flight for trial in counted)
+    return Verdict(proposals=max(0, min(left, width - in_flight)))
+
+
+def _has_reached(trials: Sequence[Trial], objective: Objective, target: float) -> bool:
+    goal = objective.cost_of(target)
+    return any(cost <= goal for trial in trials for cost in completed_costs(trial, (objective,)))
+
+
+def completed_costs(trial: Trial, objectives: Sequence[Objective]) -> tuple[float, ...]:
+    """Returns the costs of a completed trial; none if it has no value, or one that is not a number."""
+    if trial.state is not TrialState.COMPLETED or trial.values is None:
+        return ()
+    return () if any(map(math.isnan, trial.values)) else costs(objectives, trial.values)
+
+
+def _failure(trials: Sequence[Trial], limit: int | None) -> str:
+    """Returns that too many trials failed in a row, by the order in which they ended; else empty."""
+    ended = sorted(
+        (each for each in trials if each.state in (TrialState.COMPLETED, TrialState.FAILED, TrialState.PRUNED)),
+        key=lambda each: (each.ended or 0.0, each.number),
+    )
+    most = FIRST_FAILURES if limit is None else limit
+    row = ended[:most] if limit is None else ended[-most:]
+    if len(row) < most or any(each.state is not TrialState.FAILED for each in row):
+        return ""
+    which = "the first" if limit is None else "the last"
+    return f"{which} {most} trial(s) failed; see why with 'guild-dask logs {row[-1].id[:8]}'"
+
+
+def _missing(trials: Sequence[Trial], objectives: Sequence[Objective]) -> str:
+    """Returns that no completed trial has a value, with the scalars that there are; else empty."""
+    completed = [each for each in trials if each.state is TrialState.COMPLETED]
+    if not completed or any(each.values is not None for each in completed):
+        return ""
+    first = completed[0]
+    known = {name.rpartition("#")[2] for name in first.scalars} | set(first.scalars)
+    names = [each.scalar for each in objectives if each.scalar not in known]
+    has = f"it has {', '.join(sorted(first.scalars))}" if first.scalars else "it has no scalars"
+    return f"trial {first.id[:8]} completed without the scalar {' and '.join(names)} ({has}); name one to optimize"

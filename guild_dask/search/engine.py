@@ -1,0 +1,187 @@
+"""Optuna, through ask and tell: what is known goes in, points to try come out. Nothing of Optuna leaves this module.
+
+A study is made anew for each call, from all that is known. So there is no second record of the trials beside their run
+directories, which could differ from them.
+"""
+
+import contextlib
+import itertools
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from guild_dask.search.space import Choices, Dimension, Point, Range, Space, key_of
+
+INSTALL = "pip install 'optuna>=5,<6'"
+
+# How often Optuna is asked for a point that is new. In a small space, what it finds best may be what it knows best.
+_MOST_ASKED = 20
+# If it has none, the first new point of those that are left is taken, if the space is not larger than that.
+_MOST_LISTED = 100_000
+
+
+class EngineMissing(Exception):
+    """A package is not installed; the text says what to install."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A trial that has ended."""
+
+    point: Point
+    values: tuple[float, ...] | None  # None: it failed
+    pruned: Mapping[int, float] | None = None  # its values by step, if it was ended early
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What is known when points are proposed."""
+
+    observations: Sequence[Observation] = ()
+    running: Sequence[Point] = ()
+    avoided: frozenset[Any] = field(default_factory=frozenset)  # keys of points that must not be proposed
+
+
+class Engine:
+    """Proposes points of one space."""
+
+    def __init__(self, kind: str, space: Space, directions: Sequence[str], seed: int) -> None:
+        """Loads Optuna; raises EngineMissing if it, or a package of the kind's own, is not installed."""
+        self._optuna = _optuna(kind)
+        self._kind = kind
+        self._space = space
+        self._directions = list(directions)
+        self._seed = seed
+        self._distributions = {name: self._distribution(each) for name, each in space.dimensions.items()}
+
+    def propose(self, known: Knowledge, count: int) -> list[dict[str, Any]]:
+        """Returns new points, fewer than `count` only if no more are left in the space."""
+        found: list[dict[str, Any]] = []
+        avoided = set(known.avoided)
+        with _quiet():
+            study = self._study(known, len(avoided))
+            for _ in range(count):
+                point = self._next(study, avoided)
+                if point is None:
+                    break
+                avoided.add(key_of(point))
+                found.append(point)
+        return found
+
+    def _next(self, study: Any, avoided: set[Any]) -> dict[str, Any] | None:
+        first = self._space.first
+        if first and not avoided:
+            study.enqueue_trial(self._encoded(first))
+        for _ in range(_MOST_ASKED):
+            trial = study.ask(self._distributions)
+            point = self._decoded(trial.params)
+            if key_of(point) not in avoided:
+                return point
+            study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+        if self._space.size > _MOST_LISTED:
+            return None
+        return next((point for point in _all_points(self._space) if key_of(point) not in avoided), None)
+
+    def _study(self, known: Knowledge, count: int) -> Any:
+        optuna = self._optuna
+        # Each call has random numbers of its own, and the same ones after a restart at the same place.
+        seed = zlib.crc32(f"{self._seed}/{count}".encode())
+        study = optuna.create_study(sampler=self._sampler(seed), directions=self._directions)
+        study.add_trials(self._told(each) for each in known.observations)
+        for point in known.running:
+            study.enqueue_trial(self._encoded(point))
+            study.ask(self._distributions)
+        return study
+
+    def _sampler(self, seed: int) -> Any:
+        samplers = self._optuna.samplers
+        if self._kind == "random":
+            return samplers.RandomSampler(seed=seed)
+        if self._kind == "gp":
+            return samplers.GPSampler(seed=seed)
+        # Multivariate for one objective, and with the constant liar, as Optuna 5 has it by default.
+        return samplers.TPESampler(seed=seed)
+
+    def _told(self, observation: Observation) -> Any:
+        state = self._optuna.trial.TrialState
+        steps = observation.pruned
+        told: dict[str, Any] = {"state": state.COMPLETE, "values": observation.values}
+        if observation.values is None:
+            told = {"state": state.FAIL}
+        elif steps is not None:
+            told = {"state": state.PRUNED, "intermediate_values": dict(steps)}
+        return self._optuna.trial.create_trial(
+            params=self._encoded(observation.point), distributions=self._distributions, **told
+        )
+
+    def _distribution(self, dimension: Dimension) -> Any:
+        kinds = self._optuna.distributions
+        if isinstance(dimension, Choices):
+            # By their place: Optuna takes 1, 1.0 and true for the same, and no lists.
+            return kinds.CategoricalDistribution(range(len(dimension.options)))
+        low, high, step = dimension.low, dimension.high, dimension.step
+        if dimension.is_integer:
+            whole = 1 if step is None else int(step)
+            return kinds.IntDistribution(int(low), int(high), log=dimension.is_log, step=whole)
+        return kinds.FloatDistribution(float(low), float(high), log=dimension.is_log, step=step)
+
+    def _encoded(self, point: Point) -> dict[str, Any]:
+        return {name: _encoded(self._space.dimensions[name], value) for name, value in point.items()}
+
+    def _decoded(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: _decoded(self._space.dimensions[name], value) for name, value in params.items()}
+
+
+def _encoded(dimension: Dimension, value: Any) -> Any:
+    if isinstance(dimension, Choices):
+        return dimension.index_of(value)
+    return value if dimension.is_integer else float(value)
+
+
+def _decoded(dimension: Dimension, value: Any) -> Any:
+    if isinstance(dimension, Choices):
+        return dimension.options[value]
+    # A step away from the edge, Optuna may be so by a rounding error.
+    return dimension.flag_value(min(max(value, dimension.low), dimension.high))
+
+
+def _all_points(space: Space) -> Iterator[dict[str, Any]]:
+    names = list(space.dimensions)
+    values: Iterable[Iterable[Any]] = (_values(space.dimensions[name]) for name in names)
+    return (dict(zip(names, each, strict=True)) for each in itertools.product(*values))
+
+
+def _values(dimension: Range | Choices) -> Iterator[Any]:
+    return dimension.values()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps Optuna's warnings, which are about its own interface, from the user's log."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _optuna(kind: str) -> ModuleType:
+    with _quiet():
+        try:
+            import optuna
+        except ImportError as e:
+            raise EngineMissing(f"Optuna is not installed ({e}); install it with {INSTALL}") from e
+        if kind == "gp":
+            try:
+                import scipy  # type: ignore[import-untyped]  # noqa: F401
+                import torch  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
+            except ImportError as e:
+                raise EngineMissing(f"dask:gp needs PyTorch and SciPy ({e}); pip install torch scipy") from e
+    major = int(optuna.__version__.partition(".")[0])
+    if major < 5:
+        raise EngineMissing(f"Optuna {optuna.__version__} is installed, and 5 or later is needed: {INSTALL}")
+    optuna.logging.disable_default_handler()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    found: ModuleType = optuna
+    return found

@@ -1,0 +1,235 @@
+"""One search: reads what became of its trials, decides, and stages, labels or ends trials. A step at a time.
+
+Nothing is kept between steps but caches: a step reads the journal's log and the trials' runs, and does what is missing.
+So a search that was killed goes on with its next step, wherever it was.
+"""
+
+import contextlib
+import logging
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from guild_dask.home import claims, control, layout, run_queue, stop_request
+from guild_dask.home.search_journal import SearchJournal
+from guild_dask.home.trials import Trial, TrialReader, TrialState
+from guild_dask.host import processes
+from guild_dask.monitor import formatting
+from guild_dask.monitor.flag_columns import text_for_value
+from guild_dask.plan.objectives import Objective, best_of
+from guild_dask.search import stopping
+from guild_dask.search.budget import Limits, Verdict, completed_costs, verdict
+from guild_dask.search.engine import Engine, Knowledge, Observation
+from guild_dask.search.settings import SearchSettings
+from guild_dask.search.space import Space, key_of
+from guild_dask.search.staging import Stager, mark_pruned
+
+log = logging.getLogger("guild")
+
+# What a run prints that can be ended early.
+STEP_LINE = 'print(f"step: {step}")'
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a search is about."""
+
+    home: str
+    batch: str
+    space: Space
+    objectives: tuple[Objective, ...]
+    max_trials: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step has found."""
+
+    is_over: bool = False
+    why: str = ""
+    is_failure: bool = False
+
+
+class Search:
+    """The search of one batch."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        settings: SearchSettings,
+        engine: Engine,
+        journal: SearchJournal,
+        prior: Sequence[Observation] = (),
+    ) -> None:
+        self._problem = problem
+        self._settings = settings
+        self._engine = engine
+        self._journal = journal
+        self._reader = TrialReader(problem.home, problem.batch, problem.objectives)
+        self._stager = Stager(problem.home, problem.batch, journal)
+        self._prior = list(prior)
+        self._began = time.monotonic()
+        self._limits = Limits(problem.max_trials, settings.max_time, settings.target, settings.max_failures)
+        # Trials of earlier starts, which prior=none does not learn from.
+        self._forgotten = frozenset(journal.log.proposals if settings.prior == "none" else ())
+        self._former: frozenset[str] | None = None  # trials that had ended before this start; None: not read yet
+        self._is_exhausted = False  # no point of the space is left
+        self._reported: set[str] = set()  # trials whose end was logged
+        self._best: list[str] = []  # as it was last logged
+        self._has_told_of_steps = False
+
+    @property
+    def trial_ids(self) -> frozenset[str]:
+        """Returns the runs of this search."""
+        return frozenset(self._journal.log.proposals)
+
+    def step(self, width: int, may_go_on: Callable[[], bool] = lambda: True) -> Step:
+        """Does what is to be done now; raises OSError or HomeUnavailable if that cannot be written.
+
+        Nothing is staged, and no trial is ended, once `may_go_on` says no.
+        """
+        trials = self._reader.read(self._journal.log)
+        self._report_ends(trials)
+        if not may_go_on():
+            return Step()
+        if self._former is None:
+            self._former = frozenset(trial.id for trial in trials if not trial.is_in_flight)
+        elapsed = time.monotonic() - self._began
+        found = verdict(trials, self._limits, self._problem.objectives, width, elapsed, former=self._former)
+        if found.is_failure:
+            return Step(True, found.over, True)
+        self._mend(trials)
+        self._stop_early(trials)
+        if not self._is_exhausted:
+            self._propose(trials, found, may_go_on)
+        over = found.over or ("every point of its space was tried" if self._is_exhausted else "")
+        is_busy = any(trial.is_in_flight for trial in trials)
+        return Step(bool(over) and not is_busy, over)
+
+    # Trials that were left half done, or cut short
+
+    def _mend(self, trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            if trial.state is TrialState.PROPOSED:
+                self._stager.stage(self._journal.log.proposals[trial.id], self._problem.space.flags(trial.point))
+            elif trial.state is TrialState.PRUNED:
+                mark_pruned(layout.run_dir(self._problem.home, trial.id))
+        cut_short = [trial.id for trial in trials if trial.state is TrialState.CUT_SHORT]
+        if cut_short:
+            problems = run_queue.stage_ended(self._problem.home, cut_short)
+            for run_id in [each for each in cut_short if each not in problems]:
+                log.info("Staged trial %s again (it was ended with its scheduler)", run_id)
+                with contextlib.suppress(OSError):
+                    control.report_changed(self._problem.home, run_id)
+
+    # Proposals
+
+    def _propose(self, trials: Sequence[Trial], found: Verdict, may_go_on: Callable[[], bool]) -> None:
+        if not found.proposals:
+            return
+        points = self._engine.propose(self._knowledge(trials), found.proposals)
+        self._is_exhausted = len(points) < found.proposals
+        number = max((each.number for each in trials), default=0)
+        for point in points:
+            if not may_go_on():
+                return
+            number += 1
+            trial = self._stager.new_id()
+            self._journal.add("proposed", trial=trial, number=number, point=point)
+            shown = " ".join(f"{name}={text_for_value(value)}" for name, value in point.items())
+            log.info("Staging trial %s (%d of %d): %s", trial, number, self._limits.max_trials, shown)
+            self._stager.stage(self._journal.log.proposals[trial], self._problem.space.flags(point))
+
+    def _knowledge(self, trials: Sequence[Trial]) -> Knowledge:
+        space = self._problem.space
+        inside = [trial for trial in trials if space.contains(space.flags(trial.point))]
+        told = [trial for trial in inside if trial.id not in self._forgotten]
+        known = (self._observation(trial) for trial in told)
+        observed = [*self._prior, *(each for each in known if each)]
+        avoided = {key_of(trial.point) for trial in inside} | {key_of(each.point) for each in self._prior}
+        return Knowledge(observed, [each.point for each in inside if each.is_in_flight], frozenset(avoided))
+
+    def _observation(self, trial: Trial) -> Observation | None:
+        if trial.state is TrialState.COMPLETED:
+            is_number = trial.values is not None and not any(map(math.isnan, trial.values))
+            return Observation(trial.point, trial.values if is_number else None)
+        if trial.state is TrialState.PRUNED and trial.values and trial.curves[0]:
+            return Observation(trial.point, trial.values, trial.curves[0])
+        return Observation(trial.point, None) if trial.state is TrialState.FAILED else None
+
+    # Early stopping
+
+    def _stop_early(self, trials: Sequence[Trial]) -> None:
+        if self._settings.stop_early == "never":
+            return
+        self._tell_of_steps(trials)
+        least = self._settings.min_steps
+        curves = stopping.Curves(*(self._curves(trials, state) for state in _STATES_WITH_CURVES))
+        if self._settings.stop_early == "asha":
+            found = stopping.asha(curves, self._settings.reduction_factor, least)
+        else:
+            found = stopping.median(curves, least)
+        for run_id, stop in found.items():
+            self._end(run_id, stop)
+
+    def _curves(self, trials: Sequence[Trial], state: TrialState) -> dict[str, stopping.Curve]:
+        objective = self._problem.objectives[0]
+        chosen = (trial for trial in trials if trial.state is state and trial.curves and trial.curves[0])
+        return {trial.id: objective.costs_by_step(trial.curves[0]) for trial in chosen}
+
+    def _tell_of_steps(self, trials: Sequence[Trial]) -> None:
+        """Logs once that trials print no steps, as far as one that has completed shows."""
+        completed = [trial for trial in trials if trial.state is TrialState.COMPLETED and trial.curves]
+        if self._has_told_of_steps or not completed or any(max(trial.curves[0], default=0) > 0 for trial in completed):
+            return
+        self._has_told_of_steps = True
+        text = "Trials cannot be ended early: %s completed without a step; print one before each value, as in %s"
+        log.warning(text, formatting.short(completed[0].id), STEP_LINE)
+
+    def _end(self, run_id: str, stop: stopping.Stop) -> None:
+        """Asks a trial to end, by the stop request of a user; it is marked when it has ended so."""
+        folder = layout.claims_folder(self._problem.home)
+        claim = claims.present(folder, run_id)
+        if run_id in self._journal.log.pruning or claim is None or claim.claim is None or not claim.is_started:
+            return
+        self._journal.add("pruning", trial=run_id, step=stop.step)
+        stop_request.request_stop(claims.path(folder, run_id))
+        if processes.is_alive(claim.claim.owner):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(claim.claim.owner.pid, signal.SIGTERM)
+        objective = self._problem.objectives[0]
+        sign = -1 if objective.is_maximized else 1
+        text = "Ending trial %s early: %s is %g at step %d, and %g is needed"
+        log.info(text, run_id, objective, sign * stop.cost, stop.step, sign * stop.needed)
+
+    # What is logged
+
+    def _report_ends(self, trials: Sequence[Trial]) -> None:
+        new = [trial for trial in trials if not trial.is_in_flight and trial.id not in self._reported]
+        is_first = not self._reported
+        self._reported.update(trial.id for trial in new)
+        costs = {trial.id: completed_costs(trial, self._problem.objectives) for trial in trials}
+        best = best_of({run_id: each for run_id, each in costs.items() if each})
+        if best and best != self._best and not (is_first and len(new) > 1 and not self._best):
+            self._report_best(trials, best)
+        self._best = best
+
+    def _report_best(self, trials: Sequence[Trial], best: Sequence[str]) -> None:
+        by_id = {trial.id: trial for trial in trials}
+        for run_id in best:
+            if run_id not in self._best:
+                log.info("Best so far: trial %s, %s", run_id, described(by_id[run_id], self._problem.objectives))
+
+
+def described(trial: Trial, objectives: Sequence[Objective]) -> str:
+    """Returns the values and the point of a trial, as text."""
+    values = zip(objectives, trial.values or (), strict=False)
+    shown = ", ".join(f"{objective} {value:g}" for objective, value in values)
+    flags = " ".join(f"{name}={text_for_value(value)}" for name, value in trial.point.items())
+    return f"{shown} ({flags})"
+
+
+_STATES_WITH_CURVES = (TrialState.RUNNING, TrialState.COMPLETED, TrialState.PRUNED)

@@ -1,0 +1,86 @@
+"""Makes and stages the runs of trials, as Guild's own batches do it.
+
+A trial's run directory has Guild's PENDING marker from its first moment until it is staged. So no scheduler takes half
+of it, and a search that was killed in between finds it, and completes it.
+"""
+
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from guild_dask.home import claims, layout, run_directory
+from guild_dask.home.search_journal import Proposal, SearchJournal
+from guild_dask.home.trials import ATTRIBUTE, PRUNED
+
+
+class CannotStage(Exception):
+    """Guild does not stage the trial; the text says why."""
+
+
+class Stager:
+    """Stages the trials of one search."""
+
+    def __init__(self, home: str, batch: str, journal: SearchJournal) -> None:
+        from guild import run as guild_run
+
+        self._home = home
+        self._claims = layout.claims_folder(home)
+        self._batch = guild_run.Run(batch, layout.run_dir(home, batch))
+        self._journal = journal
+
+    def new_id(self) -> str:
+        """Returns the id of a run that does not exist."""
+        from guild import run as guild_run
+
+        return str(guild_run.mkid())
+
+    def stage(self, proposal: Proposal, flags: Mapping[str, Any]) -> None:
+        """Makes the run of a proposed trial, unless it is there, and stages it; raises OSError or CannotStage."""
+        run_dir = layout.run_dir(self._home, proposal.trial)
+        if not self._is_complete(run_dir):
+            self._make(run_dir, proposal, flags)
+            _stage(run_dir)
+        self._journal.add("staged", trial=proposal.trial)
+
+    def _is_complete(self, run_dir: str) -> bool:
+        """Tells whether a run was staged, and maybe started since."""
+        if not os.path.isdir(layout.guild_dir(run_dir)):
+            return False
+        # In this order: a run that a scheduler claims meanwhile, or gives back, is seen at one of these places.
+        return (
+            run_directory.has(run_dir, layout.STAGED)
+            or claims.present(self._claims, os.path.basename(run_dir)) is not None
+            or not run_directory.has(run_dir, layout.PENDING)
+            or run_directory.has(run_dir, layout.STAGED)
+        )
+
+    def _make(self, run_dir: str, proposal: Proposal, flags: Mapping[str, Any]) -> None:
+        from guild import batch_util
+
+        pathlib.Path(layout.attributes(run_dir)).mkdir(parents=True, exist_ok=True)
+        run_directory.set_marker(run_dir, layout.PENDING)
+        run = batch_util.init_trial_run(self._batch, dict(flags), run_dir)
+        run.write_attr(ATTRIBUTE, {"batch": str(self._batch.id), "number": proposal.number})
+
+
+def _stage(run_dir: str) -> None:
+    from guild.commands import run_impl
+
+    try:
+        run_impl.run(restart=run_dir, stage=True, quiet=True)
+    except SystemExit as e:  # how Guild reports errors
+        message = e.args[0] if e.args else ""
+        raise CannotStage(str(message[0] if isinstance(message, tuple) else message)) from e
+
+
+def mark_pruned(run_dir: str) -> None:
+    """Tags and labels a run that was ended early, once."""
+    from guild_dask.home import run_view
+
+    tags = list(run_view.tags(run_dir))
+    if PRUNED in tags:
+        return
+    label = str(run_directory.known_attribute(run_dir, "label") or "")
+    run_directory.write_label(run_dir, f"{PRUNED} {label}".strip())
+    run_directory.write_tags(run_dir, [*tags, PRUNED])

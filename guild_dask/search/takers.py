@@ -1,0 +1,53 @@
+"""Which living scheduler of this Guild home would take the trials of a search, and for how many it has room."""
+
+from collections.abc import Mapping
+
+from guild_dask.home import claims, layout
+from guild_dask.home.listing import Listing
+from guild_dask.home.run_directory import BrokenRun, Staged
+from guild_dask.home.run_filter import BadFilter, Selection
+from guild_dask.monitor import schedulers
+from guild_dask.monitor.schedulers import Scheduler
+from guild_dask.search.width import Capacity, width_for
+
+
+def taker(home: str, batch: str, requests: Mapping[str, float]) -> Scheduler | None:
+    """Returns a scheduler that is alive and would take the trials of a batch; None if there is none."""
+    starter = _starter_of(home, batch)
+    found = (each for each in schedulers.alive(home) if each.id != batch)
+    return next((each for each in found if _would_take(each, home, batch, requests, starter)), None)
+
+
+def _starter_of(home: str, batch: str) -> str:
+    """Returns the scheduler that has started the search itself; empty if a user has."""
+    found = claims.present(layout.claims_folder(home), batch)
+    return found.claim.scheduler_id if found and found.claim else ""
+
+
+def _would_take(scheduler: Scheduler, home: str, batch: str, requests: Mapping[str, float], starter: str) -> bool:
+    state = scheduler.state
+    if state is None:
+        return scheduler.id == starter  # it has not published anything yet
+    if state.trials_of or state.phase in ("draining", "stopping"):
+        return False
+    # One that runs once ends when nothing is left, but not before a search that it has started.
+    if state.run_once and scheduler.id != starter:
+        return False
+    if state.filter is not None and not _matches(state.filter, layout.prototype(layout.run_dir(home, batch))):
+        return False
+    # Without workers, nothing is known of those that come.
+    return not state.workers or width_of(scheduler, requests) > 0
+
+
+def _matches(expression: str, proto: str) -> bool:
+    """Tells whether the prototype of the trials, which has their operation and tags, matches a filter."""
+    try:
+        return bool(Selection(expression).of(Listing((Staged("", proto, 0, ()),), {})).staged)
+    except (BadFilter, BrokenRun):
+        return False
+
+
+def width_of(scheduler: Scheduler, requests: Mapping[str, float]) -> int:
+    """Returns how many trials the present workers of a scheduler have room for."""
+    workers = scheduler.state.workers if scheduler.state else ()
+    return width_for((Capacity(each.slots, each.total) for each in workers), requests)
