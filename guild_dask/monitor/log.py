@@ -23,6 +23,9 @@ _DASK_LOGGERS = ("distributed", "dask", "tornado", "bokeh", "asyncio", "py.warni
 # Child loggers to which Dask gives a handler of their own, for standard error.
 _WITH_OWN_HANDLER = ("distributed.client", "distributed.gc", "tornado.application")
 
+# Seconds after which Guild has copied what it has printed to its record.
+_RECORDED = 1.0
+
 
 class OutputStream:
     """Standard output for log lines and run output, each written whole.
@@ -31,28 +34,47 @@ class OutputStream:
     written is dropped, and the number of dropped bytes is written when writing works again.
     """
 
-    def __init__(self, fd: int = 1, patience: float = 10.0) -> None:
+    def __init__(self, fd: int = 1, patience: float = 10.0, record: str = "") -> None:
+        """Writes to a file descriptor; `record` is the file to which Guild copies what it has printed."""
         self._fd = fd
         self._patience = patience
+        self._record = record
+        self._recorded_size = 0  # of the record, once it has all that was written
         self._left_out = 0
         self._last_write = 0.0
         self._lock = threading.RLock()
         self.before_write: Callable[[], None] | None = None  # clears the live line
 
-    def is_read(self, seconds: float) -> bool:
-        """Tells whether nothing was written for that many seconds, and Guild has read everything before that."""
-        if time.monotonic() - self._last_write < seconds:
-            return False
+    def is_printed(self, quiet: float) -> bool:
+        """Tells whether Guild has printed everything: it copies what it has printed to the record.
+
+        Without a record, or if it lacks something, nothing was written for `quiet` seconds, and Guild has read all.
+        """
         try:
-            return not any(fcntl.ioctl(self._fd, termios.FIONREAD, b"\0\0\0\0"))
+            if any(fcntl.ioctl(self._fd, termios.FIONREAD, b"\0\0\0\0")):
+                return False
         except OSError:
-            return True  # not a pipe
+            pass  # not a pipe
+        is_recorded = bool(self._record) and self._size_of_record() >= self._recorded_size
+        return is_recorded or time.monotonic() - self._last_write >= quiet
+
+    def _size_of_record(self) -> int:
+        try:
+            return os.stat(self._record).st_size
+        except OSError:
+            return -1
 
     def write_bytes(self, data: bytes) -> None:
         with self._lock:
+            # Before the live line is cleared, which is drawn again once everything is printed.
+            now = time.monotonic()
+            if self._record:
+                # After a while, what the record lacks was left out, and will not come.
+                is_waiting = now - self._last_write < _RECORDED
+                self._recorded_size = max(self._recorded_size if is_waiting else 0, self._size_of_record()) + len(data)
+            self._last_write = now
             if self.before_write:
                 self.before_write()
-            self._last_write = time.monotonic()
             if self._left_out:
                 if not self._is_writable(0):
                     self._left_out += len(data)

@@ -104,7 +104,7 @@ def _run(
 
     select = _select_for(settings)
     this_run = own_run.this_run()
-    stream = log.OutputStream()
+    stream = log.OutputStream(record=layout.output(this_run.dir))
     log.set_up(settings.loglevel, stream, this_run.path("dask.log"))
     _begin_log(settings, unknown)
     processes.adopt_orphans()
