@@ -48,8 +48,10 @@ class OutputStream:
     and the number of bytes is written in its place.
     """
 
-    def __init__(self, fd: int = 1) -> None:
+    def __init__(self, fd: int = 1, record: str = "") -> None:
+        """Writes to a file descriptor; `record` is the file to which Guild copies what it has printed."""
         self._fd = fd
+        self._record = record
         self._changed = threading.Condition()
         # Guarded by _changed. A piece is a whole part of the output, and whether it is a line of the log.
         self._pieces: deque[tuple[bytes, bool]] = deque()
@@ -63,34 +65,42 @@ class OutputStream:
         self._writer = threading.Thread(target=self._write_all, name="output", daemon=True)
         self._writer.start()
 
-    def is_read(self, seconds: float) -> bool:
-        """Tells whether nothing was written for that many seconds, and Guild has read everything before that."""
-        if self._pieces or self._is_writing or time.monotonic() - self._last_write < seconds:
+    def is_printed(self, quiet: float) -> bool:
+        """Tells whether Guild has printed everything: it copies what it has printed to the record.
+
+        Without a record, or if it lacks something, nothing was written for `quiet` seconds, and Guild has read all.
+        """
+        if self._pieces or self._is_writing:
             return False
         try:
-            return not any(fcntl.ioctl(self._fd, termios.FIONREAD, b"\0\0\0\0"))
+            if any(fcntl.ioctl(self._fd, termios.FIONREAD, b"\0\0\0\0")):
+                return False
         except OSError:
-            return True  # not a pipe
+            pass  # not a pipe
+        return self._is_recorded() or time.monotonic() - self._last_write >= quiet
 
-    def wait_until_recorded(self, path: str, timeout: float = 2.0) -> None:
-        """Waits until Guild has recorded everything that was written in the file, which it does after showing it.
+    def _is_recorded(self) -> bool:
+        """Tells whether the record has everything that was written."""
+        try:
+            return os.path.getsize(self._record) >= self._accepted
+        except OSError:
+            return False
+
+    def wait_until_recorded(self, timeout: float = 2.0) -> None:
+        """Waits until Guild has recorded everything that was written, which it does after showing it.
 
         Guild reads standard output and standard error side by side: a line of the one may overtake lines of the other.
         """
+        if not os.path.exists(self._record):  # it was not started by Guild
+            return
         deadline = time.monotonic() + timeout
         watcher = Watcher()
-        watcher.add(path, MODIFIED)
+        watcher.add(self._record, MODIFIED)
         try:
-            while not self._is_recorded(path) and (left := deadline - time.monotonic()) > 0:
+            while not self._is_recorded() and (left := deadline - time.monotonic()) > 0:
                 watcher.wait(min(left, _POLL))
         finally:
             watcher.close()
-
-    def _is_recorded(self, path: str) -> bool:
-        try:
-            return os.path.getsize(path) >= self._accepted
-        except OSError:
-            return True  # it was not started by Guild
 
     def write(self, text: str) -> None:
         """Writes a line of the log."""

@@ -79,7 +79,7 @@ def run(
 
     select = (guest.select,) if guest else _select_for(settings)
     this_run = own_run.this_run()
-    stream = log.OutputStream()
+    stream = log.OutputStream(record=layout.output(this_run.dir))
     with contextlib.ExitStack() as closing:
         closing.callback(stream.close)
         closing.callback(log.set_up(settings.loglevel, stream, this_run.path("dask.log")))
@@ -133,7 +133,6 @@ def _opened_cluster(
     """Opens the cluster; returns None if the scheduler was stopped meanwhile, and raises ClusterError."""
     from guild_dask.cluster import opening
     from guild_dask.cluster.base import ClusterError, OpeningStopped
-    from guild_dask.home import layout
     from guild_dask.host import environment
 
     try:
@@ -144,7 +143,7 @@ def _opened_cluster(
         return None
     except ClusterError:
         # The error goes to standard error, and must not overtake the log.
-        stream.wait_until_recorded(layout.output(this_run.dir))
+        stream.wait_until_recorded()
         raise
 
 

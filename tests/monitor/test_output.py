@@ -426,11 +426,11 @@ def test_log_is_waited_for_until_guild_has_recorded_it(tmp_path: pathlib.Path) -
             with record.open("ab") as f:
                 f.write(part)
 
-    stream = OutputStream(write)
+    stream = OutputStream(write, str(record))
     stream.write_output(b"first\nlast\n")
     reader = threading.Timer(0.2, guild)
     reader.start()
-    stream.wait_until_recorded(str(record), DEADLINE)
+    stream.wait_until_recorded(DEADLINE)
     assert record.read_bytes() == b"first\nlast\n"
     reader.join()
     os.close(read)
@@ -439,8 +439,8 @@ def test_log_is_waited_for_until_guild_has_recorded_it(tmp_path: pathlib.Path) -
 
 def test_log_without_guild_is_not_waited_for(tmp_path: pathlib.Path) -> None:
     with (tmp_path / "log").open("wb") as log:
-        stream = OutputStream(log.fileno())
+        stream = OutputStream(log.fileno(), str(tmp_path / "output"))
         stream.write_output(b"first\n")
         begun = time.monotonic()
-        stream.wait_until_recorded(str(tmp_path / "output"), DEADLINE)
+        stream.wait_until_recorded(DEADLINE)
         assert time.monotonic() - begun < DEADLINE
