@@ -7,7 +7,8 @@ import sys
 import pytest
 import yaml
 
-from guild_dask.home import run_info
+from guild_dask.home import process_start, run_info
+from guild_dask.home.process_start import ProcessStart
 from tests.support.sandbox import Guild, Sandbox, run_command, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, stage, statuses
 
@@ -85,3 +86,13 @@ def test_use_is_that_of_the_children_of_the_process(tmp_path: pathlib.Path) -> N
     assert run_command([sys.executable, "-c", code], {}, tmp_path).exit_code == 0
     assert run_info.recorded(str(tmp_path))[0]["max_memory"] > 90e6
     assert run_info.recorded(str(tmp_path / "none"))[0] == {}
+
+
+@pytest.mark.parametrize(
+    "start", [ProcessStart("cold"), ProcessStart("warm", 0.012, 0.31, 2.5), ProcessStart("warm", 0.012, 0.31)]
+)
+def test_start_of_the_process_is_recorded(tmp_path: pathlib.Path, start: ProcessStart) -> None:
+    (tmp_path / ".guild" / "attrs").mkdir(parents=True)
+    run_info.write(str(tmp_path), "")
+    run_info.add(str(tmp_path), process_start.facts_for(start))
+    assert run_info.recorded(str(tmp_path))[1] == start

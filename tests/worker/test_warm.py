@@ -399,7 +399,8 @@ def test_warm_run_ends_with_all_its_processes_whatever_is_killed(
 
     stage(guild, "grow", "large", options="--tag dask:mem=200MB")
     wait_until(lambda: statuses(user)["large"] == "terminated", describe=lambda: statuses(user))
-    assert (start_of(user, "large"), info_of(user, "large")["ended"]) == ("warm", "memory-limit")
+    assert start_of(user, "large") == "warm"
+    assert info_of(user, "large")["ended"] in ("memory-limit", "out-of-memory")  # by us, or by the kernel
 
     last = napping(user, guild, "last")
     scheduler.signal(signal.SIGTERM)
