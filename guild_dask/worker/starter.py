@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from guild_dask.worker.warm_client import WarmProcess, WarmServers
 
 
+# Signals with which others end this process, which handles them.
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
 class _Popen(subprocess.Popen):  # type: ignore[type-arg]
     """Recognizes the operation's process among those that Guild starts, and forks it from a warm server if one fits."""
 
@@ -143,7 +147,8 @@ def run(
     except Exception as e:  # noqa: BLE001  # any error is ours, and not the run's
         return Report(NOT_STARTED, text_for(e))
     try:
-        signals.set_handler((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), operation.on_signal)
+        signals.set_handler(HANDLED, operation.on_signal)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
         if not os.read(gate, 1):
             return _given_up(operation)
         _prepare(operation, gate, warm)

@@ -259,6 +259,24 @@ def test_starter_that_its_worker_does_not_let_begin_leaves_a_note_for_other_host
     assert recover(_seen_from_elsewhere(world, ".claimed")).staged_again == ("aaa",)
 
 
+def test_signal_to_a_starter_that_has_just_been_forked_is_recorded(
+    user: Sandbox, guild: Guild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A job queue signals all processes of a job, also one that cannot handle a signal yet.
+    world = _World(user, guild, lease=30.0)
+    world.runner.prepare(dict(os.environ))
+    identity = processes.identity
+
+    def end_and_identify(pid: int) -> processes.ProcessIdentity | None:
+        if pid != os.getpid():
+            os.kill(pid, signal.SIGTERM)
+        return identity(pid)
+
+    monkeypatch.setattr(processes, "identity", end_and_identify)
+    assert world.runner.run(world.job).exit_code == NOT_STARTED
+    world.runner.close()
+
+
 def _owner(world: _World) -> processes.ProcessIdentity:
     found = claims.present(world.home.claims_folder, "aaa")
     assert found
