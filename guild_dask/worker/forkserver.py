@@ -104,11 +104,15 @@ def serve(requests: socket.socket) -> None:
     with contextlib.suppress(ConnectionError, BrokenPipeError), contextlib.closing(warm):  # the worker died
         while received := _next(requests, warm):
             request, descriptors = received
+            # A signal to the starter waits until the starter can handle it: else nobody would record what it did.
+            signal.pthread_sigmask(signal.SIG_BLOCK, starter.HANDLED)
             try:
                 pid = os.fork()
             except OSError as e:
                 pid = -(e.errno or errno.EAGAIN)
-            if pid == 0:
+            if pid:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, starter.HANDLED)
+            else:
                 requests.close()
                 warm.inherit()
                 _become_starter(request, descriptors, warm)

@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from guild_dask.worker.warm_client import WarmProcess, WarmServers
 
 
+# Signals with which others end this process, which handles them.
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
 class _Popen(subprocess.Popen):  # type: ignore[type-arg]
     """Recognizes the operation's process among those that Guild starts, and forks it from a warm server if one fits."""
 
@@ -153,17 +157,21 @@ def run(
     """Waits at the gate, starts the run, waits for its end, and returns what to report. Raises no error."""
     try:
         operation = Operation(run_dir, claim, options)
-        signals.set_handler((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), operation.on_signal)
+    except Exception as e:  # noqa: BLE001  # any error is ours, and not the run's
+        return Report(NOT_STARTED, text_for(e))
+    try:
+        signals.set_handler(HANDLED, operation.on_signal)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
         if not os.read(gate, 1):
-            return Report(NOT_STARTED)
+            return _given_up(operation)
         _prepare(operation, gate, warm)
     except SystemExit:  # of the handler
-        return Report(NOT_STARTED)
+        return _given_up(operation)
     except Exception as e:  # noqa: BLE001  # any error is ours, and not the run's
         short = shortage_in(e)
         if not short:
             _say(f"cannot prepare the start of the run: {e}")
-        return Report(NOT_STARTED, short)
+        return _given_up(operation, short)
     code, error = start_guild(run_dir)
     report = _report_for(operation, code, error)
     try:
@@ -175,6 +183,13 @@ def run(
     except OSError as e:
         _say(f"cannot record the end of the run: {e}")
     return report
+
+
+def _given_up(operation: Operation, short: str = "") -> Report:
+    """Returns what to report about a run that was not begun, after a note about it for other hosts."""
+    with contextlib.suppress(SystemExit, OSError):
+        operation.give_up()
+    return Report(NOT_STARTED, short)
 
 
 def _prepare(operation: Operation, gate: int, warm: "WarmServers | None") -> None:

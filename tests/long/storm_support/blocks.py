@@ -7,7 +7,7 @@ import random
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from guild_dask.home import attempts, process_start, run_directory, run_info
 from guild_dask.home.outcome import Cause
@@ -19,12 +19,12 @@ from tests.support.sandbox import Guild, Sandbox, Started, described, wait_until
 from tests.support.scheduling import NO_DASHBOARD, stage, statuses
 from tests.systems.journal import Journal, Life
 
-LEASE = 20.0
+LEASE = 50.0
 
 # Much longer than a loaded machine takes, and shorter than three leases: a run that waits for leases is noticed.
-LONGEST_ROUND = 55.0
+LONGEST_ROUND = 140.0
 LONGEST_AFTER_CUT = LONGEST_ROUND + 3 * LEASE + 15
-LONGEST_STOP = 30.0
+LONGEST_STOP = 60.0
 
 # Half of the runs may be forked from warm servers.
 _OPERATIONS = ("work", "work-fresh")
@@ -66,12 +66,14 @@ class Round:
     attempts: int = 0
     warm: int = 0  # runs whose last attempt was forked from a warm server
     excused: int = 0  # runs that were killed between their last instruction and the record of their end
+    was_deaf: bool = False  # a job was suspended for longer than a lease, or killed before it was resumed
     seconds: float = 0.0
     violations: list[str] = field(default_factory=list)
 
     @property
     def has_cut(self) -> bool:
-        return any(done.act.cuts_off for done in self.done)
+        """Tells whether something on a node had no chance to leave a record, so that leases decide."""
+        return self.was_deaf or any(done.act.cuts_off for done in self.done)
 
 
 class Block:
@@ -156,7 +158,9 @@ class Block:
                 undone.append((time.monotonic() + dice.uniform(*act.undone_after), done))
         for at, done in sorted(undone, key=lambda each: each[0]):
             _wait(at - time.monotonic())
+            this.was_deaf |= done.act.suspends and _is_killed_later(done, this.done)
             self._undo([done])
+            this.was_deaf |= done.act.suspends and time.monotonic() - done.at > LEASE
             this.done[this.done.index(done)] = Done(_without_undo(done.act), done.job, done.moment, done.at)
 
     def _do(self, act: Act, job: Job | None, this: Round, watch: Watch) -> Done | None:
@@ -242,7 +246,7 @@ class Block:
 
     def _is_excused(self, life: Life, this: Round) -> bool:
         """Tells whether the run may have been killed before anything could record that it had ended."""
-        return any(
+        return this.was_deaf or any(
             -_TIME_TO_EXIT < done.at - life.last < (_TIME_TO_RECORD if done.act.is_hard else _TIME_TO_EXIT)
             for done in this.done
         )
@@ -270,7 +274,12 @@ class Block:
 
 
 def _without_undo(act: Act) -> Act:
-    return Act(act.name, act.do, None, None, act.weight, act.needs_node, act.is_hard, act.cuts_off)
+    return replace(act, undo=None, undone_after=None)
+
+
+def _is_killed_later(suspended: Done, done: list[Done]) -> bool:
+    """Tells whether an act after a suspension may kill suspended processes, which can leave no record."""
+    return any(other.at > suspended.at and not other.act.suspends for other in done)
 
 
 def _wait(seconds: float) -> None:
