@@ -90,7 +90,7 @@ def _show(settings: Settings) -> int:
 def _run(
     settings: Settings, unknown: list[str], events: "queue.SimpleQueue[OutsideEvent]", is_stopping: "Callable[[], bool]"
 ) -> int:
-    from guild_dask.cluster import opening
+    from guild_dask.cluster import dashboard, opening
     from guild_dask.cluster.base import Common, OpeningStopped
     from guild_dask.home import layout, run_queue
     from guild_dask.home.heartbeat import Heartbeat
@@ -117,7 +117,8 @@ def _run(
         heartbeat.renew()
         closing.callback(heartbeat.leave)
         home, token = run_queue.guild_home(), heartbeat.token
-        common = Common(home, token, settings.lease, events.put, settings.gpus, is_stopping)
+        access = dashboard.access_for(settings.dashboard_address, settings.dashboard_token)
+        common = Common(home, token, settings.lease, events.put, settings.gpus, is_stopping, access=access)
         try:
             opened = opening.open_cluster(settings, common, this_run.dir, identity.environ)
         except OpeningStopped:
@@ -135,7 +136,7 @@ def _run(
         queue_of_runs = run_queue.GuildHome(home, heartbeat, *select)
         _watch(home, this_run.id, events, closing)
         about = scheduler_state(this_run.id, identity.process)
-        views = observers.open_views(settings, about, this_run.dir, opened, events.put)
+        views = observers.open_views(settings, about, this_run.dir, opened, put=events.put, access=access)
         closing.callback(views.close)
         closing.callback(observers.show_progress(settings, views.publisher, stream, follower, opened))
         dispatcher = Dispatcher(
