@@ -101,8 +101,8 @@ def out_of_sight(run_id: str, host: str, problem: str) -> str:
     return f"Lost sight of run {run_id} on {host} ({problem}); it is started again only if it is known to be dead"
 
 
-def summary(ends: Mapping[End, int], left: int, seconds: float, is_run_once: bool = True) -> str:
-    """Returns the last line about runs: how many ended how, and how long it took."""
+def summary(ends: Mapping[End, int], left: int, seconds: float, is_run_once: bool = True, unsettled: int = 0) -> str:
+    """Returns the last line about runs: how many ended how, or are left to the next scheduler, and how long it took."""
     failed = sum(ends.get(end, 0) for end in (End.FAILED, End.COULD_NOT_START))
     parts = [f"{ends.get(End.COMPLETED, 0)} run(s) completed", f"{failed} failed"]
     if ends.get(End.TERMINATED):
@@ -110,6 +110,8 @@ def summary(ends: Mapping[End, int], left: int, seconds: float, is_run_once: boo
     if ends.get(End.GONE):
         parts.append(f"{ends[End.GONE]} deleted")
     parts.append(f"{left} left staged")
+    if unsettled:
+        parts.append(f"{unsettled} left to the next scheduler")
     took = f"Processed staged runs in {seconds:.1f} seconds" if is_run_once else f"Worked for {duration(seconds)}"
     return f"{took}: {', '.join(parts)}"
 

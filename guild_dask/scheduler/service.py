@@ -66,6 +66,7 @@ def run(
     guest: Guest | None = None,
 ) -> int:
     """Works until the loop is over, and returns the exit code; raises BadSetting or ClusterError."""
+    from guild_dask.cluster import dashboard
     from guild_dask.cluster.base import Common
     from guild_dask.home import layout, run_queue
     from guild_dask.home.heartbeat import Heartbeat
@@ -92,7 +93,8 @@ def run(
         heartbeat.renew()
         closing.callback(heartbeat.leave)
         home, token = run_queue.guild_home(), heartbeat.token
-        common = Common(home, token, settings.lease, events.put, settings.gpus, is_stopping)
+        access = dashboard.access_for(settings.dashboard_address, settings.dashboard_token)
+        common = Common(home, token, settings.lease, events.put, settings.gpus, is_stopping, access=access)
         opened = _opened_cluster(settings, common, this_run, stream)
         if opened is None:
             return 0
@@ -107,7 +109,7 @@ def run(
         queue_of_runs = run_queue.GuildHome(home, heartbeat, *select)
         _watch(home, this_run.id, events, closing)
         about = scheduler_state(this_run.id, identity.process, trials_of=guest.batch if guest else None)
-        views = observers.open_views(settings, about, this_run.dir, opened, events.put)
+        views = observers.open_views(settings, about, this_run.dir, opened, put=events.put, access=access)
         closing.callback(views.close)
         closing.callback(observers.show_progress(settings, views.publisher, stream, follower, opened))
         dispatcher = Dispatcher(

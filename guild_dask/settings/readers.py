@@ -1,5 +1,6 @@
 """The text of each flag to its value. Pure: a reader raises ValueError, which says what is accepted, for other text."""
 
+import ipaddress
 import math
 import re
 import shlex
@@ -25,6 +26,14 @@ class DashboardAddress:
 
     host: str
     port: int
+
+    @property
+    def is_local(self) -> bool:
+        """Tells whether only this host can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"
 
 
 DEFAULT_DASHBOARD = DashboardAddress("127.0.0.1", 8787)
@@ -152,6 +161,7 @@ READERS: Mapping[str, Callable[[str], Any]] = {
     "warm": _yes_or_no,
     "preload": _modules,
     "dashboard-address": _address,
+    "dashboard-token": _yes_or_no,
     "loglevel": _loglevel,
     "lease": _lease,
     "dry-run": _yes_or_no,

@@ -324,7 +324,7 @@ print("went on")
         wait_until(lambda: statuses(user)["aaa"] == "running")
         link = json.loads(state_path(str(user.guild_home), "sss").read_text())["page"]
         assert link.startswith("http://127.0.0.1:"), "it is local unless the user changes dashboard-address"
-        opened.get(link.replace("/guild", "/status"))
+        opened.get(link.replace("/guild?", "/status?"))  # Dask's own page, with the token
         opened.find_element("link text", "Guild").click()
         wait_until(lambda: len(texts(opened, "#rows .row")) == 3, describe=lambda: texts(opened, "#rows .row"))
         wait_until(lambda: EVIL in "".join(texts(opened, "#rows .row")), describe=lambda: texts(opened, "#rows .row"))

@@ -35,13 +35,16 @@ def test_slow_reader_of_a_chatty_run_holds_up_neither_other_runs_nor_a_stop(user
     a_project(user, PROJECT)
     stage(guild, "chatty", "chatty")
     command = shlex.split(f"guild run dask:scheduler workers=2 poll-interval=0.5 {NO_DASHBOARD} -y")
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as guilds:
+    pipe = subprocess.PIPE
+    with (
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT) as guilds,
+        contextlib.ExitStack() as closing,
+    ):
         assert guilds.stdout
         found: list[bytes] = []
         reader = threading.Thread(target=_read_slowly, args=(guilds.stdout.fileno(), found), daemon=True)
         reader.start()
+        closing.callback(guilds.kill)  # it would go on at the reader's pace
         output = user.guild_home / "runs" / "chatty" / ".guild" / "output"
         # More than all pipes take, so that the scheduler's output is stuck.
         wait_until(lambda: output.exists() and output.stat().st_size > 2_000_000, describe=lambda: b"".join(found))
@@ -53,8 +56,6 @@ def test_slow_reader_of_a_chatty_run_holds_up_neither_other_runs_nor_a_stop(user
         wait_until(lambda: not scheduler.is_running(), describe=lambda: b"".join(found)[-2000:])
         assert time.monotonic() - began < MOST
         assert statuses(user)["chatty"] == "terminated"
-        guilds.kill()  # it would go on at the reader's pace
-        reader.join()
 
 
 def test_scheduler_without_standard_output_works(user: Sandbox, guild: Guild) -> None:

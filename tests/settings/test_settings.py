@@ -36,6 +36,7 @@ ACCEPTED = {
     "time-limit": "a time such as 90m",
     "retries": "a whole number of at least 0",
     "dashboard-address": "a port (8787), an address (0.0.0.0:8787), 0 for any free port, or no for none",
+    "dashboard-token": "yes or no",
     "loglevel": "one of debug, info, warn, error",
     "progress": "auto, yes or no",
     "notify": "a command such as",
