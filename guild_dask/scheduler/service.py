@@ -68,6 +68,7 @@ def run(
     """Works until the loop is over, and returns the exit code; raises BadSetting or ClusterError."""
     from guild_dask.cluster import opening
     from guild_dask.cluster.base import Common, OpeningStopped
+    from guild_dask.cluster.head import WithHead
     from guild_dask.home import layout, run_queue
     from guild_dask.home.heartbeat import Heartbeat
     from guild_dask.host import processes
@@ -88,19 +89,19 @@ def run(
     with contextlib.ExitStack() as closing:
         closing.callback(observers.leave_report, this_run)
         closing.callback(gc.disable)
-        heartbeat = Heartbeat(run_queue.guild_home(), this_run.id, identity.process)
+        home = run_queue.guild_home()
+        heartbeat = Heartbeat(home, this_run.id, identity.process)
         heartbeat.renew()
         closing.callback(heartbeat.leave)
-        home, token = run_queue.guild_home(), heartbeat.token
-        common = Common(home, token, settings.lease, events.put, settings.gpus, is_stopping)
+        common = Common(home, heartbeat.token, settings.lease, events.put, settings.gpus, is_stopping)
         try:
-            opened = opening.open_cluster(settings, common, this_run.dir, identity.environ)
+            opened: Cluster = opening.open_cluster(settings, common, this_run.dir, identity.environ)
         except OpeningStopped:
             _log.info("Stopping Dask scheduler")
             _log.info("Stopping Dask cluster")
             return 0
-        closing.callback(opened.close)
-        closing.callback(_log.info, "Stopping Dask cluster")
+        opened = opened if guest else WithHead(opened, events.put)
+        _close_with(closing, opened)
         opened.prepare(identity.environ)
         follower = OutputFollower(layout.run_output(this_run.dir), stream.write_bytes)
         closing.callback(_log.info, "Stopping Dask scheduler")
@@ -127,6 +128,11 @@ def run(
             closing.callback(guest.begin(opened, views.publisher))
         code = work(Loop(core, dispatcher, heartbeat, events), this_run.path("error.log"))
         return code or (RUNS_FAILED if settings.fail and core.has_failures else 0)
+
+
+def _close_with(closing: contextlib.ExitStack, opened: "Cluster") -> None:
+    closing.callback(opened.close)
+    closing.callback(_log.info, "Stopping Dask cluster")
 
 
 def _watch(
