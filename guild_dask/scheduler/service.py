@@ -124,10 +124,13 @@ def run(
             settings.time_limit,
             settings.warm,
         )
-        if guest:
-            closing.callback(guest.begin(opened, views.publisher))
+        closing.callback(guest.begin(opened, views.publisher) if guest else _nothing)
         code = work(Loop(core, dispatcher, heartbeat, events), this_run.path("error.log"))
         return code or (RUNS_FAILED if settings.fail and core.has_failures else 0)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _close_with(closing: contextlib.ExitStack, opened: "Cluster") -> None:

@@ -43,7 +43,9 @@ class Demand:
 
     def sees_no_device(self, run: Staged) -> bool:
         """Tells whether a run that requests no device sees none, though the workers have some."""
-        return self.has_devices and not any(is_pin(name) or name == GPU for name in self.requests_of(run))
+        if run.is_search or not self.has_devices:
+            return False
+        return not any(is_pin(name) or name == GPU for name in self.requests_of(run))
 
     def candidate_for(self, run: Staged) -> StagedRun:
         """Returns a run as the plan sees it; its time limit is a request where workers end."""
