@@ -24,9 +24,6 @@ ATTRIBUTE = "dask_search"
 # The tag, and the label, of a trial that was ended early.
 PRUNED = "pruned"
 
-# The operations that search.
-OPTIMIZERS = ("dask:tpe", "dask:random", "dask:gp")
-
 
 class TrialState(enum.Enum):
     """What became of a trial. The value is the name for users."""

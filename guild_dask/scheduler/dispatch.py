@@ -93,7 +93,7 @@ class Dispatcher:
             scheduler_id=me.run_id,
             scheduler=me.process,
             owner=me.process,
-            requests=devices.amounts(start.requests, has_devices=bool(start.devices)),
+            requests={} if start.run.is_search else devices.amounts(start.requests, has_devices=bool(start.devices)),
             devices=start.devices,
             serial=next(self.serials),
             worker=start.worker,

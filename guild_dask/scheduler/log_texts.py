@@ -8,13 +8,14 @@ from guild_dask.home.control import Control
 from guild_dask.home.outcome import End, Result, text_for_cause
 from guild_dask.host import signals
 from guild_dask.monitor.formatting import duration
+from guild_dask.plan.capacity import SEARCH
 from guild_dask.plan.resources import Unreadable, format_amounts
 from guild_dask.plan.tags import BadTag
 
 
 def starting(run_id: str, requests: Mapping[str, float], sees_no_gpu: bool = False) -> str:
     """Returns the line for a run that is in the plan."""
-    facts = [f"requires {format_amounts(requests)}"] if requests else []
+    facts = [f"requires {format_amounts(requests)}"] if requests and SEARCH not in requests else []
     facts += ["requests no GPU and sees none"] if sees_no_gpu else []
     return f"Starting staged run {run_id} ({'; '.join(facts)})" if facts else f"Starting staged run {run_id}"
 

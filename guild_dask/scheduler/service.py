@@ -89,13 +89,13 @@ def run(
         identity = _identity(this_run)
         closing.callback(observers.leave_report, this_run)
         closing.callback(gc.disable)
-        heartbeat = Heartbeat(run_queue.guild_home(), this_run.id, identity.process)
+        home = run_queue.guild_home()
+        heartbeat = Heartbeat(home, this_run.id, identity.process)
         heartbeat.renew()
         closing.callback(heartbeat.leave)
-        home, token = run_queue.guild_home(), heartbeat.token
         access = dashboard.access_for(settings.dashboard_address, settings.dashboard_token)
-        common = Common(home, token, settings.lease, events.put, settings.gpus, is_stopping, access=access)
-        opened = _opened_cluster(settings, common, this_run, stream)
+        common = Common(home, heartbeat.token, settings.lease, events.put, settings.gpus, is_stopping, access=access)
+        opened = _opened_cluster(settings, common, this_run, stream, takes_searches=guest is None)
         if opened is None:
             return 0
         closing.callback(opened.close)
@@ -130,15 +130,21 @@ def run(
 
 
 def _opened_cluster(
-    settings: Settings, common: "Common", this_run: own_run.SchedulerRun, stream: log.OutputStream
+    settings: Settings,
+    common: "Common",
+    this_run: own_run.SchedulerRun,
+    stream: log.OutputStream,
+    takes_searches: bool,
 ) -> "Cluster | None":
     """Opens the cluster; returns None if the scheduler was stopped meanwhile, and raises ClusterError."""
     from guild_dask.cluster import opening
     from guild_dask.cluster.base import ClusterError, OpeningStopped
+    from guild_dask.cluster.head import WithHead
     from guild_dask.host import environment
 
     try:
-        return opening.open_cluster(settings, common, this_run.dir, environment.user_environment(os.environ))
+        opened = opening.open_cluster(settings, common, this_run.dir, environment.user_environment(os.environ))
+        return WithHead(opened, common.report) if takes_searches else opened
     except OpeningStopped:
         _log.info("Stopping Dask scheduler")
         _log.info("Stopping Dask cluster")

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,9 +17,11 @@ from guild_dask.search.staging import CannotStage
 
 log = logging.getLogger("guild")
 
-# Seconds between steps if no run ends. A step that takes long comes less often: it uses a twentieth of the time.
+# Seconds between steps if no run ends, at least and at most. If it takes long to read the trials, that is done less
+# often.
 _PERIOD = 0.5
-_SHARE = 20
+_LONGEST = 5.0
+_SHARE = 10
 
 # How a search ends that cannot go on.
 FAILED = Step(is_over=True, is_failure=True)
@@ -42,10 +43,9 @@ class Steps:
     def run(self, until: Callable[[], bool] = lambda: False) -> Step:
         """Takes steps until the search is over, closed, or until something else happens; returns the last one."""
         while not (self.last.is_over or self._is_closed or until()):
-            began = time.monotonic()
             self.last = self._step()
             if not self.last.is_over:
-                self._wake.wait(max(_PERIOD, _SHARE * (time.monotonic() - began)))
+                self._wake.wait(min(max(_PERIOD, _SHARE * self.last.reading), _LONGEST))
                 self._wake.clear()
         return self.last
 
