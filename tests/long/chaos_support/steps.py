@@ -20,7 +20,7 @@ from tests.support.sandbox import Sandbox, Started, wait_until
 
 _CRASH_POINTS = pathlib.Path(__file__).with_name("crash_points")
 _STEPS = "steps"
-_LONGEST_STORY = 60.0
+_LONGEST_STORY = 180.0
 
 _TO_START = "rename dask/claims/RUN.claimed to dask/claims/RUN.started"
 
