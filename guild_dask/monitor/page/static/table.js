@@ -74,7 +74,7 @@ function flagColumns(chosen) {
   const isWhole = (flag) => [...operations.values()].every(({ count, values }) => !values.has(flag) || total(values.get(flag)) === count);
   const everywhere = {};
   for (const [flag, counts] of all) if (counts.size === 1 && total(counts) > 1 && isWhole(flag)) everywhere[flag] = [...counts.keys()][0];
-  const differing = new Map(), common = new Map(), runsWith = new Map();
+  const differing = new Map(), common = new Map(), runsWith = new Map(), having = new Map();
   for (const [name, { count, values }] of operations) {
     const same = {};
     for (const [flag, counts] of values) {
@@ -84,13 +84,14 @@ function flagColumns(chosen) {
       if (!differing.has(flag)) differing.set(flag, new Set());
       for (const each of counts.keys()) differing.get(flag).add(each);
       runsWith.set(flag, (runsWith.get(flag) || 0) + count);
+      having.set(flag, (having.get(flag) || 0) + total(counts));
     }
     common.set(name, same);
   }
   const ordered = [...differing.keys()].sort((one, other) =>
     runsWith.get(other) - runsWith.get(one) || differing.get(one).size - differing.get(other).size || (one < other ? -1 : 1));
-  const shared = ordered.filter((flag) => runsWith.get(flag) > 1 || chosen.length === 1);
-  const rare = shared.filter((flag) => runsWith.get(flag) < chosen.length / 2);
+  const shared = ordered.filter((flag) => having.get(flag) > 1 || chosen.length === 1);
+  const rare = shared.filter((flag) => having.get(flag) < chosen.length / 2);
   return { names: ordered, shared, rare, everywhere, common };
 }
 
@@ -340,8 +341,11 @@ function showEmpty() {
   $("empty").hidden = shown.length > 0;
   if (shown.length) return;
   const text = address.q ? `No ${kind} matches “${address.q}”.` : rows.size ? `No ${kind}.` : "No runs yet: this scheduler has neither started nor found any.";
+  const isFiltered = Boolean(address.q) || address.tab !== "all";
+  if ($("empty").dataset.text === `${text} ${isFiltered}`) return; // a button that is replaced loses clicks and the focus
+  $("empty").dataset.text = `${text} ${isFiltered}`;
   const made = [document.createTextNode(`${text} `)];
-  if (address.q || address.tab !== "all") {
+  if (isFiltered) {
     const button = element("button", "show all runs");
     button.addEventListener("click", () => { $("search").value = ""; set("q", ""); set("tab", "all"); show(); });
     made.push(button);
