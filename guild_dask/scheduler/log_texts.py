@@ -1,7 +1,7 @@
 """The texts of log lines that need more than one line of code. Pure."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from guild_dask.home.claim_record import Claim
 from guild_dask.home.control import Control
@@ -13,10 +13,16 @@ from guild_dask.plan.resources import Unreadable, format_amounts
 from guild_dask.plan.tags import BadTag
 
 
-def starting(run_id: str, requests: Mapping[str, float], sees_no_gpu: bool = False) -> str:
-    """Returns the line for a run that is in the plan."""
+def starting(
+    run_id: str, requests: Mapping[str, float], sees_no_gpu: bool = False, ignored: Sequence[Unreadable] = ()
+) -> str:
+    """Returns the line for a run that is in the plan.
+
+    The documented line about a part of a tag that is ignored does not name the run, so this one names the parts.
+    """
     facts = [f"requires {format_amounts(requests)}"] if requests and SEARCH not in requests else []
     facts += ["requests no GPU and sees none"] if sees_no_gpu else []
+    facts += [f"ignored in its tags: {', '.join(repr(part.part) for part in ignored)}"] if ignored else []
     return f"Starting staged run {run_id} ({'; '.join(facts)})" if facts else f"Starting staged run {run_id}"
 
 

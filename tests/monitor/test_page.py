@@ -18,6 +18,7 @@ from guild.summary import SummaryWriter
 
 from guild_dask.home import attempts
 from guild_dask.home.outcome import Cause
+from guild_dask.monitor.flag_columns import columns_for
 from guild_dask.monitor.page.handlers import Route
 from guild_dask.monitor.page.rows import MOST_ENDED, Rows, WaitingRow
 from guild_dask.monitor.page.server import show
@@ -490,7 +491,21 @@ def test_browser_shows_results_and_what_tells_runs_apart(tmp_path: pathlib.Path)
         wait_for(opened, ["No run matches “BASELINEx”. show all runs"], lambda each: texts(each, "#empty"))
         opened.find_element("css selector", "#empty button").click()
         wait_for(opened, 4, lambda each: len(shown_runs(each)))
+        for runs in some_flags():
+            rows = [{"operation": operation, "flags": flags} for operation, flags in runs]
+            script = "const f = flagColumns(arguments[0]); return [f.names, f.shared, commonText(f)]"
+            expected = columns_for(runs)
+            wanted = [list(expected.names), list(expected.shared_names), expected.common_text]
+            assert opened.execute_script(script, rows) == wanted, "the rule of monitor/flag_columns.py"
         assert not complaints(opened)
+
+
+def some_flags() -> list[list[tuple[str, dict[str, str]]]]:
+    """Returns operations and flags of runs: a sweep, with a script that has the same flags, and other operations."""
+    sweep = [("train", {"lr": lr, "seed": seed, "epochs": "20"}) for lr in ("0.1", "0.2") for seed in ("1", "2", "3")]
+    script = ("train.py", {"lr": "0.3", "epochs": "20"})
+    others = [("load", {"n": "9", "epochs": "3"}), ("load", {"n": "9"}), ("test", {"data": "dev"})]
+    return [sweep, [*sweep, script], [*sweep, script, *others], others, [script], []]
 
 
 def test_browser_is_used_with_the_keyboard_and_in_a_narrow_window(tmp_path: pathlib.Path) -> None:

@@ -7,6 +7,7 @@ from guild_dask.home.run_info import CPU, MEMORY
 from guild_dask.monitor import formatting
 from guild_dask.monitor.report.history import RUNNING, SLOTS, History, Span, WarmStarts, median
 from guild_dask.monitor.state import EndedRun
+from guild_dask.plan.reasons import AnyReason
 from guild_dask.plan.resources import format_amounts
 
 OPERATION_COLUMNS = ("operation", "runs", "took", "waited", "CPUs used", "most memory", "requested")
@@ -80,7 +81,12 @@ def unfinished(history: History, names: Mapping[str, str], most: int) -> list[tu
 
 def left(history: History, most: int) -> list[tuple[str, ...]]:
     """Returns a row for each of the first runs that were left staged."""
-    return [(formatting.short(run), str(why or "was waiting")) for run, why in list(history.left.items())[:most]]
+    return [(formatting.short(run), why_left(why)) for run, why in list(history.left.items())[:most]]
+
+
+def why_left(why: AnyReason | None) -> str:
+    """Returns why a run was left staged."""
+    return str(why or "was waiting")
 
 
 def how(run: EndedRun) -> str:
