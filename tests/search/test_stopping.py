@@ -79,6 +79,12 @@ def test_asha_judges_at_the_highest_rung_that_a_trial_has_reached() -> None:
     assert found == {"slow": Stop(3, 5.0, good[3])}
 
 
+def test_trial_that_is_ahead_of_the_others_is_judged_where_enough_of_them_have_come() -> None:
+    ahead = {1: 9.0, 3: 9.0, 9: 9.0}
+    found = asha(Curves({"ahead": ahead}, {}, {"good": {1: 1.0, 3: 1.0}, "fair": {1: 2.0, 3: 2.0}}), 3)
+    assert found == {"ahead": Stop(3, 9.0, 1.0)}
+
+
 def test_few_trials_are_not_judged() -> None:
     assert asha(Curves({"a": {1: 9.0}, "b": {1: 1.0}}, {}, {})) == {}
     completed = {str(number): {1: 0.0, 2: 0.0} for number in range(4)}
