@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.account import as_user
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, stage, statuses
 from tests.systems.gridengine import GridEngine
@@ -17,7 +18,7 @@ def site(gridengine: GridEngine, user: Sandbox, journal: Journal, monkeypatch: p
     for name, value in gridengine.variables.items():
         monkeypatch.setenv(name, value)
     configure(user, "sge", interface="lo", queue="main")
-    return Guild(user.root, gridengine.host.command("guild"))
+    return Guild(user.root, gridengine.host.command(*as_user("guild")))
 
 
 def test_runs_run_in_jobs(site: Guild, gridengine: GridEngine, journal: Journal, user: Sandbox) -> None:

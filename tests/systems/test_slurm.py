@@ -5,6 +5,7 @@ import signal
 import pytest
 import yaml
 
+from tests.support.account import as_user
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from tests.systems.journal import Journal
@@ -112,7 +113,7 @@ def test_run_is_stopped_from_any_host_and_all_with_their_scheduler(
         first = journal.wait_for("aaa")
         journal.wait_for("bbb")
         other = next(host for name, host in site.hosts.items() if name != first.host)
-        Guild(user.root, other.command("guild-dask"))("stop aaa")
+        Guild(user.root, other.command(*as_user("guild-dask")))("stop aaa")
         wait_until(lambda: statuses(user)["aaa"] == "terminated", describe=scheduler.so_far)
         assert statuses(user)["bbb"] == "running"
         scheduler.signal(signal.SIGINT)

@@ -3,6 +3,7 @@
 import psutil
 import pytest
 
+from tests.support.account import as_user
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, stage
 from tests.systems.journal import Journal
@@ -16,7 +17,7 @@ LONG = 150.0
 @pytest.fixture
 def guild(openssh: OpenSSH, user: Sandbox, journal: Journal) -> Guild:
     """Guild on the head, where the user can log in to the other hosts."""
-    return Guild(user.root, openssh.head.command("guild"))
+    return Guild(user.root, openssh.head.command(*as_user("guild")))
 
 
 def test_runs_run_on_all_hosts_and_leave_nothing(
