@@ -36,6 +36,10 @@ def test_runs_run_on_nodes_and_jobs_are_given_back(site: Slurm, user: Sandbox, g
     stage(guild, "work seconds=2", "aaa", "bbb", "ccc")
     with guild.started(f"{SCHEDULER} workers=2 run-once=yes") as scheduler:
         first = journal.wait_for("aaa")
+        host = site.hosts[first.host]
+        there = host.listening()
+        assert set(there) == {host.address}, "the configured interface"
+        assert len(there) <= 2, "one port for each worker"
         assert f"running ({first.host})" in guild("runs").output
         assert scheduler.wait().exit_code == 0
     journal.check(["aaa", "bbb", "ccc"])

@@ -65,6 +65,23 @@ def test_run_goes_on_through_a_short_cut(guild: Guild, openssh: OpenSSH, journal
     assert [life.attempt for life in journal.lives("aaa")] == [1]
 
 
+def test_run_goes_on_without_its_ssh_and_is_tried_again_without_its_worker(
+    guild: Guild, openssh: OpenSSH, journal: Journal, user: Sandbox
+) -> None:
+    stage(guild, "work seconds=4", "aaa")
+    with guild.started(f"{SCHEDULER} run-once=yes") as scheduler:
+        first = journal.wait_for("aaa")
+        for process in openssh.head.processes("BatchMode"):
+            process.kill()
+        wait_until(lambda: journal.lives("aaa")[0].last > first.begun + 1)
+        for process in openssh.hosts[first.host].processes("private_worker"):
+            process.kill()
+        assert scheduler.wait(LONG).exit_code == 0
+    journal.check(["aaa"])
+    assert [life.attempt for life in journal.lives("aaa")] == [1, 2]
+    assert "Run aaa is staged again for attempt 2 (its worker died)" in scheduler.output
+
+
 def test_host_that_cannot_be_reached_is_named(guild: Guild, openssh: OpenSSH, journal: Journal) -> None:
     stage(guild, "work seconds=0.2", "aaa")
     openssh.hosts["h2"].switch_off()
