@@ -33,6 +33,7 @@ from guild_dask.search.space import BadSpace, space_for_flags
 from guild_dask.search.width import Capacity, width_for
 from guild_dask.settings import flags as declared
 from guild_dask.settings.settings import BadSetting, Settings, section_of, settings_for
+from guild_dask.worker.forkserver import use_libyaml
 
 _log = logging.getLogger("guild")
 
@@ -59,6 +60,9 @@ def main(kind: str, **flags: str | None) -> None:
         code = _Process(kind, given, events, is_stopping).run()
     except (_CannotSearch, ClusterError, BadSetting, BadSpace, BadObjective, EngineMissing) as e:
         click.echo(f"dask:{kind}: {e}", err=True)
+        code = BAD_SETTING
+    except (OSError, run_directory.BrokenRun) as e:
+        click.echo(f"dask:{kind}: cannot use its own run directory: {e}", err=True)
         code = BAD_SETTING
     gc.freeze()
     sys.exit(code)
@@ -105,6 +109,7 @@ class _Process:
         """Searches, and returns the exit code."""
         settings, unknown = self._scheduler_settings()
         engine = self._engine()
+        use_libyaml()  # Guild spends half of the time to stage a trial on YAML
         with _Alone(self._run.path(".guild/dask-search.lock")):
             journal = SearchJournal(self._run.dir)
             with self._logging(settings):
@@ -202,7 +207,8 @@ class _Process:
             each.id: each for each in trials.TrialReader(self._home, self._run.id, self._problem.objectives).read()
         }
         if last.is_over:
-            journal.add("ended", why=last.why)
+            with contextlib.suppress(OSError):  # as on a full disk; a restart finds that it is over
+                journal.add("ended", why=last.why)
             if last.is_failure:
                 click.echo(f"dask:{self._kind}: the search stops: {last.why}", err=True)
             else:

@@ -78,7 +78,7 @@ class Search:
         self._forgotten = frozenset(journal.log.proposals if settings.prior == "none" else ())
         self._former: frozenset[str] | None = None  # trials that had ended before this start; None: not read yet
         self._is_exhausted = False  # no point of the space is left
-        self._reported: set[str] = set()  # trials whose end was logged
+        self._has_looked = False  # what was there before the first step is no news
         self._best: list[str] = []  # as it was last logged
         self._has_told_of_steps = False
 
@@ -95,7 +95,7 @@ class Search:
         began = time.monotonic()
         trials = self._reader.read(self._journal.log)
         reading = time.monotonic() - began
-        self._report_ends(trials)
+        self._report_news(trials)
         if not may_go_on():
             return Step(reading=reading)
         if self._former is None:
@@ -217,13 +217,12 @@ class Search:
 
     # What is logged
 
-    def _report_ends(self, trials: Sequence[Trial]) -> None:
-        new = [trial for trial in trials if not trial.is_in_flight and trial.id not in self._reported]
-        is_first = not self._reported
-        self._reported.update(trial.id for trial in new)
+    def _report_news(self, trials: Sequence[Trial]) -> None:
+        """Logs which trial is the best, if another one was at the last step."""
+        is_first, self._has_looked = not self._has_looked, True
         costs = {trial.id: completed_costs(trial, self._problem.objectives) for trial in trials}
         best = best_of({run_id: each for run_id, each in costs.items() if each})
-        if best and best != self._best and not (is_first and len(new) > 1 and not self._best):
+        if best and best != self._best and not is_first:
             self._report_best(trials, best)
         self._best = best
 
