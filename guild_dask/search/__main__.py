@@ -30,9 +30,10 @@ from guild_dask.search.prior import observations
 from guild_dask.search.search import Problem, Search, Step, described
 from guild_dask.search.settings import SearchSettings
 from guild_dask.search.space import BadSpace, space_for_flags
-from guild_dask.search.width import Capacity, width_for
+from guild_dask.search.width import Capacity, width_for, width_to_come
 from guild_dask.settings import flags as declared
 from guild_dask.settings.settings import BadSetting, Settings, section_of, settings_for
+from guild_dask.worker.forkserver import use_libyaml
 
 _log = logging.getLogger("guild")
 
@@ -59,6 +60,9 @@ def main(kind: str, **flags: str | None) -> None:
         code = _Process(kind, given, events, is_stopping).run()
     except (_CannotSearch, ClusterError, BadSetting, BadSpace, BadObjective, EngineMissing) as e:
         click.echo(f"dask:{kind}: {e}", err=True)
+        code = BAD_SETTING
+    except (OSError, run_directory.BrokenRun) as e:
+        click.echo(f"dask:{kind}: cannot use its own run directory: {e}", err=True)
         code = BAD_SETTING
     gc.freeze()
     sys.exit(code)
@@ -105,6 +109,7 @@ class _Process:
         """Searches, and returns the exit code."""
         settings, unknown = self._scheduler_settings()
         engine = self._engine()
+        use_libyaml()  # Guild spends half of the time to stage a trial on YAML
         with _Alone(self._run.path(".guild/dask-search.lock")):
             journal = SearchJournal(self._run.dir)
             with self._logging(settings):
@@ -181,12 +186,9 @@ class _Process:
         service.begin_to_load_guild(self._flags["cluster"])
 
         def width(cluster: Any) -> int:
-            present = [Capacity(each.slots, each.resources) for each in cluster.workers()]
-            most = settings.workers.most if settings.workers and settings.workers.is_elastic else 0
-            to_come = [
-                Capacity(each.slots, each.resources, max(0, most - len(present))) for each in cluster.prospects()
-            ]
-            return max(1, width_for([*present, *to_come[:1]], self._requests))
+            present = width_for((Capacity(each.slots, each.resources) for each in cluster.workers()), self._requests)
+            kinds = [Capacity(each.slots, each.resources) for each in cluster.prospects()]
+            return max(1, present, width_to_come(cluster.appetite, kinds, self._requests))
 
         guest = SearchGuest(
             self._run.id,
@@ -202,7 +204,8 @@ class _Process:
             each.id: each for each in trials.TrialReader(self._home, self._run.id, self._problem.objectives).read()
         }
         if last.is_over:
-            journal.add("ended", why=last.why)
+            with contextlib.suppress(OSError):  # as on a full disk; a restart finds that it is over
+                journal.add("ended", why=last.why)
             if last.is_failure:
                 click.echo(f"dask:{self._kind}: the search stops: {last.why}", err=True)
             else:

@@ -183,7 +183,7 @@ def _optuna(kind: str) -> ModuleType:
                 import scipy  # type: ignore[import-untyped]  # noqa: F401
                 import torch  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
             except ImportError as e:
-                raise EngineMissing(f"dask:gp needs PyTorch and SciPy ({e}); pip install torch scipy") from e
+                raise EngineMissing(f"it needs PyTorch and SciPy ({e}): pip install torch scipy") from e
     major = int(optuna.__version__.partition(".")[0])
     if major < 5:
         raise EngineMissing(f"Optuna {optuna.__version__} is installed, and 5 or later is needed: {INSTALL}")

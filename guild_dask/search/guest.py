@@ -1,5 +1,6 @@
 """The steps of a search: one whenever a run has ended, and from time to time; alone, or beside a scheduler's loop."""
 
+import contextlib
 import logging
 import threading
 import traceback
@@ -23,8 +24,10 @@ _PERIOD = 0.5
 _LONGEST = 5.0
 _SHARE = 10
 
-# How a search ends that cannot go on.
-FAILED = Step(is_over=True, is_failure=True)
+
+def _failed(why: str) -> Step:
+    """Returns how a search ends that cannot go on."""
+    return Step(is_over=True, why=why, is_failure=True)
 
 
 class Steps:
@@ -62,16 +65,14 @@ class Steps:
         try:
             found = self._search.step(self._width(), self._is_going_on)
         except CannotStage as e:
-            log.error("Guild cannot stage a trial: %s", e)
-            return FAILED
+            return _failed(f"Guild cannot stage a trial: {e}")
         except (OSError, HomeUnavailable) as e:
             self._report(f"cannot use the Guild home: {e}")
             return Step()
         except Exception as e:  # noqa: BLE001  # an error of the search itself must not lose its trials
-            log.error("Stopping the search because of an error in guild-dask itself: %r", e)
-            with open(self._error_log, "w", encoding="utf-8") as f:
+            with contextlib.suppress(OSError), open(self._error_log, "w", encoding="utf-8") as f:
                 traceback.print_exception(e, file=f)
-            return FAILED
+            return _failed(f"there is an error in guild-dask itself: {e!r} (details are in {self._error_log})")
         self._problem = ""
         return found
 

@@ -7,16 +7,13 @@ So a search that was killed goes on with its next step, wherever it was.
 import contextlib
 import logging
 import math
-import os
-import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from guild_dask.home import claims, control, layout, run_queue, stop_request
+from guild_dask.home import claims, control, layout, run_queue
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.home.trials import Trial, TrialReader, TrialState
-from guild_dask.host import processes
 from guild_dask.monitor import formatting
 from guild_dask.monitor.flag_columns import text_for_value
 from guild_dask.plan.objectives import Objective, best_of
@@ -78,9 +75,10 @@ class Search:
         self._forgotten = frozenset(journal.log.proposals if settings.prior == "none" else ())
         self._former: frozenset[str] | None = None  # trials that had ended before this start; None: not read yet
         self._is_exhausted = False  # no point of the space is left
-        self._reported: set[str] = set()  # trials whose end was logged
+        self._has_looked = False  # what was there before the first step is no news
         self._best: list[str] = []  # as it was last logged
         self._has_told_of_steps = False
+        self._asked: set[str] = set()  # trials that were asked to end early
 
     @property
     def trial_ids(self) -> frozenset[str]:
@@ -95,7 +93,7 @@ class Search:
         began = time.monotonic()
         trials = self._reader.read(self._journal.log)
         reading = time.monotonic() - began
-        self._report_ends(trials)
+        self._report_news(trials)
         if not may_go_on():
             return Step(reading=reading)
         if self._former is None:
@@ -203,13 +201,13 @@ class Search:
         """Asks a trial to end, by the stop request of a user; it is marked when it has ended so."""
         folder = layout.claims_folder(self._problem.home)
         claim = claims.present(folder, run_id)
-        if run_id in self._journal.log.pruning or claim is None or claim.claim is None or not claim.is_started:
+        if claim is None or claim.claim is None or not claim.is_started or run_id in self._asked:
             return
-        self._journal.add("pruning", trial=run_id, step=stop.step)
-        stop_request.request_stop(claims.path(folder, run_id))
-        if processes.is_alive(claim.claim.owner):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(claim.claim.owner.pid, signal.SIGTERM)
+        self._asked.add(run_id)
+        # Also after a crash between these two: a trial that is asked twice ends once.
+        if run_id not in self._journal.log.pruning:
+            self._journal.add("pruning", trial=run_id, step=stop.step)
+        claims.ask_to_end(folder, run_id, claim.claim.owner)
         objective = self._problem.objectives[0]
         sign = -1 if objective.is_maximized else 1
         text = "Ending trial %s early: %s is %g at step %d, and %g is needed"
@@ -217,13 +215,12 @@ class Search:
 
     # What is logged
 
-    def _report_ends(self, trials: Sequence[Trial]) -> None:
-        new = [trial for trial in trials if not trial.is_in_flight and trial.id not in self._reported]
-        is_first = not self._reported
-        self._reported.update(trial.id for trial in new)
+    def _report_news(self, trials: Sequence[Trial]) -> None:
+        """Logs which trial is the best, if another one was at the last step."""
+        is_first, self._has_looked = not self._has_looked, True
         costs = {trial.id: completed_costs(trial, self._problem.objectives) for trial in trials}
         best = best_of({run_id: each for run_id, each in costs.items() if each})
-        if best and best != self._best and not (is_first and len(new) > 1 and not self._best):
+        if best and best != self._best and not is_first:
             self._report_best(trials, best)
         self._best = best
 

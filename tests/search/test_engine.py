@@ -93,7 +93,7 @@ def test_missing_package_is_one_line_with_the_command_to_install_it() -> None:
     try:
         import torch  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
     except ImportError:
-        with pytest.raises(EngineMissing, match="pip install torch"):
+        with pytest.raises(EngineMissing, match="pip install torch scipy"):
             _engine(FLAGS, "gp")
     code = "import sys; sys.modules['optuna'] = None\nfrom guild_dask.search.engine import *\n"
     code += "from guild_dask.search.space import space_for_flags\n"
