@@ -71,6 +71,7 @@ PURE_MODULES = (
     "monitor.formatting",
     "monitor.results",
     "monitor.run_states",
+    "monitor.search_results",
     "monitor.state",
     "scheduler.announcer",
     "scheduler.core",
