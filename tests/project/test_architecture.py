@@ -49,7 +49,7 @@ ROOMS: Mapping[str, Room] = {
     "search": Room(
         ("plan", "host", "settings", "home", "cluster", "monitor", "scheduler", "worker"), guild=("staging()",)
     ),
-    "cli": Room(("plan", "host", "settings", "home", "monitor"), extra={"doctor": ("cluster", "mends")}),
+    "cli": Room(("plan", "host", "settings", "home", "monitor"), extra={"doctor": ("cluster", "mends"), "export_study": ("search",)}),
 }
 
 # Modules outside the rooms, which Guild discovers.
