@@ -19,7 +19,19 @@ from dataclasses import dataclass, replace
 import click
 import psutil
 
-from benchmarks import contenders, endurance, latency, makespan, report, scale, throughput
+from benchmarks import (
+    backlog,
+    contenders,
+    endurance,
+    footprint,
+    idle_scheduler,
+    latency,
+    makespan,
+    report,
+    scale,
+    throughput,
+    trials,
+)
 from benchmarks.environments import Environment, dask_environment, plugin_environment
 from benchmarks.homes import Home, make_home, make_project, make_template
 from benchmarks.sizes import EMPTY, FULL, QUICK, VERY_MANY, Sizes
@@ -95,12 +107,41 @@ def measure_endurance(bench: Bench) -> object:
     return endurance.measure(home, make_template(home, "nothing"), bench.length).as_data()
 
 
+def measure_trials(bench: Bench) -> object:
+    """Returns what runs cost that import scikit-learn and pandas, with these preloaded."""
+    if not trials.install(bench.plugin, *trials.IMPORTED):
+        raise click.ClickException("scikit-learn and pandas are needed")
+    home = bench.home(bench.plugin)
+    return trials.measure(home, bench.dask, make_template(home, "trial"), bench.sizes).as_data()
+
+
+def measure_footprint(bench: Bench) -> object:
+    """Returns the memory of warm runs, and where the time of one run goes."""
+    home = bench.home(bench.plugin)
+    return footprint.measure(home, make_template(home, "stamped"), bench.sizes).as_data()
+
+
+def measure_idle_scheduler(bench: Bench) -> object:
+    """Returns what a scheduler costs that has nothing to do."""
+    return idle_scheduler.measure(bench.home(bench.plugin), bench.sizes).as_data()
+
+
+def measure_backlog(bench: Bench) -> object:
+    """Returns what a scheduler costs with a hundred thousand staged runs."""
+    home = bench.home(bench.plugin)
+    return backlog.measure(home, make_template(home, "stamped"), bench.sizes).as_data()
+
+
 PARTS: dict[str, Callable[[Bench], object]] = {
     "latency": measure_latency,
     "scale": measure_scale,
     "makespan": measure_makespan,
     "throughput": measure_throughput,
     "scalars": measure_scalars,
+    "trials": measure_trials,
+    "footprint": measure_footprint,
+    "idle-scheduler": measure_idle_scheduler,
+    "backlog": measure_backlog,
     "endurance": measure_endurance,
 }
 
@@ -117,14 +158,19 @@ FOLDER = click.Path(file_okay=False, path_type=pathlib.Path)
 @click.option("--only", multiple=True, type=click.Choice(list(PARTS)), help="Measure this part only; may be repeated.")
 @click.option("--environments", type=FOLDER, help="Where the virtual environments are, or will be made.")
 def main(
-    results: pathlib.Path, quick: bool, rounds: int | None, only: tuple[str, ...], environments: pathlib.Path | None
+    results: pathlib.Path,
+    quick: bool,
+    rounds: int | None,
+    only: tuple[str, ...],
+    environments: pathlib.Path | None,
 ) -> None:
     """Measure guild-dask against other ways to start staged runs."""
     results.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as scratch:
         bench = _bench(pathlib.Path(scratch), environments, quick)
         if rounds:
-            bench = replace(bench, sizes=replace(bench.sizes, rounds=rounds, mixed_rounds=rounds))
+            sizes = replace(bench.sizes, rounds=rounds, mixed_rounds=rounds, trial_rounds=rounds)
+            bench = replace(bench, sizes=sizes)
         for name in only or PARTS:
             click.echo(f"measuring {name}", err=True)
             others = _used_by_others()

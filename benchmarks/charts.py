@@ -104,6 +104,27 @@ def bars(texts: Texts, values: Mapping[str, float], limit: tuple[str, float]) ->
     return drawing.svg()
 
 
+def stacks(texts: Texts, rows: Mapping[str, Mapping[str, float]]) -> str:
+    """Returns a horizontal bar for each row, made of its parts in seconds, and a key with the parts' names."""
+    names = list(next(iter(rows.values())))
+    bottom = TOP + ROW * len(rows) + 8
+    drawing = Drawing(texts.title, texts.note, bottom + 24 * len(names) + 40)
+    scale = (WIDTH - LEFT - RIGHT) / max(sum(parts.values()) for parts in rows.values())
+    for number, (row, parts) in enumerate(rows.items()):
+        y, x = TOP + ROW * number, float(LEFT)
+        drawing.text((LEFT - 12, y + 24), row, "end", ACCENT if row == texts.accent else INK)
+        for name, colour in zip(names, COLOURS, strict=False):
+            drawing.bar((x, y + 6), (parts[name] * scale, ROW - 16), colour)
+            x += parts[name] * scale
+        drawing.text((x + 8, y + 24), f"{1000 * sum(parts.values()):.0f} ms")
+    for number, (name, colour) in enumerate(zip(names, COLOURS, strict=False)):
+        y = bottom + 24 * number
+        drawing.bar((LEFT, y + 2), (14, 14), colour)
+        times = ", ".join(f"{row} {1000 * parts[name]:.0f}" for row, parts in rows.items())
+        drawing.text((LEFT + 22, y + 14), f"{name} ({times})")
+    return drawing.svg()
+
+
 def strips(texts: Texts, samples: Mapping[str, Sequence[float]]) -> str:
     """Returns a row of dots for each set of samples in seconds, with their median, on a logarithmic axis."""
     bottom = TOP + ROW * len(samples)

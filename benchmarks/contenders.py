@@ -42,11 +42,15 @@ def floor(home: Home, template: Template, run_dirs: Sequence[pathlib.Path], work
 
 
 def a_scheduler(
-    home: Home, _template: Template, _run_dirs: Sequence[pathlib.Path], workers: int = WORKERS
+    home: Home,
+    _template: Template,
+    _run_dirs: Sequence[pathlib.Path],
+    workers: int = WORKERS,
+    flags: Sequence[str] = (),
 ) -> list[Command]:
     """Returns the environment's scheduler: guild-dask, or guildai's built-in one."""
-    flags = (f"workers={workers}", "run-once=yes", "dashboard-address=no")
-    return [Command([home.environment.guild, "run", "dask:scheduler", *flags, "-y"])]
+    given = (f"workers={workers}", "run-once=yes", "dashboard-address=no", *flags)
+    return [Command([home.environment.guild, "run", "dask:scheduler", *given, "-y"])]
 
 
 def queues(home: Home, _template: Template, _run_dirs: Sequence[pathlib.Path]) -> list[Command]:

@@ -41,6 +41,10 @@ stamped:
 nothing:
   description: Does nothing, without Python
   exec: 'true'
+trial:
+  description: Trains a small model, with scikit-learn and pandas
+  main: trial
+  flags-import: no
 """
 
 # The first instruction takes the time, before any import.
@@ -50,6 +54,23 @@ import sys
 open("begun", "w").write(repr(begun))
 time.sleep(float(sys.argv[-1]))
 open("ended", "w").write(repr(time.time()))
+"""
+
+
+# The function is called by pools of processes, too.
+TRIAL = """\
+import pandas
+from sklearn.ensemble import RandomForestClassifier
+
+
+def objective(seed):
+    data = pandas.DataFrame({"a": range(200), "b": [(7 * n) % 13 for n in range(200)]})
+    model = RandomForestClassifier(n_estimators=3, random_state=seed)
+    return float(model.fit(data, data["a"] % 2).score(data, data["a"] % 2))
+
+
+if __name__ == "__main__":
+    print(f"score: {objective(1)}")
 """
 
 
@@ -106,6 +127,11 @@ class Home:
         (run_dir / ".guild" / "PENDING").unlink()
         return run_dir
 
+    def link_staged(self, original: pathlib.Path) -> None:
+        """Stages a run that shares all files with another one; it must not be started."""
+        clone = self.runs / uuid.uuid4().hex
+        _link(original, clone)
+
     def clear(self) -> None:
         """Removes all runs except the finished ones of the initial state."""
         for name in os.listdir(self.runs):
@@ -124,6 +150,7 @@ def make_project(folder: pathlib.Path) -> pathlib.Path:
     (folder / "noop.py").write_text("")
     (folder / "scalar.py").write_text('print("loss: 0.5")\n')
     (folder / "stamped.py").write_text(STAMPED)
+    (folder / "trial.py").write_text(TRIAL)
     return folder
 
 

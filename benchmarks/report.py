@@ -48,6 +48,7 @@ def write_charts(results: Results, folder: pathlib.Path) -> None:
         ("throughput", "cost-wall", lambda data: _cost_chart(data, "wall", "wall time")),
         ("latency", "latency", _latency_chart),
         ("makespan", "makespan", _makespan_chart),
+        ("footprint", "phases", _phases_chart),
     )
     for part, name, picture in pictures:
         if part in results:
@@ -74,6 +75,12 @@ def _latency_chart(data: Results) -> str:
     }
     texts = charts.Texts("Until a run's first instruction", "One dot a run; the line is the median.", ours)
     return charts.strips(texts, samples)
+
+
+def _phases_chart(data: Results) -> str:
+    note = f"Medians of {data['samples']} runs that do nothing, one after the other, in milliseconds."
+    texts = charts.Texts("Where the time of one run goes", note, "warm run")
+    return charts.stacks(texts, {f"{kind} run": phases for kind, phases in data["phases"].items()})
 
 
 def _makespan_chart(data: Results) -> str:

@@ -24,6 +24,10 @@ class Sizes:
     mixed: int  # runs that request resources
     mixed_longest: float  # seconds
     mixed_rounds: int
+    trials_of_own: tuple[int, int]  # runs that import scikit-learn and pandas: few, and more
+    trials: int  # that are compared with pools of processes
+    trial_rounds: int
+    backlog: int  # staged runs in the largest home
 
 
 FULL = Sizes(
@@ -40,6 +44,10 @@ FULL = Sizes(
     mixed=24,
     mixed_longest=4,
     mixed_rounds=3,
+    trials_of_own=(4, 16),
+    trials=200,
+    trial_rounds=2,
+    backlog=100_000,
 )
 
 QUICK = Sizes(
@@ -56,4 +64,8 @@ QUICK = Sizes(
     mixed=10,
     mixed_longest=2,
     mixed_rounds=1,
+    trials_of_own=(2, 5),
+    trials=10,
+    trial_rounds=1,
+    backlog=1_000,
 )

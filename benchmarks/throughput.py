@@ -58,14 +58,15 @@ def measure(
     for number in range(sizes.rounds):
         for contender, home, result in measured:
             for count, into in zip(result.counts, (result.few, result.more), strict=True):
-                cost = _once(contender, home, templates[contender.environment], count)
+                cost = once(contender, home, templates[contender.environment], count)
                 into.append(cost)
                 text = f"{count} runs, wall {cost.wall:.2f} s, CPU {cost.cpu:.2f} s"
                 click.echo(f"round {number + 1}: {contender.name}, {home.finished} finished, {text}", err=True)
     return [result for _, _, result in measured]
 
 
-def _once(contender: Contender, home: Home, template: Template, count: int) -> Cost:
+def once(contender: Contender, home: Home, template: Template, count: int) -> Cost:
+    """Returns the cost of a number of runs, from the command to its end."""
     home.clear()
     run_dirs = home.staged(template, count)
     cost = cost_of(contender.commands_for(home, template, run_dirs), home)

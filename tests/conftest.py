@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.documents import Document, is_document
-from tests.support.sandbox import EXAMPLES, Guild, Sandbox, sandbox
+from tests.support.sandbox import COLD, EXAMPLES, Guild, Sandbox, sandbox
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -17,6 +17,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="also check the documents that the project was created from, word for word, which are in this folder",
     )
+    parser.addoption("--cold", action="store_true", help="start no run warm, as with the flag warm=no")
 
 
 def pytest_collect_file(file_path: pathlib.Path, parent: pytest.Collector) -> Document | None:
@@ -27,9 +28,9 @@ def pytest_collect_file(file_path: pathlib.Path, parent: pytest.Collector) -> Do
 
 
 @pytest.fixture
-def user(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
+def user(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> Iterator[Sandbox]:
     """A new user. This process, and the processes that it starts, have the user's environment and folder."""
-    with sandbox(tmp_path) as box:
+    with sandbox(tmp_path, COLD if pytestconfig.getoption("--cold") else None) as box:
         for name in os.environ:
             if not name.startswith("PYTEST_"):
                 monkeypatch.delenv(name)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from guild_dask.cli import common
-from guild_dask.cli.status_tables import table_of
+from guild_dask.cli.run_table import table_of
 from guild_dask.home import search_journal, trials
 from guild_dask.home.trials import Search, Trial
 from guild_dask.monitor import formatting, results, search_results, searches
@@ -88,7 +88,7 @@ def _lines(search: Search, found: Sequence[Trial], best: Sequence[Trial], most: 
         "TOOK": [formatting.duration(trial.ended - trial.started) if trial.ended and trial.started else "-"
                  for trial in shown],
     }  # fmt: skip
-    lines += ["", *table_of(columns)]
+    lines += ["", *table_of(columns, spare=("TOOK", "#"))]
     if len(search.objectives) > 1:
         lines.append(f"Pareto set: {len(best)} trial(s) that no other one beats in all objectives")
     if len(best) > len(shown):

@@ -135,7 +135,7 @@ def _columns() -> int:
     return shutil.get_terminal_size((0, 0)).columns
 
 
-def _widest_table() -> float:
+def widest_table() -> float:
     """Returns the largest width of a table; unlimited in a file or a pipe, where nothing may be cut."""
     return width() if _columns() or sys.stdout.isatty() else math.inf
 
@@ -146,7 +146,7 @@ _WIDE = 100
 
 def is_wide() -> bool:
     """Tells whether tables may have columns that are not needed most."""
-    return _widest_table() >= _WIDE
+    return widest_table() >= _WIDE
 
 
 # A duration stays on one line: textwrap does not break at a non-breaking space.
@@ -173,7 +173,7 @@ def heading(text: str) -> str:
 
 # A column that is cut keeps this many letters in the first pass, and in the second.
 _KEPT = 24
-_LEAST = 8
+LEAST = 8
 
 
 def table(
@@ -188,8 +188,8 @@ def table(
     """
     cells = [list(columns), *([formatting.one_line(cell) for cell in row] for row in rows)]
     widths = [max(formatting.width(row[number]) for row in cells) for number in range(len(columns))]
-    spare = _widest_table() - 2 * (len(columns) - 1) - sum(widths)
-    for kept in (_KEPT, _LEAST):
+    spare = widest_table() - 2 * (len(columns) - 1) - sum(widths)
+    for kept in (_KEPT, LEAST):
         for number in wide if spare < 0 else ():
             less = int(min(max(0, -spare), max(0, widths[number] - kept)))
             widths[number] -= less

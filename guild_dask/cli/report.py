@@ -2,13 +2,15 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from guild_dask.cli import common, run_list
-from guild_dask.cli.status_tables import ShownRuns, table_of
+from guild_dask.cli.run_table import table_of
+from guild_dask.cli.status_tables import ShownRuns
 from guild_dask.home import layout, run_output
 from guild_dask.home.lookup import names_of_runs
 from guild_dask.home.outcome import End
@@ -16,6 +18,7 @@ from guild_dask.monitor import formatting, journal, results
 from guild_dask.monitor.report import files, summary
 from guild_dask.monitor.report.history import History
 from guild_dask.monitor.state import EndedRun, as_data
+from guild_dask.plan.reasons import AnyReason
 
 # The most rows of a table; the JSON has all of them.
 _SHOWN = 20
@@ -107,18 +110,19 @@ def _write(run_dir: str, html_file: str) -> None:
 def _lines(run_dir: str, history: History) -> list[str]:
     lines = [common.heading(f"Scheduler {formatting.short(os.path.basename(run_dir))}")]
     lines += [summary.headline(history), summary.waiting(history), *summary.uses(history)]
+    lines += summary.warm_starts(history)
     runs_dir = os.path.dirname(run_dir)
     failed = [span.run for span in history.unfinished if span.run.is_failure]
     others = [span.run for span in history.unfinished if not span.run.is_failure]
     completed = [span.run for span in history.spans if span.run.end == End.COMPLETED.value]
-    shown = ShownRuns(
-        runs_dir, {run.run: run.operation for run in (*failed[:_SHOWN], *others[:_SHOWN], *completed[:_MOST_READ])}
-    )
+    left = dict(list(history.left.items())[:_SHOWN])
+    told = (*failed[:_SHOWN], *others[:_SHOWN], *completed[:_MOST_READ])
+    shown = ShownRuns(runs_dir, {**dict.fromkeys(left, ""), **{run.run: run.operation for run in told}})
     for table, count in (
         (_ended("FAILED", failed[:_SHOWN], shown, runs_dir), len(failed)),
         (_results(completed[:_MOST_READ], shown, runs_dir), len(completed)),
         (_ended("NOT COMPLETED", others[:_SHOWN], shown), len(others)),
-        (_rows(summary.LEFT_COLUMNS, summary.left(history, _SHOWN), (1,)), len(history.left)),
+        (_left(left, shown), len(history.left)),
         (_rows(summary.OPERATION_COLUMNS, summary.operations(history), (0, 6, 5)), 0),
     ):
         lines += ["", *table] if table else []
@@ -142,7 +146,19 @@ def _ended(title: str, runs: Sequence[EndedRun], shown: ShownRuns, runs_dir: str
         "HOW": [summary.how(run) for run in runs],
         "LAST LINE": [_last_line(runs_dir, run) if runs_dir else "" for run in runs],
     }
-    return table_of(columns)
+    return table_of(columns, shown.flags(run.run for run in runs), beneath=("LAST LINE", "HOW"))
+
+
+def _left(runs: Mapping[str, AnyReason | None], shown: ShownRuns) -> list[str]:
+    """Returns a table of runs that were left staged."""
+    if not runs:
+        return []
+    columns = {
+        "LEFT STAGED": [formatting.short(run) for run in runs],
+        **shown.cells(runs),
+        "WHY": [summary.why_left(why) for why in runs.values()],
+    }
+    return table_of(columns, shown.flags(runs), beneath=("WHY",))
 
 
 def _last_line(runs_dir: str, run: EndedRun) -> str:
@@ -165,7 +181,7 @@ def _results(runs: Sequence[EndedRun], shown: ShownRuns, runs_dir: str) -> list[
         },
         "TOOK": [formatting.duration(run.ran) for run, _ in best],
     }
-    return table_of(columns)
+    return table_of(columns, shown.flags(run.run for run, _ in best))
 
 
 def _data(run_dir: str, history: History, with_runs: bool = True) -> dict[str, Any]:
@@ -177,6 +193,7 @@ def _data(run_dir: str, history: History, with_runs: bool = True) -> dict[str, A
         "killed": history.is_killed,
         "ends": dict(history.ends),
         "mean_use": {use.name: round(use.mean_share, 4) for use in history.uses},
+        "warm_starts": {name: asdict(starts) for name, starts in history.warm_starts().items()},
         "left_staged": {run: str(why or "") for run, why in history.left.items()},
     }
     if with_runs:

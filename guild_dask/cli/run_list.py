@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from guild_dask.cli import common
+from guild_dask.cli.run_table import table_of
 from guild_dask.home import attempts, layout, run_directory, run_info, run_view
 from guild_dask.home.lookup import names_of_runs
 from guild_dask.home.outcome import text_for_name, text_for_signal
@@ -118,7 +119,7 @@ def table(title: str, runs: Sequence[ListedRun], has_scalars: bool = False) -> l
     now = time.time()
     headings = {
         title: [formatting.short(each.run.id) for each in runs],
-        "OPERATION": [each.run.operation for each in runs if not is_one_operation],
+        "OPERATION": ["" if is_one_operation else each.run.operation for each in runs],
         "LABEL": [each.label for each in runs],
         "FLAGS": [columns.text(number) for number in range(len(runs))],
         "STATUS": [each.run.status for each in runs],
@@ -126,10 +127,7 @@ def table(title: str, runs: Sequence[ListedRun], has_scalars: bool = False) -> l
         "WHEN": [f"{formatting.duration(now - each.changed)} ago" if each.changed else "-" for each in runs],
         "HOW": [each.how for each in runs],
     }
-    needed = {name: cells for name, cells in headings.items() if any(cells)}
-    names = list(needed)
-    wide = [names.index(name) for name in ("HOW", "FLAGS", "LABEL", "OPERATION") if name in needed]
-    lines = common.table(names, list(zip(*needed.values(), strict=True)), wide=wide)
+    lines = table_of(headings, columns.own, beneath=("HOW",))
     texts = [f"All are runs of {runs[0].run.operation}" if is_one_operation else "", columns.common_text]
     return lines + common.wrapped(": ".join(text for text in texts if text))
 

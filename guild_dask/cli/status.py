@@ -73,9 +73,7 @@ def _watch(home: str, show_all: bool) -> None:
             if is_terminal:
                 # Cursor to the top and hidden; erase the rest of each line, and then the rest of the screen.
                 seen = lines if common.is_coloured() else [click.unstyle(line) for line in lines]
-                if len(seen) > height - 1:
-                    cut = f"... {len(seen) - height + 2} more lines: the window is too small"
-                    seen = [*seen[: height - 2], cut]
+                seen = fitting(seen, height - 1)
                 text = "\n".join(f"{line}\x1b[K" for line in seen)
                 sys.stdout.write(f"\x1b[H\x1b[?25l{text}\n\x1b[J")
                 sys.stdout.flush()
@@ -87,6 +85,17 @@ def _watch(home: str, show_all: bool) -> None:
     finally:
         if is_terminal:
             click.echo("\x1b[?25h", nl=False)
+
+
+def fitting(lines: list[str], most: int) -> list[str]:
+    """Returns the first lines that fit, and how many do not; a line that is too wide takes several rows."""
+    rows = [max(1, math.ceil(formatting.width(click.unstyle(line)) / common.width())) for line in lines]
+    if sum(rows) <= most:
+        return lines
+    kept = 0
+    while kept < len(rows) and sum(rows[: kept + 1]) < most:
+        kept += 1
+    return [*lines[:kept], f"... {len(lines) - kept} more lines: the window is too small"]
 
 
 def status_data(home: str, now: float) -> dict[str, Any]:
@@ -151,7 +160,7 @@ def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | No
     if state is None:
         return [common.heading(f"Scheduler {formatting.short(scheduler.id)} {where}"), "It has just started."]
     title = f"Scheduler {formatting.short(scheduler.id)} {where}, for {formatting.duration(now - state.started)}"
-    lines = [common.heading(title), _counts(state, now)]
+    lines = [common.heading(title), *_counts(state, now)]
     if scheduler.silent > _SILENT:
         lines.append(click.style(f"Its last heartbeat was {formatting.duration(scheduler.silent)} ago.", fg="yellow"))
     if state.filter:
@@ -195,7 +204,8 @@ def _shown_runs(state: State, most: int | None) -> dict[str, str]:
     return shown | {run.run: run.operation for run in state.running[:most]}
 
 
-def _counts(state: State, now: float) -> str:
+def _counts(state: State, now: float) -> list[str]:
+    """Returns how many runs are in which state, and when all are done; in two lines if one is too short."""
     parts = [f"{len(state.running)} running", f"{state.waiting - state.impossible} waiting"]
     parts += [f"{count} {name}" for name, count in state.not_queued.items()]
     parts.append(click.style(f"{state.completed} completed", fg="green" if state.completed else None))
@@ -206,4 +216,7 @@ def _counts(state: State, now: float) -> str:
         parts.append(f"{state.deleted} deleted")
     left = estimate.seconds_left(state, now)
     done = formatting.about(left, "in ", estimate.is_least(state, now))
-    return ", ".join(parts) + ("" if left is None else f"; all done {done}")
+    counts = ", ".join(parts)
+    line = counts if left is None else f"{counts}; all done {done}"
+    is_whole = left is None or formatting.width(click.unstyle(line)) <= common.widest_table()
+    return [line] if is_whole else [counts, f"All done {done}"]

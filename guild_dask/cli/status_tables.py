@@ -4,10 +4,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from guild_dask.cli import common
+from guild_dask.cli.run_table import table_of
 from guild_dask.home import run_view
 from guild_dask.home.outcome import End, text_for_end, text_for_name
 from guild_dask.monitor import estimate, formatting, results
-from guild_dask.monitor.flag_columns import columns_for, own_label
+from guild_dask.monitor.flag_columns import columns_for, own_label, text_for
 from guild_dask.monitor.schedulers import Survivor
 from guild_dask.monitor.searches import PublishedSearch, Summary
 from guild_dask.monitor.state import EndedRun, RunningRun, State, WaitingRun
@@ -62,24 +63,16 @@ class ShownRuns:
         return {
             "OPERATION": [self._operations.get(run) or "(deleted)" for run in shown],
             "LABEL": [self._labels.get(run, "") for run in shown],
-            "FLAGS": [self._columns.text(self._numbers[run]) if run in self._numbers else "" for run in shown],
+            "FLAGS": [text_for(flags) for flags in self.flags(shown)],
         }
+
+    def flags(self, runs: Iterable[str]) -> list[Mapping[str, str]]:
+        """Returns the flags that tell these runs apart."""
+        return [self._columns.own[self._numbers[run]] if run in self._numbers else {} for run in runs]
 
 
 def _is_there(runs_dir: str, run: str) -> bool:
     return os.path.isdir(os.path.join(runs_dir, run))
-
-
-# The columns that are cut to fit, the first one first.
-_CUT = ("WHY", "LAST LINE", "HOW", "FLAGS", "LABEL", "WORKER", "OPERATION", "REQUESTS")
-
-
-def table_of(columns: Mapping[str, Sequence[str]], last: str = "") -> list[str]:
-    """Returns a table from its columns; columns without a text are left out. `last` is the last column's colour."""
-    shown = {name: cells for name, cells in columns.items() if any(cells)}
-    names = list(shown)
-    wide = [names.index(name) for name in _CUT if name in shown]
-    return common.table(names, list(zip(*shown.values(), strict=True)), wide=wide, last=last)
 
 
 def running(state: State, shown: ShownRuns, now: float, most: int | None) -> list[str]:
@@ -94,7 +87,10 @@ def running(state: State, shown: ShownRuns, now: float, most: int | None) -> lis
         "WORKER": [run.worker for run in runs],
         "FOR": [formatting.duration(now - run.since) for run in runs],
     }
-    return table_of(columns, last="green") + _more(len(state.running), most)
+    spare = ("WORKER",) if len(state.workers) == 1 else ()
+    return table_of(columns, shown.flags(run.run for run in runs), last="green", spare=spare) + _more(
+        len(state.running), most
+    )
 
 
 def _requests(run: RunningRun, state: State) -> str:
@@ -117,7 +113,11 @@ def waiting(state: State, shown: ShownRuns, now: float, most: int | None) -> lis
         "WHY": [_why(state, run) for run in runs],
         "STARTS": [formatting.about(start, is_least=is_least) for _, _, start in rows[:most]],
     }
-    return table_of(columns) + _more(state.waiting - state.impossible, most)
+    # If the reasons differ, they are cut, so that the queue stays short.
+    beneath = ("WHY",) if len(set(columns["WHY"])) == 1 else ()
+    return table_of(columns, shown.flags(run.run for run in runs), beneath=beneath) + _more(
+        state.waiting - state.impossible, most
+    )
 
 
 def impossible(state: State, shown: ShownRuns, most: int | None) -> list[str]:
@@ -130,7 +130,7 @@ def impossible(state: State, shown: ShownRuns, most: int | None) -> list[str]:
         **shown.cells(run.run for run in runs),
         "WHY": [str(run.why) for run in runs],
     }
-    return table_of(columns) + _more(state.impossible, most)
+    return table_of(columns, shown.flags(run.run for run in runs), beneath=("WHY",)) + _more(state.impossible, most)
 
 
 def _queue(state: State, now: float) -> list[tuple[WaitingRun, int | None, float | None]]:
@@ -157,7 +157,7 @@ def held(state: State, shown: ShownRuns, most: int | None) -> list[str]:
         **shown.cells(runs),
         "WHY": [str(state.first_held[run]) for run in runs],
     }
-    return table_of(columns) + _more(state.held, most)
+    return table_of(columns, shown.flags(runs), beneath=("WHY",)) + _more(state.held, most)
 
 
 def retrying(state: State, shown: ShownRuns, now: float, most: int | None) -> list[str]:
@@ -170,7 +170,7 @@ def retrying(state: State, shown: ShownRuns, now: float, most: int | None) -> li
         **shown.cells(runs),
         "STARTS": [formatting.about(max(0.0, state.retrying[run] - now)) for run in runs],
     }
-    return table_of(columns) + _more(len(state.retrying), most)
+    return table_of(columns, shown.flags(runs)) + _more(len(state.retrying), most)
 
 
 def ended(title: str, runs: Iterable[EndedRun], shown: ShownRuns, now: float, most: int | None) -> list[str]:
@@ -186,7 +186,7 @@ def ended(title: str, runs: Iterable[EndedRun], shown: ShownRuns, now: float, mo
         "WHEN": [f"{formatting.duration(now - run.at)} ago" for run in chosen],
         "HOW": [_how(run) for run in chosen],
     }
-    return table_of(columns, last="red")
+    return table_of(columns, shown.flags(run.run for run in chosen), last="red", beneath=("HOW",))
 
 
 def _how(run: EndedRun) -> str:
@@ -213,7 +213,7 @@ def survivors(runs: Sequence[Survivor], runs_dir: str, now: float, most: int | N
     lines = common.wrapped(
         "These runs continue though their scheduler has died. The next scheduler counts the resources that they use."
     )
-    return lines + table_of(columns, last="green") + _more(len(runs), most)
+    return lines + table_of(columns, shown.flags(run.run for run in runs[:most]), last="green") + _more(len(runs), most)
 
 
 def searches(found: Sequence[PublishedSearch], most: int | None) -> list[str]:
@@ -239,7 +239,7 @@ def searches(found: Sequence[PublishedSearch], most: int | None) -> list[str]:
         "FLAGS": [each.best[0].flags if each.best else "" for each in shown],
         "LEFT": [_left(each) for each in found[:most]],
     }
-    return table_of(columns) + _more(len(found), most)
+    return table_of(columns, beneath=("FLAGS",), spare=("WAITING", "OPERATION")) + _more(len(found), most)
 
 
 def _done(summary: Summary) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from guild_dask.cluster.events import ClusterEvent
+from guild_dask.host.http_access import Access
 from guild_dask.plan.placement import StagedRun
 from guild_dask.plan.resources import format_amounts
 from guild_dask.plan.troubles import Refusal
@@ -83,6 +84,7 @@ class Common:
     gpus: tuple[str, ...] | None = None  # to be assigned on each worker, or AUTO; None: GPUs are an amount
     is_stopping: Callable[[], bool] = lambda: False  # tells whether the user has asked the scheduler to stop
     timeouts: Timeouts = Timeouts()
+    access: Access | None = None  # who may read the dashboard; None: whoever can reach it
 
 
 class FixedWorkers:

@@ -1,9 +1,14 @@
-"""Finds a free port for the dashboard."""
+"""Finds a free port for the dashboard, and decides who may read it."""
 
 import errno
+import secrets
 import socket
+import urllib.parse
+
+import dask.config
 
 from guild_dask.cluster.base import ClusterError
+from guild_dask.host.http_access import Access
 from guild_dask.settings.settings import DashboardAddress
 
 
@@ -21,6 +26,16 @@ def free_port(wanted: DashboardAddress) -> DashboardAddress:
                 "use a port (8787), an address of this machine (0.0.0.0:8787), 0 for any free port, or no for none"
             ) from e
     return wanted
+
+
+def access_for(wanted: DashboardAddress | None, has_token: bool) -> Access:
+    """Returns who may read the pages at an address, with a new token if there is to be one."""
+    host = wanted.host if wanted else ""
+    # The user may have configured a link through a proxy in Dask.
+    link = urllib.parse.urlsplit(str(dask.config.get("distributed.dashboard.link", "") or "")).netloc
+    names = (host, socket.gethostname(), link.rpartition("@")[2].partition(":")[0])
+    known = frozenset(name.lower() for name in names if name and "{" not in name)
+    return Access(secrets.token_urlsafe(24) if has_token else "", known, wanted is None or wanted.is_local)
 
 
 def _is_free(host: str, port: int) -> bool:

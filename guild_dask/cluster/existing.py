@@ -1,7 +1,6 @@
 """Existing Dask schedulers, which are left as they were found, and clusters of any Dask cluster class."""
 
 import contextlib
-import os
 import threading
 import urllib.parse
 from typing import Any
@@ -14,10 +13,14 @@ from guild_dask.cluster.background import opened
 from guild_dask.cluster.base import ClusterError, Common, OpeningStopped
 from guild_dask.cluster.dask_settings import FOR_LONG_RUNS, settings_of_a_cluster
 from guild_dask.cluster.remote import RemoteCluster
+from guild_dask.host import files
 from guild_dask.settings.cluster_spec import ClusterChoice, Kind
 
 # Seconds to connect to the scheduler again after the connection was lost.
 _RECONNECT = 5
+
+# The most bytes of a scheduler file.
+_MOST = 1_000_000
 
 
 def open_existing(choice: ClusterChoice, common: Common) -> RemoteCluster:
@@ -36,13 +39,31 @@ def _client(choice: ClusterChoice, timeout: float) -> Client:
     settings = {name: value for name, value in FOR_LONG_RUNS.items() if ".comm." in name}
     with dask.config.set(settings):
         try:
-            if choice.kind is not Kind.SCHEDULER_FILE:
-                return Client(choice.name, set_as_default=False, timeout=timeout)
-            if not os.path.exists(choice.name):
-                raise ClusterError(f"cluster=scheduler-file:{choice.name}: there is no such file")
-            return Client(scheduler_file=choice.name, set_as_default=False, timeout=timeout)
+            return Client(_address(choice), set_as_default=False, timeout=timeout)
         except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError) as e:
             raise ClusterError(_unreachable(choice, e)) from e
+
+
+def _address(choice: ClusterChoice) -> str:
+    """Returns the address of a scheduler; raises ClusterError if its file is not there, or has none.
+
+    The file is not left to Dask, which waits for a pipe, and for a minute after it found no address.
+    """
+    if choice.kind is not Kind.SCHEDULER_FILE:
+        return choice.name
+    where = f"cluster=scheduler-file:{choice.name}"
+    try:
+        found = files.read_json(choice.name, levels=1, most=_MOST)
+    except FileNotFoundError:
+        raise ClusterError(f"{where}: there is no such file") from None
+    except OSError as e:
+        raise ClusterError(f"{where}: {e.strerror or e}") from e
+    except ValueError:
+        found = None
+    address = found.get("address") if isinstance(found, dict) else None
+    if not isinstance(address, str):
+        raise ClusterError(f"{where}: this is not a file that 'dask scheduler --scheduler-file' has written")
+    return address
 
 
 def _client_again(choice: ClusterChoice) -> Client | None:

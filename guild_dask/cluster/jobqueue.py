@@ -136,6 +136,7 @@ def open_job_queue(
     options = dict(configured.get("scheduler-options") or {})
     options.setdefault("dashboard_address", f"{dashboard.host}:{dashboard.port}" if dashboard else None)
     options.setdefault("dashboard", dashboard is not None)
+    options["access"] = common.access
     secure, folder = _security(queue, configured, options)
     dask.config.set(settings_of_a_cluster())  # permanently: Dask reads some of them only when it needs them
     with contextlib.ExitStack() as closing:

@@ -19,6 +19,7 @@ from guild_dask.cluster.base import ClusterError, FixedWorkers, WorkerCapacity
 from guild_dask.cluster.dask_settings import settings_of_a_cluster
 from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
 from guild_dask.cluster.http_ports import NoPortWithoutDashboard
+from guild_dask.host.http_access import Access
 from guild_dask.settings.settings import DashboardAddress
 from guild_dask.worker.job import Job
 from guild_dask.worker.options import StarterOptions
@@ -111,6 +112,7 @@ class LocalCluster(FixedWorkers):
         devices: tuple[str, ...] = (),
         *,
         about_devices: str = "",
+        access: Access | None = None,
     ) -> None:
         here = socket.gethostname()
         self._capacity = WorkerCapacity(self.WORKER, slots, resources, here, devices, about_devices=about_devices)
@@ -121,7 +123,7 @@ class LocalCluster(FixedWorkers):
         with contextlib.ExitStack() as opened:
             opened.enter_context(dask.config.set(settings_of_a_cluster()))
             try:
-                self._cluster = opened.enter_context(_spec_cluster(self._capacity, dashboard))
+                self._cluster = opened.enter_context(_spec_cluster(self._capacity, dashboard, access))
                 self.client = opened.enter_context(Client(self._cluster, set_as_default=False))
             except (OSError, RuntimeError, ValueError) as e:
                 raise ClusterError(f"cannot open a local Dask cluster: {e}") from e
@@ -228,7 +230,7 @@ def _without_spans(extensions: Mapping[str, Any]) -> dict[str, Any]:
     return {name: extension for name, extension in extensions.items() if name not in ("spans", "stealing")}
 
 
-def _spec_cluster(capacity: WorkerCapacity, dashboard: DashboardAddress | None) -> SpecCluster:
+def _spec_cluster(capacity: WorkerCapacity, dashboard: DashboardAddress | None, access: Access | None) -> SpecCluster:
     address = f"{dashboard.host}:{dashboard.port}" if dashboard else None
     scheduler = {
         "cls": QuietScheduler,
@@ -236,6 +238,7 @@ def _spec_cluster(capacity: WorkerCapacity, dashboard: DashboardAddress | None) 
             "protocol": "inproc://",
             "dashboard": dashboard is not None,
             "dashboard_address": address,
+            "access": access,
             "extensions": _without_spans(distributed.scheduler.DEFAULT_EXTENSIONS),
         },
     }

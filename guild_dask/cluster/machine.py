@@ -7,6 +7,7 @@ import contextlib
 import math
 import os
 import pathlib
+import resource
 from collections.abc import Callable, Iterable, Mapping
 
 import psutil
@@ -17,6 +18,10 @@ from guild_dask.plan.units import Amount
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")
 # Where there is no limit, cgroup v1 shows a number near the largest 64-bit integer.
 _NO_LIMIT = 2**60
+
+# Open files of a scheduler without runs, with some for the page of runs; and those of a slot, while a run starts.
+_FILES = 40
+_FILES_OF_A_SLOT = 6
 
 
 def own_group(controller: str) -> pathlib.Path:
@@ -34,6 +39,24 @@ def _below(root: pathlib.Path, path: str) -> pathlib.Path:
     # A container sees its own group as the root, and the group's name as it is outside.
     folder = root / path.lstrip("/")
     return folder if folder.is_dir() else root
+
+
+def warning_about_files(slots: int, limit: int) -> str:
+    """Returns a warning if the limit on open files is too low for so many runs at a time; empty if it is not."""
+    needed = _FILES + slots * _FILES_OF_A_SLOT
+    if needed <= limit:
+        return ""
+    fit = max(1, (limit - _FILES) // _FILES_OF_A_SLOT)
+    return (
+        f"A limit of {limit} open files is too low for {slots} slots: about {fit} runs may start at a time, and others "
+        f"wait; 'ulimit -n {needed}' raises the limit"
+    )
+
+
+def most_files() -> int:
+    """Returns how many files this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _NO_LIMIT if soft == resource.RLIM_INFINITY else soft
 
 
 # Returns the folder of the cgroup for a controller; raises OSError if there is none.

@@ -30,7 +30,7 @@ def open_cluster(settings: Settings, common: Common, run_dir: str, environ: Mapp
     """Returns the opened cluster; raises ClusterError, with a text for the user, if it cannot be opened."""
     choice = settings.cluster
     if choice.kind is Kind.LOCAL:
-        return _open_local(settings, common.report, environ)
+        return _open_local(settings, common, environ)
     for name in settings.resources.automatic:
         log.warning("Ignoring %s=auto in resources: it is for cluster=local; give an amount for each worker", name)
     if choice.kind is Kind.POOLS:
@@ -158,15 +158,20 @@ def _devices(settings: Settings, environ: Mapping[str, str]) -> tuple[tuple[str,
     return found.names, str(found)
 
 
-def _open_local(settings: Settings, report: Report, environ: Mapping[str, str]) -> Cluster:
+def _open_local(settings: Settings, common: Common, environ: Mapping[str, str]) -> Cluster:
     slots = settings.workers.most if settings.workers else default_workers()
     given = f" with {slots} worker{'s' if slots > 1 else ''}" if settings.workers_given else ""
     log.info("Initializing cluster%s", given)
+    warning = machine.warning_about_files(slots, machine.most_files())
+    if warning:
+        log.warning("%s", warning)
     dashboard = _dashboard(settings.dashboard_address)
     devices, about_devices = _devices(settings, environ)
     resources = {**settings.resources.amounts, **machine.amounts(settings.resources.automatic)}
     resources = {**resources, GPU: float(len(devices))} if devices else resources
-    opened = LocalCluster(slots, resources, dashboard, report, devices, about_devices=about_devices)
+    opened = LocalCluster(
+        slots, resources, dashboard, common.report, devices, about_devices=about_devices, access=common.access
+    )
     log.info("Dashboard link: %s", opened.dashboard_link() or "<disabled>")
     if devices:
         log.info("GPUs: %s", about_devices or ", ".join(devices))

@@ -131,6 +131,7 @@ def open_hosts(hosts: Hosts, dashboard: DashboardAddress | None, common: Common)
             "security": security,
             "dashboard": dashboard is not None,
             "dashboard_address": address,
+            "access": common.access,
         },
     }
     options = _worker_command(hosts) + worker_options(security, folder)

@@ -180,7 +180,8 @@ def is_owned_by(claimed: pathlib.Path, owner: ProcessIdentity) -> bool:
         claim = _claim_in(file)
         return claim is not None and claim.owner == owner
 
-    return files.first([claimed.with_suffix(ending) for ending in (STARTED, CLAIMED, STARTED)], is_same) or False
+    states = (STARTED, CLAIMED, HANDING, CLAIMED, STARTED)
+    return files.first([claimed.with_suffix(ending) for ending in states], is_same) or False
 
 
 def mark_started(claimed: pathlib.Path, owner: ProcessIdentity | None = None) -> bool:

@@ -37,6 +37,9 @@ _PLAIN_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _QUEUES = ("queue", "dask:scheduler")
 _BATCH = "+"
 
+# The operations that search.
+OPTIMIZERS = ("dask:tpe", "dask:random", "dask:gp")
+
 
 class BrokenRun(Exception):
     """A run directory cannot be read as one; the text says what is wrong with it."""
@@ -54,6 +57,7 @@ class Staged:
     gpus: tuple[str, ...] | None = None  # the devices that the user gave it with --gpus; none for --no-gpus
     is_queue: bool = False  # a Guild queue or a scheduler, or a batch of them: it would start others itself
     is_batch: bool = False  # it runs its trials itself, one after the other
+    is_search: bool = False  # it stages its trials, and needs no slot
 
     @functools.cached_property
     def requirements(self) -> Requirements:
@@ -213,12 +217,13 @@ def our_tags(run_dir: str) -> tuple[str, ...]:
 def read_staged(run_dir: str) -> Staged:
     """Returns a staged run; raises BrokenRun if its directory is incomplete."""
     reference = opref(run_dir)
-    is_queue, is_batch = _is_queue(run_dir, reference), _is_batch(run_dir, reference)
+    is_queue, is_batch, is_search = (each(run_dir, reference) for each in (_is_queue, _is_batch, _is_search))
     since = _since(run_dir)
     op = _operation_data(run_dir)
     name, tags = os.path.basename(run_dir), our_tags(run_dir)
     check_files(run_dir)
-    return Staged(name, run_dir, since, tags, operation_data.needs(op), operation_data.gpus(op), is_queue, is_batch)
+    needs, gpus = operation_data.needs(op), operation_data.gpus(op)
+    return Staged(name, run_dir, since, tags, needs, gpus, is_queue, is_batch, is_search)
 
 
 def _since(run_dir: str) -> int:
@@ -343,7 +348,20 @@ def is_batch(run_dir: str) -> bool:
 
 
 def _is_batch(run_dir: str, reference: Any) -> bool:
-    return reference.pkg_type == "builtin" and os.path.isdir(layout.prototype(run_dir))
+    has_prototype = reference.pkg_type == "builtin" and os.path.isdir(layout.prototype(run_dir))
+    return has_prototype and not _is_search(run_dir, reference)
+
+
+def is_search(run_dir: str) -> bool:
+    """Tells whether the run is a search, which stages its trials for a scheduler."""
+    try:
+        return _is_search(run_dir, opref(run_dir))
+    except BrokenRun:
+        return False
+
+
+def _is_search(_run_dir: str, reference: Any) -> bool:
+    return reference.pkg_type == "builtin" and str(reference.to_opspec()) in OPTIMIZERS
 
 
 def locked_by(run_dir: str) -> int | None:

@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from guild_dask.home import layout
+from guild_dask.home import layout, process_start
 from guild_dask.home.outcome import Cause, Excess
+from guild_dask.home.process_start import ProcessStart
 from guild_dask.host import files
 
 NAME = "dask"
@@ -25,9 +26,6 @@ NAME = "dask"
 # What the run's starter adds: seconds of all CPUs together, and the largest memory of all processes that was measured.
 CPU = "cpu_seconds"
 MEMORY = "max_memory"
-
-# How the operation's process was started: warm, or a fresh process if there is no such fact.
-START = "start"
 
 # Also the name of the cause that cut it short, if any, or that ended processes which it left behind; a limit has
 # numbers beside it. A run that was killed by a signal that we did not send has the signal's number.
@@ -90,14 +88,28 @@ def cause_in(facts: Mapping[str, Any], fact: str = ENDED) -> tuple[str, Excess]:
     return str(name) if name else "", Excess(*(float(n) if isinstance(n, (int, float)) else 0.0 for n in numbers))
 
 
-def used(run_dir: str) -> dict[str, float]:
-    """Returns what a run used, as far as it is recorded."""
-    found: dict[str, float] = {}
-    with contextlib.suppress(OSError, ValueError):
-        for line in files.read_text(_path(run_dir), levels=0, most=_LONGEST).splitlines():
-            name, _, value = line.partition(": ")
-            if name in (CPU, MEMORY):
-                found[name] = float(value)
+def recorded(run_dir: str) -> tuple[dict[str, float], ProcessStart]:
+    """Returns what a run used, and how the process of its last attempt was started, as far as that is recorded."""
+    lines = _lines(run_dir)
+    numbers = _numbers(lines)
+    kind = lines.get(process_start.KIND, "").strip('"')
+    return {name: numbers[name] for name in (CPU, MEMORY) if name in numbers}, process_start.start_for(kind, numbers)
+
+
+def _lines(run_dir: str) -> dict[str, str]:
+    """Returns the facts of a run as they are written; none if they cannot be read."""
+    try:
+        text = files.read_text(_path(run_dir), levels=0, most=_LONGEST)
+    except (OSError, ValueError):
+        return {}
+    return {name: value for name, _, value in (line.partition(": ") for line in text.splitlines())}
+
+
+def _numbers(lines: Mapping[str, str]) -> dict[str, float]:
+    found = {}
+    for name, value in lines.items():
+        with contextlib.suppress(ValueError):
+            found[name] = float(value)
     return found
 
 

@@ -74,12 +74,11 @@ class GuildHome:
         return self._select(self._directory.read(changed))
 
     def running_elsewhere(self, own: Iterable[str]) -> list[str]:
-        """Returns the runs that run now and are neither among the given ones nor queues or schedulers."""
+        """Returns the runs that run now and are neither among the given ones nor queues, schedulers or searches."""
         own = set(own)
         folders = ((name, os.path.join(self.runs_dir, name)) for name in self._directory.names() if name not in own)
-        return [
-            name for name, run_dir in folders if _is_running_elsewhere(run_dir) and not run_directory.is_queue(run_dir)
-        ]
+        found = [(name, run_dir) for name, run_dir in folders if _is_running_elsewhere(run_dir)]
+        return [name for name, each in found if not (run_directory.is_queue(each) or run_directory.is_search(each))]
 
     def check_space(self) -> None:
         """Raises HomeUnavailable if there is too little space for the records of runs that start."""

@@ -7,6 +7,7 @@ the page read searches through the same functions.
 import enum
 import math
 import os
+import pathlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,9 +26,6 @@ ATTRIBUTE = "dask_search"
 
 # The tag, and the label, of a trial that was ended early.
 PRUNED = "pruned"
-
-# The operations that search.
-OPTIMIZERS = ("dask:tpe", "dask:random", "dask:gp")
 
 
 class TrialState(enum.Enum):
@@ -138,11 +136,10 @@ class TrialReader:
         run_directory.refresh(run_dir)
         if not os.path.isdir(layout.guild_dir(run_dir)):
             return TrialState.DELETED if proposal.trial in log.staged else TrialState.PROPOSED
-        found = status(run_dir)
-        is_claimed = claims.present(self._claims, proposal.trial) is not None
-        if found is Status.PENDING and not is_claimed and proposal.trial not in log.staged:
+        if proposal.trial not in log.staged and not was_staged(run_dir, self._claims):
             return TrialState.PROPOSED
-        if is_claimed and found in ENDED:
+        found = status(run_dir)
+        if found in ENDED and claims.present(self._claims, proposal.trial) is not None:
             return TrialState.RUNNING  # its scheduler, or the next one, decides how it ended
         return _STATES.get(found) or _state_of_ended(run_dir, found, proposal.trial in log.pruning)
 
@@ -169,6 +166,18 @@ class TrialReader:
             _seconds(run_dir, "started"),
             None if trial.is_in_flight else _seconds(run_dir, "stopped"),
         )
+
+
+def was_staged(run_dir: str, claims_folder: pathlib.Path) -> bool:
+    """Tells whether a trial's run is complete: it is staged, or has been claimed or started since."""
+    # In this order: a run that a scheduler claims meanwhile, starts or gives back is seen at one of these places.
+    return (
+        run_directory.has(run_dir, layout.STAGED)
+        or claims.present(claims_folder, os.path.basename(run_dir)) is not None
+        or run_directory.has(run_dir, layout.LOCK)
+        or run_directory.has_end(run_dir)
+        or run_directory.has(run_dir, layout.STAGED)
+    )
 
 
 _STATES = {

@@ -23,6 +23,7 @@ class Range:
 
     def __str__(self) -> str:
         bounds = [f"{self.since} and later" if self.since else "", f"below {self.before}" if self.before else ""]
+        bounds += [] if any(bounds) else ["of any version"]
         return " ".join([self.name, *filter(None, bounds), *(["or none"] if self.or_missing else [])])
 
     def has(self, version: str | None) -> bool:

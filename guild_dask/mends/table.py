@@ -1,6 +1,7 @@
 """Every mend of guildai 0.9.0. To add one, add it to `MENDS`, and a test to tests/mends/ that fails without it."""
 
 import ast
+import os
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -143,6 +144,22 @@ def _mend_gradient_boosting(module: Any) -> None:
     module.np = View(module.np, in1d=module.np.isin)
 
 
+def _refuse_second_starts(module: Any) -> None:
+    init_run = module.init_run
+
+    def mended(op: Any, run_dir: str | None = None) -> Any:
+        existing = run_dir or op.run_dir
+        if existing and os.path.isdir(existing):
+            from guild_dask.home.second_start import refusal_for
+
+            why = refusal_for(existing)
+            if why:
+                raise SystemExit(why, 1)  # as Guild reports an error of the user's
+        return init_run(op, run_dir)
+
+    module.init_run = mended
+
+
 MENDS: tuple[Mend, ...] = (
     Mend(
         "imp",
@@ -246,5 +263,12 @@ MENDS: tuple[Mend, ...] = (
         why="merge warns that -S is used more than once",
         needed=(Range("click", "8.2"),),
         change=_mend_doubled_options,
+    ),
+    Mend(
+        "second-start",
+        where=("guild.op",),
+        why="'guild run --start' and '--restart' start a second copy of a run that a scheduler runs, in its directory",
+        needed=(Range("guildai"),),  # Guild calls no plugin when it starts a run that exists
+        change=_refuse_second_starts,
     ),
 )

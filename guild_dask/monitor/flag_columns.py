@@ -12,35 +12,47 @@ class FlagColumns:
 
     names: tuple[str, ...]  # the flags that differ: of the operation with the most runs first, few values first
     own: tuple[Mapping[str, str], ...]  # for each run, those of its flags that differ, in this order
-    common: Mapping[str, Mapping[str, str]]  # by operation: the flags that all its runs have in common
+    everywhere: Mapping[str, str]  # the flags that are the same for all runs that have them
+    common: Mapping[str, Mapping[str, str]]  # by operation: further flags that all its runs have in common
 
     def text(self, run: int) -> str:
         """Returns the flags that tell one of the runs apart, by its number: `lr=0.1 seed=3`."""
         return text_for(self.own[run])
 
     @property
+    def shared_names(self) -> tuple[str, ...]:
+        """Returns the flags that differ and that more than one run has: those that make good columns."""
+        return tuple(name for name in self.names if sum(name in own for own in self.own) > 1 or len(self.own) == 1)
+
+    def rest(self, run: int) -> str:
+        """Returns the flags that tell one of the runs apart and are not shared: `n=200`."""
+        return text_for({name: value for name, value in self.own[run].items() if name not in self.shared_names})
+
+    @property
     def common_text(self) -> str:
         """Returns what is the same for all runs: `epochs=20 for all`; empty if nothing is."""
-        if len(self.common) == 1:
-            return next(f"{text_for(flags)} for all" if flags else "" for flags in self.common.values())
-        return "; ".join(f"{text_for(flags)} for all of {name}" for name, flags in self.common.items() if flags)
+        parts = [f"{text_for(self.everywhere)} for all"] if self.everywhere else []
+        parts += [f"{text_for(flags)} for all of {name}" for name, flags in self.common.items() if flags]
+        return "; ".join(parts)
 
 
 def columns_for(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> FlagColumns:
     """Returns the flags of runs, given as operation and flags.
 
     A flag differs if two runs of one operation have different values of it, or only one of them has it. The flags of an
-    operation with one run count as different, so that they are shown with the run.
+    operation with one run count as different, so that they are shown with the run, unless all runs that have the flag
+    agree.
     """
     flags_of: dict[str, list[Mapping[str, str]]] = {}
     texts = [{name: text_for_value(value) for name, value in flags.items()} for _, flags in runs]
     for (operation, _), flags in zip(runs, texts, strict=True):
         flags_of.setdefault(operation, []).append(flags)
-    common = {name: _common(flags) if len(flags) > 1 else {} for name, flags in flags_of.items()}
+    everywhere = _everywhere(flags_of.values())
+    common = {name: _common(flags, everywhere) if len(flags) > 1 else {} for name, flags in flags_of.items()}
     values: dict[str, set[str]] = {}
     operations: dict[str, set[str]] = {}
     for (operation, _), flags in zip(runs, texts, strict=True):
-        for name in flags.keys() - common[operation].keys():
+        for name in flags.keys() - common[operation].keys() - everywhere.keys():
             values.setdefault(name, set()).add(flags[name])
             operations.setdefault(name, set()).add(operation)
     runs_with = {name: sum(len(flags_of[each]) for each in operations[name]) for name in values}
@@ -50,12 +62,26 @@ def columns_for(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> FlagColumns:
         {name: flags[name] for name in names if name in flags and name not in common[operation]}
         for (operation, _), flags in zip(runs, texts, strict=True)
     )
-    return FlagColumns(names, own, common)
+    return FlagColumns(names, own, everywhere, common)
 
 
-def _common(flags: Sequence[Mapping[str, str]]) -> dict[str, str]:
+def _everywhere(operations: Iterable[Sequence[Mapping[str, str]]]) -> dict[str, str]:
+    """Returns the flags with one value, which several runs have, and all or none of the runs of each operation."""
+    values: dict[str, list[str]] = {}
+    partial: set[str] = set()
+    for flags in operations:
+        for name in dict.fromkeys(name for each in flags for name in each):
+            found = [each[name] for each in flags if name in each]
+            values.setdefault(name, []).extend(found)
+            partial |= {name} if len(found) < len(flags) else set()
+    same = {name for name, found in values.items() if len(found) > 1 and len(set(found)) == 1}
+    return {name: values[name][0] for name in sorted(same - partial)}
+
+
+def _common(flags: Sequence[Mapping[str, str]], everywhere: Mapping[str, str]) -> dict[str, str]:
     first, *others = flags
-    return {name: value for name, value in sorted(first.items()) if all(each.get(name) == value for each in others)}
+    same = {name: value for name, value in sorted(first.items()) if all(each.get(name) == value for each in others)}
+    return {name: value for name, value in same.items() if name not in everywhere}
 
 
 def own_label(label: str, tags: Iterable[str], flags: Iterable[str]) -> str:

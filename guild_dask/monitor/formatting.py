@@ -22,6 +22,13 @@ def duration(seconds: float) -> str:
     return f"{days} d {hours} h"
 
 
+def exact_duration(seconds: float) -> str:
+    """Returns a duration that may be short with two digits: `12 ms`, `0.31 s`, `14 s`; a longer one as duration()."""
+    if seconds < 0.0995:
+        return f"{1000 * seconds:.2g} ms"
+    return f"{seconds:.2g} s" if seconds < 9.95 else duration(seconds)
+
+
 def about(seconds: float | None, before: str = "", is_least: bool = False) -> str:
     """Returns an estimated duration: `soon`, or `~2 min` or `at least 2 min` with a prefix; a dash if it is unknown."""
     if seconds is None or not math.isfinite(seconds):
@@ -59,6 +66,15 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
+def escaped(text: str) -> str:
+    """Returns text with control characters, and all that is not printed, as escape sequences of Python."""
+    return "".join(letter if _is_harmless(letter) else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def _is_harmless(letter: str) -> bool:
+    return letter.isprintable() or unicodedata.category(letter) == "Zs"  # all kinds of spaces
+
+
 def width(text: str) -> int:
     """Returns the terminal columns that a text takes: wide characters, such as Chinese ones, take two."""
     return len(text) if text.isascii() else sum(map(_columns, text))
@@ -85,5 +101,5 @@ def padded(text: str, columns: int) -> str:
 
 
 def short(run_id: str) -> str:
-    """Returns the short form of a run id, as Guild shows it."""
-    return run_id[:8]
+    """Returns the short form of a run id, as Guild shows it. It may be the name of any folder."""
+    return escaped(run_id[:8])

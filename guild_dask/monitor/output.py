@@ -1,7 +1,8 @@
 """Forwards the output of runs to the scheduler's own output while they run.
 
 A run writes to a file, which stays writable when the scheduler, or the Guild process that reads its output, is killed;
-so the run continues. One thread follows the files of all running runs and forwards whole lines.
+so the run continues. One thread follows the files of all running runs and forwards whole lines, no faster than they
+are read. The scheduler's loop never waits for it: what is not forwarded when a run ends follows later.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ import pathlib
 import threading
 import time
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from guild_dask.host import files
 from guild_dask.host.inotify import MODIFIED, Watcher
@@ -23,6 +24,15 @@ _POLL_WITH_INOTIFY = 2.0
 _CHUNK = 1 << 16
 # A longer line is forwarded in parts, so that an endless line does not fill the memory.
 _LONGEST_LINE = 1 << 20
+# Bytes that are forwarded at once when a run ends; more follows later.
+_AT_THE_END = 1 << 20
+# Ended runs whose output is not forwarded yet, at most, since each has a file open; that of further ones is left out.
+_MOST_ENDED = 16
+# Seconds after which output is left out: if nothing of it is read, and if the scheduler is to stop.
+_PATIENCE = 10.0
+_PATIENCE_AT_STOP = 3.0
+# Seconds between two checks whether the scheduler is to stop.
+_CHECK = 0.2
 # Seconds between two texts of a line that is redrawn, on a terminal.
 _REDRAWN = 1.0
 
@@ -44,6 +54,27 @@ class _Followed:
         file.seek(self.file.tell())
         self.file.close()
         self.file = file
+
+    @property
+    def left(self) -> int:
+        """Returns how many bytes of the file have not been read."""
+        try:
+            return max(0, os.fstat(self.file.fileno()).st_size - self.file.tell())
+        except (OSError, ValueError):
+            return 0
+
+    def read_last_line(self) -> str:
+        """Returns the last line of the file, of which a part may not have been forwarded."""
+        try:
+            end = os.pread(self.file.fileno(), _CHUNK, max(0, os.fstat(self.file.fileno()).st_size - _CHUNK))
+        except (OSError, ValueError):
+            return self.last_line
+        return _last_line(end) or self.last_line
+
+    def close(self) -> None:
+        """Closes the file."""
+        with contextlib.suppress(OSError):
+            self.file.close()
 
     @property
     def is_redrawn(self) -> bool:
@@ -76,19 +107,35 @@ class _Followed:
         return b"".join(b"%s%s\n" % (prefix, text) for text in shown)
 
 
-class OutputFollower:
-    """Passes whole lines of the followed files to `emit`."""
+class Receiver(Protocol):
+    """What output is forwarded to. It never makes its caller wait, except where the name says so."""
 
-    def __init__(self, folder: str, emit: Callable[[bytes], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def write_output(self, data: bytes) -> None:
+        """Accepts whole lines."""
+
+    def wait_for_room(self, timeout: float = 0.0) -> bool:
+        """Tells whether more can be accepted, after at most so many seconds."""
+
+    def leave_out(self, count: int) -> None:
+        """Notes that so many bytes are left out."""
+
+
+class OutputFollower:
+    """Passes whole lines of the followed files to a receiver."""
+
+    def __init__(self, folder: str, receiver: Receiver, clock: Callable[[], float] = time.monotonic) -> None:
         self.names_runs = False  # whether each line begins with its run's short id
         self.is_on_terminal = False  # whether a live line is below the output, so that whole lines must be forwarded
         self._folder = pathlib.Path(folder)
-        self._emit = emit
+        self._receiver = receiver
         self._clock = clock
         self._watcher = Watcher()
+        # Guarded by _lock, as is the reading of a file: running runs, and ended ones of which a part is not forwarded.
         self._files: dict[str, _Followed] = {}
+        self._ended: list[_Followed] = []
         self._lock = threading.Lock()
-        self._closed = False
+        self._is_closing = False  # the thread ends when all is forwarded
+        self._is_closed = False  # the thread ends at once
         self._thread = threading.Thread(target=self._follow, name="run-output", daemon=True)
         self._thread.start()
 
@@ -100,13 +147,13 @@ class OutputFollower:
         files.overwrite(path, flags=os.O_CREAT | os.O_EXCL)
         with self._lock:
             self._watcher.add(str(self._folder), MODIFIED)  # it may have been removed and created since the last time
-            name = formatting.short(run_id).encode("utf-8", "backslashreplace")
+            name = formatting.short(run_id).encode()
             self._files[run_id] = _Followed(name, path, files.opened(path))
         self._watcher.wake()
         return str(path)
 
     def finish(self, run_id: str) -> str:
-        """Forwards the rest of a run's output, removes the file, and returns the last line."""
+        """Forwards the rest of a run's output, now or later, removes the file, and returns the last line."""
         with self._lock:
             followed = self._files.pop(run_id, None)
             if not followed:
@@ -115,55 +162,116 @@ class OutputFollower:
             with contextlib.suppress(OSError):
                 followed.open_again()
             with contextlib.suppress(OSError):
-                self._forward(followed, is_last=True)
-            with contextlib.suppress(OSError):
-                followed.file.close()
                 followed.path.unlink(missing_ok=True)
+            left = _AT_THE_END
+            while left > 0 and self._receiver.wait_for_room() and self._forward_part(followed):
+                left -= _CHUNK
+            if followed.left:
+                self._forward_later(followed)
+                return followed.read_last_line()
+            self._forward_end(followed)
             return followed.last_line
 
-    def close(self) -> None:
-        """Forwards all output so far, and stops following."""
-        self._closed = True
-        self._watcher.wake()
-        self._thread.join()
+    def _forward_later(self, followed: _Followed) -> None:
+        if len(self._ended) < _MOST_ENDED:
+            self._ended.append(followed)
+            self._watcher.wake()
+        else:
+            self._receiver.leave_out(followed.left)
+            followed.close()
+
+    def close(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
+        """Forwards all output so far, and stops following.
+
+        Waits for a reader that reads, unless the scheduler is to stop; then, only for a few seconds.
+        """
         for run_id in list(self._files):
             self.finish(run_id)
+        self._is_closing = True
+        self._watcher.wake()
+        self._wait_for_reader(is_stopping)
+        self._is_closed = True
+        self._thread.join()
+        if left := sum(followed.left for followed in self._ended):
+            self._receiver.leave_out(left)
+        for followed in self._ended:
+            followed.close()
         self._watcher.close()
         with contextlib.suppress(OSError):
             self._folder.rmdir()
 
+    def _wait_for_reader(self, is_stopping: Callable[[], bool]) -> None:
+        before, since, began = -1, self._clock(), self._clock()
+        while self._thread.is_alive():
+            self._thread.join(_CHECK)
+            left, now = sum(followed.left for followed in self._ended), self._clock()
+            before, since = (left, now) if left != before else (before, since)
+            if now - since > _PATIENCE or (is_stopping() and now - began > _PATIENCE_AT_STOP):
+                return
+
     def _follow(self) -> None:
-        while not self._closed:
+        while not self._is_closed and not (self._is_closing and not self._ended):
             self._watcher.wait(self._timeout())
-            with self._lock:
-                for followed in self._files.values():
-                    with contextlib.suppress(OSError):
-                        self._forward(followed)
+            while not self._is_closed and self._forward_all():
+                pass
 
     def _timeout(self) -> float | None:
-        if not self._files:
+        if not self._files or self._is_closing:
             return None
         return _POLL_WITH_INOTIFY if self._watcher.is_notified else _POLL_WITHOUT_INOTIFY
 
-    def _forward(self, followed: _Followed, is_last: bool = False) -> None:
-        while chunk := followed.file.read(_CHUNK):
-            data = followed.rest + chunk
-            end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-            if not end and len(data) >= _LONGEST_LINE:
-                end = len(data) - 1  # the rest keeps the line incomplete
-            followed.rest = data[end:]
-            if end:
-                self._send(followed, data[:end])
-        if is_last and followed.rest:
+    def _forward_all(self) -> bool:
+        """Forwards a part of each file, and waits for the reader after each; tells whether there is more."""
+        with self._lock:
+            present = [*self._files.values(), *self._ended]
+        has_more = False
+        for followed in present:
+            while not self._receiver.wait_for_room(_CHECK):
+                if self._is_closed:
+                    return False
+            with self._lock:
+                if followed in self._ended or followed in self._files.values():
+                    has_more |= self._forward_one(followed)
+        return has_more
+
+    def _forward_one(self, followed: _Followed) -> bool:
+        has_more = False
+        with contextlib.suppress(OSError):
+            has_more = self._forward_part(followed)
+        if not has_more and followed in self._ended:
+            self._ended.remove(followed)
+            self._forward_end(followed)
+        return has_more
+
+    def _forward_part(self, followed: _Followed) -> bool:
+        """Forwards the whole lines of the next part of a file; tells whether there may be more."""
+        chunk = followed.file.read(_CHUNK)
+        data = followed.rest + chunk
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if not end and len(data) >= _LONGEST_LINE:
+            end = len(data) - 1  # the rest keeps the line incomplete
+        followed.rest = data[end:]
+        if end:
+            self._send(followed, data[:end])
+        return len(chunk) == _CHUNK
+
+    def _forward_end(self, followed: _Followed) -> None:
+        if followed.rest:
             self._send(followed, followed.rest + b"\n")
             followed.rest = b""
-        elif is_last and followed.is_redrawn and self.is_on_terminal:
+        elif followed.is_redrawn and self.is_on_terminal:
             self._send(followed, b"\n")
+        followed.close()
 
     def _send(self, followed: _Followed, lines: bytes) -> None:
         is_shown = self.names_runs or self.is_on_terminal
         shown = followed.for_terminal(lines, self.names_runs, self._clock()) if is_shown else lines
         if shown:
-            self._emit(shown)
-        last = lines.rstrip()[-1000:].splitlines()[-1:]
-        followed.last_line = last[0].decode("utf-8", "replace") if last else followed.last_line
+            self._receiver.write_output(shown)
+        followed.last_line = _last_line(lines) or followed.last_line
+
+
+def _last_line(data: bytes) -> str:
+    """Returns the last line that is not empty, or its end."""
+    last = data.rstrip()[-1000:].splitlines()[-1:]
+    return last[0].decode("utf-8", "replace") if last else ""

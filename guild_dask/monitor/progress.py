@@ -12,8 +12,10 @@ from guild_dask.monitor.terminal import Terminal
 
 log = logging.getLogger("guild")
 
-# Seconds between two refreshes of the line, from a log line to the next refresh, and between two lines in the log.
+# Seconds between two refreshes of the line, between two polls whether the log is on the screen, until it is taken to be
+# there, and between two lines in the log.
 _PERIOD = 1.0
+_POLL = 0.005
 _QUIET = 0.15
 _LOG_PERIOD = 60.0
 
@@ -24,7 +26,8 @@ _BAR = 20
 def text_for(state: State, now: float) -> str:
     """Returns the counts of runs and the estimated time left, as text."""
     done = state.completed + state.failed + state.terminated + state.deleted
-    parts = [f"{done} of {_whole(state)} done"]
+    parts = [state.phase] if state.phase != "working" else []
+    parts.append(f"{done} of {_whole(state)} done")
     parts += [f"{len(state.running)} running", f"{state.waiting - state.impossible} waiting"]
     parts += [f"{count} {name}" for name, count in state.not_queued.items()]
     parts.append(f"{state.failed} failed")
@@ -32,8 +35,6 @@ def text_for(state: State, now: float) -> str:
         parts.append(f"{state.terminated} terminated")
     if state.deleted:
         parts.append(f"{state.deleted} deleted")
-    if state.phase != "working":
-        parts.append(state.phase)
     left = estimate.seconds_left(state, now)
     if left is not None:
         least = "at least " if estimate.is_least(state, now) else "~"
@@ -73,6 +74,7 @@ class Progress:
         self._terminal = terminal
         self._log_period = log_period
         self._is_shown = False
+        self._drawn: tuple[State | None, float, str] = (None, 0.0, "")  # the last line, of which state, and when
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._is_over = False
@@ -102,7 +104,7 @@ class Progress:
 
     def _refresh(self) -> None:
         while not self._is_over:
-            self._wake.wait(_PERIOD if self._is_shown else _QUIET)
+            self._wake.wait(_PERIOD if self._is_shown else _POLL if self._drawn[2] else _QUIET)
             self._wake.clear()
             state = self._latest()
             if state and _whole(state) and not self._is_over:  # before the first poll, nothing is known
@@ -111,10 +113,18 @@ class Progress:
     def _draw(self, state: State) -> None:
         assert self._terminal
         with self._lock:
-            # The log must be on the screen first: Guild has read it, and had a moment to write it.
-            if self._stream.is_read(_QUIET) and self._terminal.is_ours:
-                self._terminal.write(_ERASE + line_for(state, time.time(), self._terminal.width))
+            # The log must be on the screen first.
+            if self._stream.is_printed(_QUIET) and self._terminal.is_ours:
+                self._terminal.write(_ERASE + self._line(state, time.time(), self._terminal.width))
                 self._is_shown = True
+
+    def _line(self, state: State, now: float, width: int) -> str:
+        """Returns the live line: the last one if it says the same, since each line of the log has it drawn anew."""
+        of_state, at, line = self._drawn
+        if state is not of_state or not 0 <= now - at < _PERIOD or len(line) >= width:
+            line = line_for(state, now, width)
+            self._drawn = (state, now, line)
+        return line
 
     def _log(self) -> None:
         last = ""

@@ -36,7 +36,7 @@ from guild_dask.monitor.state import (
     as_data,
     left_in,
 )
-from guild_dask.plan.capacity import TIME
+from guild_dask.plan.capacity import SEARCH, TIME
 from guild_dask.plan.placement import Kind
 from guild_dask.plan.reasons import AnyReason, Reason
 from guild_dask.plan.troubles import Trouble
@@ -94,7 +94,7 @@ class View:
 
 def _without_time(kind: Kind) -> dict[str, float]:
     """Returns the requests as the user wrote them: without the time that only the plan counts."""
-    return {name: amount for name, amount in kind if name != TIME}
+    return {name: amount for name, amount in kind if name not in (TIME, SEARCH)}
 
 
 def state_path(home: str, scheduler_id: str) -> pathlib.Path:
@@ -144,6 +144,7 @@ class Publisher:
             return
         now = time.time()
         ran = max(0.0, now - running.since)
+        used, start = run_info.recorded(layout.run_dir(self._home, run_id))
         ended = EndedRun(
             run_id,
             running.operation,
@@ -156,9 +157,10 @@ class Publisher:
             running.waited,
             running.attempt,
             running.requests,
-            run_info.used(layout.run_dir(self._home, run_id)),
+            used,
             result.cause.value if result.cause else "",
             result.excess,
+            start,
         )
         self._ended.append(ended)
         if result.end is End.COMPLETED:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from guild_dask.home.outcome import FAILURES, NO_EXCESS, Cause, End, Ending, Excess
+from guild_dask.home.process_start import NOT_RECORDED, ProcessStart
 from guild_dask.plan import records
 from guild_dask.plan.reasons import AnyReason, ToBeTriedAgain, data_for_reason, reason_for_data
 from guild_dask.plan.troubles import Trouble, data_for_trouble, text_for, trouble_for_data
@@ -89,6 +90,7 @@ class EndedRun:
     used: Mapping[str, float] = field(default_factory=dict)
     cause: str = ""  # the name of the cause that ended it early, if any
     excess: Excess = NO_EXCESS
+    start: ProcessStart = NOT_RECORDED
 
     @property
     def _ending(self) -> Ending:

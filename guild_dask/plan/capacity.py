@@ -12,6 +12,9 @@ from guild_dask.plan.resources import fits
 # worker still exists, and never subtracted: runs at the same time do not use up each other's time.
 TIME = "dask-time"
 
+# A search requests one of these. The one worker that has them takes searches, and nothing else.
+SEARCH = "dask-search"
+
 
 @dataclass(frozen=True)
 class Worker:
@@ -57,6 +60,8 @@ class FreeCapacity:
 
     def could_hold(self, requests: Mapping[str, float]) -> bool:
         """Tells whether the requests would fit if nothing else ran on the worker."""
+        if (SEARCH in requests) != (SEARCH in self.worker.total):
+            return False
         # Totals are not sums, so they have no rounding errors. Dask compares them exactly, too.
         if not all(self.defines(name) and amount <= self.most(name) for name, amount in requests.items()):
             return False

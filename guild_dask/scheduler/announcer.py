@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from guild_dask.home.run_directory import Staged
 from guild_dask.plan.placement import Kind, StagedRun, Worker, is_impossible
 from guild_dask.plan.reasons import AfterRuns, Hold, NotDefined, Obstacle, Reason, Reserved
-from guild_dask.plan.resources import MEMORY
+from guild_dask.plan.resources import MEMORY, Unreadable
 from guild_dask.plan.tags import BATCH, few_bytes
 from guild_dask.scheduler import log_texts
 from guild_dask.scheduler.instructions import DEBUG, INFO, WARNING, Log
@@ -142,7 +142,8 @@ class Announcer:
     def _line(self, run_id: str, reason: Reason | Hold | None) -> Log:
         if reason is None:
             requests, is_blind = self._waiting.requests_of(run_id), self._waiting.sees_no_device(run_id)
-            return Log(INFO, log_texts.starting(run_id, requests, sees_no_gpu=is_blind))
+            ignored = [part for part in self._waiting[run_id].requirements.unreadable if isinstance(part, Unreadable)]
+            return Log(INFO, log_texts.starting(run_id, requests, sees_no_gpu=is_blind, ignored=ignored))
         if isinstance(reason, NotDefined):
             # Misspelt on purpose: the documented output of guildai's own scheduler has this word.
             return Log(INFO, f"Ignorning staged run {run_id} ({reason})")

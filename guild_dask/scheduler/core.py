@@ -162,6 +162,7 @@ class Core:
         self._may_start_later = False  # a run waits that could start without a new worker or tag
         self._shutdown: Shutdown | None = None  # set once, when the scheduler is to stop
         self._staged_at_end = 0  # runs that were claimed and are staged again, because the scheduler stops
+        self._left_to_next = 0  # runs that could not be settled because of their own directory
         self._is_abandoned = False  # the shutdown follows an unexpected error
         self.is_over = False  # nothing is left to do; never False again
 
@@ -203,7 +204,8 @@ class Core:
     def has_failures(self) -> bool:
         """Tells whether a run failed or was terminated, or was left staged by a scheduler that runs once."""
         ends = (End.FAILED, End.COULD_NOT_START, End.TERMINATED)
-        return any(self.ledger.outcomes[end] for end in ends) or (self.rules.run_once and self._left > 0)
+        has_left = self.rules.run_once and (self._left > 0 or self._unsettled > 0)
+        return any(self.ledger.outcomes[end] for end in ends) or has_left
 
     @property
     def _left(self) -> int:
@@ -212,7 +214,14 @@ class Core:
 
     def summary(self, now: float) -> str:
         """Returns what the scheduler did, as the last line about runs in its log."""
-        return log_texts.summary(self.ledger.outcomes, self._left, now - self._began, self.rules.run_once)
+        seconds = now - self._began
+        return log_texts.summary(self.ledger.outcomes, self._left, seconds, self.rules.run_once, self._unsettled)
+
+    @property
+    def _unsettled(self) -> int:
+        """Returns how many runs were claimed and have no end: they go on, or could not be settled."""
+        ledger = self.ledger
+        return len(ledger.active) + len(ledger.unseen) + len(ledger.unsettled) + self._left_to_next
 
     # The cycle
 
@@ -521,6 +530,7 @@ class Core:
 
     def _run_left(self, event: RunLeft, _now: float) -> list[Instruction]:
         self.ledger.unsettled.pop(event.run_id, None)
+        self._left_to_next += 1
         self._forget(event.run_id)
         text = f"{event.problem}; it is left to the next scheduler"
         return [PublishLeft(event.run_id), Log(WARNING, text)]

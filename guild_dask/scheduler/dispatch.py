@@ -63,6 +63,7 @@ class Dispatcher:
     retries: int | None = None  # as the user requested; None: not requested
     time_limit: float | None = None  # seconds, for runs that request none; None: none
     warm: bool = True  # runs may start warm
+    preload: tuple[str, ...] = ()  # modules that are loaded once on each worker
     serials: "itertools.count[int]" = field(default_factory=_serials)  # one for each claim
 
     # Claims
@@ -92,7 +93,7 @@ class Dispatcher:
             scheduler_id=me.run_id,
             scheduler=me.process,
             owner=me.process,
-            requests=devices.amounts(start.requests, has_devices=bool(start.devices)),
+            requests={} if start.run.is_search else devices.amounts(start.requests, has_devices=bool(start.devices)),
             devices=start.devices,
             serial=next(self.serials),
             worker=start.worker,
@@ -137,7 +138,8 @@ class Dispatcher:
         run, claim = active.run, active.claim
         running = self._running(active)
         self.publisher.started(running)
-        options = replace(self.cluster.options(active.worker), run_info=self._run_info(running), warm=self.warm)
+        kind = self.cluster.options(active.worker)
+        options = replace(kind, run_info=self._run_info(running), warm=self.warm, preload=self.preload)
         work = job.Job(
             run_dir=run.dir,
             claim=claim,

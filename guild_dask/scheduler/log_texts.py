@@ -1,21 +1,28 @@
 """The texts of log lines that need more than one line of code. Pure."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from guild_dask.home.claim_record import Claim
 from guild_dask.home.control import Control
 from guild_dask.home.outcome import End, Result, text_for_cause
 from guild_dask.host import signals
 from guild_dask.monitor.formatting import duration
+from guild_dask.plan.capacity import SEARCH
 from guild_dask.plan.resources import Unreadable, format_amounts
 from guild_dask.plan.tags import BadTag
 
 
-def starting(run_id: str, requests: Mapping[str, float], sees_no_gpu: bool = False) -> str:
-    """Returns the line for a run that is in the plan."""
-    facts = [f"requires {format_amounts(requests)}"] if requests else []
+def starting(
+    run_id: str, requests: Mapping[str, float], sees_no_gpu: bool = False, ignored: Sequence[Unreadable] = ()
+) -> str:
+    """Returns the line for a run that is in the plan.
+
+    The documented line about a part of a tag that is ignored does not name the run, so this one names the parts.
+    """
+    facts = [f"requires {format_amounts(requests)}"] if requests and SEARCH not in requests else []
     facts += ["requests no GPU and sees none"] if sees_no_gpu else []
+    facts += [f"ignored in its tags: {', '.join(repr(part.part) for part in ignored)}"] if ignored else []
     return f"Starting staged run {run_id} ({'; '.join(facts)})" if facts else f"Starting staged run {run_id}"
 
 
@@ -101,8 +108,8 @@ def out_of_sight(run_id: str, host: str, problem: str) -> str:
     return f"Lost sight of run {run_id} on {host} ({problem}); it is started again only if it is known to be dead"
 
 
-def summary(ends: Mapping[End, int], left: int, seconds: float, is_run_once: bool = True) -> str:
-    """Returns the last line about runs: how many ended how, and how long it took."""
+def summary(ends: Mapping[End, int], left: int, seconds: float, is_run_once: bool = True, unsettled: int = 0) -> str:
+    """Returns the last line about runs: how many ended how, or are left to the next scheduler, and how long it took."""
     failed = sum(ends.get(end, 0) for end in (End.FAILED, End.COULD_NOT_START))
     parts = [f"{ends.get(End.COMPLETED, 0)} run(s) completed", f"{failed} failed"]
     if ends.get(End.TERMINATED):
@@ -110,6 +117,8 @@ def summary(ends: Mapping[End, int], left: int, seconds: float, is_run_once: boo
     if ends.get(End.GONE):
         parts.append(f"{ends[End.GONE]} deleted")
     parts.append(f"{left} left staged")
+    if unsettled:
+        parts.append(f"{unsettled} left to the next scheduler")
     took = f"Processed staged runs in {seconds:.1f} seconds" if is_run_once else f"Worked for {duration(seconds)}"
     return f"{took}: {', '.join(parts)}"
 

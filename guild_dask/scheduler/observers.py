@@ -7,10 +7,11 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from guild_dask.cluster import dashboard
+from guild_dask.cluster import dashboard, http_ports
 from guild_dask.cluster.base import Cluster, ClusterError
 from guild_dask.home import layout, run_queue
 from guild_dask.host import environment
+from guild_dask.host.http_access import Access
 from guild_dask.monitor import journal, terminal
 from guild_dask.monitor.completions import Completions
 from guild_dask.monitor.log import OutputStream
@@ -38,13 +39,19 @@ class Views:
     close: Callable[[], None]
 
 
-def open_views(
-    settings: Settings, about: State, run_dir: str, opened: Cluster, put: Callable[[OutsideEvent], object]
+def open_views(  # noqa: PLR0913  # what the views show, and to whom
+    settings: Settings,
+    about: State,
+    run_dir: str,
+    opened: Cluster,
+    *,
+    put: Callable[[OutsideEvent], object],
+    access: Access,
 ) -> Views:
     """Opens the page of runs, and the publisher for it and for other views."""
     is_detailed = is_log_detailed(settings)
     rows = Rows(layout.runs_dir(run_queue.guild_home()), lambda: put(PageOpened()))
-    link, close_page = _show_page(rows, opened, settings.dashboard_address)
+    link, close_page = _show_page(rows, opened, settings.dashboard_address, access)
     about = replace(about, run_once=settings.run_once, filter=settings.filter)
     about = replace(about, gpus=None if settings.gpus is None else ",".join(settings.gpus))
     about = replace(about, dashboard=opened.dashboard_link(), page=link)
@@ -80,7 +87,9 @@ def is_log_detailed(settings: Settings) -> bool:
     return not settings.run_once or terminal.is_in_terminal(os.environ)
 
 
-def _show_page(rows: Rows, opened: Cluster, wanted: DashboardAddress | None) -> tuple[str | None, Callable[[], None]]:
+def _show_page(
+    rows: Rows, opened: Cluster, wanted: DashboardAddress | None, access: Access
+) -> tuple[str | None, Callable[[], None]]:
     """Returns the link to the page of runs, or None if there is none, and what closes the page."""
 
     def free_address(wanted: DashboardAddress) -> tuple[str, int]:
@@ -89,9 +98,13 @@ def _show_page(rows: Rows, opened: Cluster, wanted: DashboardAddress | None) -> 
 
     if wanted is not None:
         try:
-            return server.show(rows, opened.add_pages, functools.partial(free_address, wanted))
+            guard = functools.partial(http_ports.guard, access=access)
+            link, close = server.show(rows, opened.add_pages, functools.partial(free_address, wanted), guard)
         except (ClusterError, OSError) as e:
             log.warning("There is no page of runs: %s", e)
+        else:
+            log.info("Page of runs: %s", access.link(link))
+            return access.link(link), close
     return None, lambda: None
 
 
@@ -105,8 +118,6 @@ def show_progress(
     follower.names_runs = found is not None and not is_one_at_a_time
     if found is None and settings.progress != "yes":
         return lambda: None
-    if found and publisher.page:
-        log.info("Page of runs: %s", publisher.page)
     return Progress(lambda: publisher.latest, stream, found).close
 
 

@@ -22,7 +22,7 @@ from guild_dask.scheduler.events import ControlChanged, Interrupted, OutsideEven
 from guild_dask.settings.settings import Settings, checked
 
 if TYPE_CHECKING:
-    from guild_dask.cluster.base import Cluster
+    from guild_dask.cluster.base import Cluster, Common
     from guild_dask.home.listing import Listing
     from guild_dask.monitor.publisher import Publisher
     from guild_dask.scheduler.core import Rules
@@ -66,8 +66,8 @@ def run(
     guest: Guest | None = None,
 ) -> int:
     """Works until the loop is over, and returns the exit code; raises BadSetting or ClusterError."""
-    from guild_dask.cluster import opening
-    from guild_dask.cluster.base import Common, OpeningStopped
+    from guild_dask.cluster import dashboard
+    from guild_dask.cluster.base import Common
     from guild_dask.home import layout, run_queue
     from guild_dask.home.heartbeat import Heartbeat
     from guild_dask.host import processes
@@ -80,37 +80,36 @@ def run(
 
     select = (guest.select,) if guest else _select_for(settings)
     this_run = own_run.this_run()
-    stream = log.OutputStream()
-    log.set_up(settings.loglevel, stream, this_run.path("dask.log"))
-    _begin_log(settings, unknown)
-    processes.adopt_orphans()
-    identity = _identity(this_run)
+    stream = log.OutputStream(record=layout.output(this_run.dir))
     with contextlib.ExitStack() as closing:
+        closing.callback(stream.close)
+        closing.callback(log.set_up(settings.loglevel, stream, this_run.path("dask.log")))
+        _begin_log(settings, unknown)
+        processes.adopt_orphans()
+        identity = _identity(this_run)
         closing.callback(observers.leave_report, this_run)
         closing.callback(gc.disable)
-        heartbeat = Heartbeat(run_queue.guild_home(), this_run.id, identity.process)
+        home = run_queue.guild_home()
+        heartbeat = Heartbeat(home, this_run.id, identity.process)
         heartbeat.renew()
         closing.callback(heartbeat.leave)
-        home, token = run_queue.guild_home(), heartbeat.token
-        common = Common(home, token, settings.lease, events.put, settings.gpus, is_stopping)
-        try:
-            opened = opening.open_cluster(settings, common, this_run.dir, identity.environ)
-        except OpeningStopped:
-            _log.info("Stopping Dask scheduler")
-            _log.info("Stopping Dask cluster")
+        access = dashboard.access_for(settings.dashboard_address, settings.dashboard_token)
+        common = Common(home, heartbeat.token, settings.lease, events.put, settings.gpus, is_stopping, access=access)
+        opened = _opened_cluster(settings, common, this_run, stream, takes_searches=guest is None)
+        if opened is None:
             return 0
         closing.callback(opened.close)
         closing.callback(_log.info, "Stopping Dask cluster")
         opened.prepare(identity.environ)
-        follower = OutputFollower(layout.run_output(this_run.dir), stream.write_bytes)
+        follower = OutputFollower(layout.run_output(this_run.dir), stream)
         closing.callback(_log.info, "Stopping Dask scheduler")
         core = Core(_rules_for(settings, this_run.id, opened), time.monotonic())
         closing.callback(lambda: _log.info("%s", core.summary(time.monotonic())))
-        closing.callback(follower.close)
+        closing.callback(follower.close, is_stopping)
         queue_of_runs = run_queue.GuildHome(home, heartbeat, *select)
         _watch(home, this_run.id, events, closing)
         about = scheduler_state(this_run.id, identity.process, trials_of=guest.batch if guest else None)
-        views = observers.open_views(settings, about, this_run.dir, opened, events.put)
+        views = observers.open_views(settings, about, this_run.dir, opened, put=events.put, access=access)
         closing.callback(views.close)
         closing.callback(observers.show_progress(settings, views.publisher, stream, follower, opened))
         dispatcher = Dispatcher(
@@ -122,11 +121,38 @@ def run(
             settings.retries,
             settings.time_limit,
             settings.warm,
+            settings.preload,
         )
         if guest:
             closing.callback(guest.begin(opened, views.publisher))
         code = work(Loop(core, dispatcher, heartbeat, events), this_run.path("error.log"))
         return code or (RUNS_FAILED if settings.fail and core.has_failures else 0)
+
+
+def _opened_cluster(
+    settings: Settings,
+    common: "Common",
+    this_run: own_run.SchedulerRun,
+    stream: log.OutputStream,
+    takes_searches: bool,
+) -> "Cluster | None":
+    """Opens the cluster; returns None if the scheduler was stopped meanwhile, and raises ClusterError."""
+    from guild_dask.cluster import opening
+    from guild_dask.cluster.base import ClusterError, OpeningStopped
+    from guild_dask.cluster.head import WithHead
+    from guild_dask.host import environment
+
+    try:
+        opened = opening.open_cluster(settings, common, this_run.dir, environment.user_environment(os.environ))
+        return WithHead(opened, common.report) if takes_searches else opened
+    except OpeningStopped:
+        _log.info("Stopping Dask scheduler")
+        _log.info("Stopping Dask cluster")
+        return None
+    except ClusterError:
+        # The error goes to standard error, and must not overtake the log.
+        stream.wait_until_recorded()
+        raise
 
 
 def _watch(

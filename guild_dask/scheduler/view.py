@@ -2,6 +2,7 @@
 
 from guild_dask.monitor.publisher import QueuedRun, View
 from guild_dask.monitor.state import MOST_WAITING, WorkerState
+from guild_dask.plan.capacity import SEARCH
 from guild_dask.plan.placement import Worker
 from guild_dask.plan.reasons import IMPOSSIBLE, Reason
 from guild_dask.scheduler.answers import ClusterView
@@ -17,7 +18,9 @@ def view_of(core: Core, cluster: ClusterView, now: float) -> View:
         worker.name: (worker.label or worker.name, worker.host, worker.about_devices) for worker in cluster.workers
     }
     return View(
-        workers=tuple(_worker_state(each, *places[each.name]) for each in core.present_workers(cluster, now)),
+        workers=tuple(
+            _worker_state(each, *places[each.name]) for each in _without_head(core.present_workers(cluster, now))
+        ),
         kinds={kind: (count, heads.get(kind)) for kind, count in waiting.kinds().items()},
         first=tuple(_queued(core, run_id, heads.get(waiting.kind(run_id))) for run_id in first),
         held=waiting.listed_holds(),
@@ -28,6 +31,11 @@ def view_of(core: Core, cluster: ClusterView, now: float) -> View:
         retrying=dict(core.ledger.retrying),
         whole_queue=lambda: [_queued(core, run_id) for run_id in waiting.in_order()],
     )
+
+
+def _without_head(workers: list[Worker]) -> list[Worker]:
+    """Returns the workers without the one that takes searches only."""
+    return [worker for worker in workers if SEARCH not in worker.total]
 
 
 def _worker_state(worker: Worker, label: str, host: str, about_devices: str) -> WorkerState:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from guild_dask.home.listing import Listing
 from guild_dask.home.run_directory import Staged
 from guild_dask.plan import dependencies
-from guild_dask.plan.capacity import TIME
+from guild_dask.plan.capacity import SEARCH, TIME
 from guild_dask.plan.dependencies import Found, Links
 from guild_dask.plan.devices import GPU, is_pin, requests_with_pins
 from guild_dask.plan.placement import Kind, StagedRun, kind_of, position_for
@@ -30,6 +30,8 @@ class Demand:
 
     def requests_of(self, run: Staged) -> Mapping[str, float]:
         """Returns the amounts that a run requests, and the very devices that it was staged for."""
+        if run.is_search:
+            return {SEARCH: 1.0}
         amounts = run.requirements.amounts
         return requests_with_pins(amounts, run.gpus) if self.has_devices else amounts
 
@@ -41,7 +43,9 @@ class Demand:
 
     def sees_no_device(self, run: Staged) -> bool:
         """Tells whether a run that requests no device sees none, though the workers have some."""
-        return self.has_devices and not any(is_pin(name) or name == GPU for name in self.requests_of(run))
+        if run.is_search or not self.has_devices:
+            return False
+        return not any(is_pin(name) or name == GPU for name in self.requests_of(run))
 
     def candidate_for(self, run: Staged) -> StagedRun:
         """Returns a run as the plan sees it; its time limit is a request where workers end."""

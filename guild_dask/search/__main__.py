@@ -1,16 +1,18 @@
 """The optimizers `dask:tpe`, `dask:random` and `dask:gp`: read their flags and their batch, and search."""
 
+import contextlib
 import fcntl
 import gc
 import logging
 import os
 import queue
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 
+from guild_dask.cluster.base import ClusterError
 from guild_dask.home import layout, run_directory, run_queue, trials
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.monitor import log
@@ -31,6 +33,7 @@ from guild_dask.search.space import BadSpace, space_for_flags
 from guild_dask.search.width import Capacity, width_for
 from guild_dask.settings import flags as declared
 from guild_dask.settings.settings import BadSetting, Settings, section_of, settings_for
+from guild_dask.worker.forkserver import use_libyaml
 
 _log = logging.getLogger("guild")
 
@@ -55,8 +58,11 @@ def main(kind: str, **flags: str | None) -> None:
     given = {name.replace("_", "-"): text for name, text in flags.items()}
     try:
         code = _Process(kind, given, events, is_stopping).run()
-    except (_CannotSearch, BadSetting, BadSpace, BadObjective, EngineMissing) as e:
+    except (_CannotSearch, ClusterError, BadSetting, BadSpace, BadObjective, EngineMissing) as e:
         click.echo(f"dask:{kind}: {e}", err=True)
+        code = BAD_SETTING
+    except (OSError, run_directory.BrokenRun) as e:
+        click.echo(f"dask:{kind}: cannot use its own run directory: {e}", err=True)
         code = BAD_SETTING
     gc.freeze()
     sys.exit(code)
@@ -103,15 +109,30 @@ class _Process:
         """Searches, and returns the exit code."""
         settings, unknown = self._scheduler_settings()
         engine = self._engine()
-        log.set_up(settings.loglevel, log.OutputStream(), self._run.path("dask.log"))
+        use_libyaml()  # Guild spends half of the time to stage a trial on YAML
         with _Alone(self._run.path(".guild/dask-search.lock")):
             journal = SearchJournal(self._run.dir)
-            objectives = text_for(self._problem.objectives)
-            _log.info("Searching with dask:%s: %s, %d trial(s)", self._kind, objectives, self._problem.max_trials)
-            search = Search(self._problem, self._settings, engine, journal, self._prior(journal))
-            journal.add("started", host=os.uname().nodename, pid=os.getpid())
-            last = self._search(search, settings, unknown)
-            return self._finish(journal, last)
+            with self._logging(settings):
+                objectives = text_for(self._problem.objectives)
+                _log.info("Searching with dask:%s: %s, %d trial(s)", self._kind, objectives, self._problem.max_trials)
+                search = Search(self._problem, self._settings, engine, journal, self._prior(journal))
+                journal.add("started", host=os.uname().nodename, pid=os.getpid())
+                last = self._propose_while_others_schedule(search)
+            if not (last.is_over or self._is_stopping()):
+                last = self._be_scheduler(search, settings, unknown)
+            with self._logging(settings):
+                return self._finish(journal, last)
+
+    @contextlib.contextmanager
+    def _logging(self, settings: Settings) -> Iterator[None]:
+        """Logs as a scheduler does, while there is none in this process, which has a log of its own."""
+        stream = log.OutputStream(record=layout.output(self._run.dir))
+        remove_empty = log.set_up(settings.loglevel, stream, self._run.path("dask.log"))
+        try:
+            yield
+        finally:
+            remove_empty()
+            stream.close()
 
     def _scheduler_settings(self) -> tuple[Settings, list[str]]:
         from guild_dask.cluster import dask_settings
@@ -133,16 +154,11 @@ class _Process:
         _log.info("Learning from %d completed run(s) of the same operation", len(found))
         return found
 
-    def _search(self, search: Search, settings: Settings, unknown: list[str]) -> Step:
-        """Proposes for a living scheduler for as long as there is one, and else is the scheduler itself."""
+    def _propose_while_others_schedule(self, search: Search) -> Step:
+        """Proposes for living schedulers, for as long as there is one that takes trials; returns the last step."""
         last = Step()
-        while not (last.is_over or self._is_stopping()):
-            scheduler = self._taker()
-            if scheduler:
-                last = self._propose_for(search, scheduler.id)
-            else:
-                last = self._be_scheduler(search, settings, unknown)
-                break
+        while not (last.is_over or self._is_stopping()) and (scheduler := self._taker()):
+            last = self._propose_for(search, scheduler.id)
         return last
 
     def _taker(self) -> Any:
@@ -165,6 +181,8 @@ class _Process:
         return steps.run(is_gone)
 
     def _be_scheduler(self, search: Search, settings: Settings, unknown: list[str]) -> Step:
+        from guild_dask.cluster import opening  # noqa: F401  # loads all of Dask, before the log is set up
+
         service.begin_to_load_guild(self._flags["cluster"])
 
         def width(cluster: Any) -> int:
@@ -189,7 +207,8 @@ class _Process:
             each.id: each for each in trials.TrialReader(self._home, self._run.id, self._problem.objectives).read()
         }
         if last.is_over:
-            journal.add("ended", why=last.why)
+            with contextlib.suppress(OSError):  # as on a full disk; a restart finds that it is over
+                journal.add("ended", why=last.why)
             if last.is_failure:
                 click.echo(f"dask:{self._kind}: the search stops: {last.why}", err=True)
             else:

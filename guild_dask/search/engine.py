@@ -122,11 +122,13 @@ class Engine:
         if isinstance(dimension, Choices):
             # By their place: Optuna takes 1, 1.0 and true for the same, and no lists.
             return kinds.CategoricalDistribution(range(len(dimension.options)))
-        low, high, step = dimension.low, dimension.high, dimension.step
+        low, high = dimension.low, dimension.high
+        if dimension.step:
+            # By the number of steps: Optuna's own steps have rounding errors.
+            return kinds.IntDistribution(0, int(dimension.size) - 1)
         if dimension.is_integer:
-            whole = 1 if step is None else int(step)
-            return kinds.IntDistribution(int(low), int(high), log=dimension.is_log, step=whole)
-        return kinds.FloatDistribution(float(low), float(high), log=dimension.is_log, step=step)
+            return kinds.IntDistribution(int(low), int(high), log=dimension.is_log)
+        return kinds.FloatDistribution(float(low), float(high), log=dimension.is_log)
 
     def _encoded(self, point: Point) -> dict[str, Any]:
         return {name: _encoded(self._space.dimensions[name], value) for name, value in point.items()}
@@ -138,12 +140,16 @@ class Engine:
 def _encoded(dimension: Dimension, value: Any) -> Any:
     if isinstance(dimension, Choices):
         return dimension.index_of(value)
-    return value if dimension.is_integer else float(value)
+    if dimension.step:
+        return dimension.steps_to(value)
+    return int(value) if dimension.is_integer else float(value)
 
 
 def _decoded(dimension: Dimension, value: Any) -> Any:
     if isinstance(dimension, Choices):
         return dimension.options[value]
+    if dimension.step:
+        return dimension.value_after(value)
     # A step away from the edge, Optuna may be so by a rounding error.
     return dimension.flag_value(min(max(value, dimension.low), dimension.high))
 
@@ -177,7 +183,7 @@ def _optuna(kind: str) -> ModuleType:
                 import scipy  # type: ignore[import-untyped]  # noqa: F401
                 import torch  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
             except ImportError as e:
-                raise EngineMissing(f"dask:gp needs PyTorch and SciPy ({e}); pip install torch scipy") from e
+                raise EngineMissing(f"it needs PyTorch and SciPy ({e}): pip install torch scipy") from e
     major = int(optuna.__version__.partition(".")[0])
     if major < 5:
         raise EngineMissing(f"Optuna {optuna.__version__} is installed, and 5 or later is needed: {INSTALL}")

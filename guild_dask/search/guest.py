@@ -1,8 +1,8 @@
 """The steps of a search: one whenever a run has ended, and from time to time; alone, or beside a scheduler's loop."""
 
+import contextlib
 import logging
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,12 +18,16 @@ from guild_dask.search.staging import CannotStage
 
 log = logging.getLogger("guild")
 
-# Seconds between steps if no run ends. A step that takes long comes less often: it uses a twentieth of the time.
+# Seconds between steps if no run ends, at least and at most. If it takes long to read the trials, that is done less
+# often.
 _PERIOD = 0.5
-_SHARE = 20
+_LONGEST = 5.0
+_SHARE = 10
 
-# How a search ends that cannot go on.
-FAILED = Step(is_over=True, is_failure=True)
+
+def _failed(why: str) -> Step:
+    """Returns how a search ends that cannot go on."""
+    return Step(is_over=True, why=why, is_failure=True)
 
 
 class Steps:
@@ -42,10 +46,9 @@ class Steps:
     def run(self, until: Callable[[], bool] = lambda: False) -> Step:
         """Takes steps until the search is over, closed, or until something else happens; returns the last one."""
         while not (self.last.is_over or self._is_closed or until()):
-            began = time.monotonic()
             self.last = self._step()
             if not self.last.is_over:
-                self._wake.wait(max(_PERIOD, _SHARE * (time.monotonic() - began)))
+                self._wake.wait(min(max(_PERIOD, _SHARE * self.last.reading), _LONGEST))
                 self._wake.clear()
         return self.last
 
@@ -62,16 +65,14 @@ class Steps:
         try:
             found = self._search.step(self._width(), self._is_going_on)
         except CannotStage as e:
-            log.error("Guild cannot stage a trial: %s", e)
-            return FAILED
+            return _failed(f"Guild cannot stage a trial: {e}")
         except (OSError, HomeUnavailable) as e:
             self._report(f"cannot use the Guild home: {e}")
             return Step()
         except Exception as e:  # noqa: BLE001  # an error of the search itself must not lose its trials
-            log.error("Stopping the search because of an error in guild-dask itself: %r", e)
-            with open(self._error_log, "w", encoding="utf-8") as f:
+            with contextlib.suppress(OSError), open(self._error_log, "w", encoding="utf-8") as f:
                 traceback.print_exception(e, file=f)
-            return FAILED
+            return _failed(f"there is an error in guild-dask itself: {e!r} (details are in {self._error_log})")
         self._problem = ""
         return found
 

@@ -52,6 +52,7 @@ class Step:
     is_over: bool = False
     why: str = ""
     is_failure: bool = False
+    reading: float = 0.0  # seconds that it took to read the trials
 
 
 class Search:
@@ -79,7 +80,7 @@ class Search:
         self._forgotten = frozenset(journal.log.proposals if settings.prior == "none" else ())
         self._former: frozenset[str] | None = None  # trials that had ended before this start; None: not read yet
         self._is_exhausted = False  # no point of the space is left
-        self._reported: set[str] = set()  # trials whose end was logged
+        self._has_looked = False  # what was there before the first step is no news
         self._best: list[str] = []  # as it was last logged
         self._has_told_of_steps = False
 
@@ -93,11 +94,13 @@ class Search:
 
         Nothing is staged, and no trial is ended, once `may_go_on` says no.
         """
+        began = time.monotonic()
         trials = self._reader.read(self._journal.log)
-        self._report_ends(trials)
+        reading = time.monotonic() - began
+        self._report_news(trials)
         self._publisher.publish(trials, self._journal.log)
         if not may_go_on():
-            return Step()
+            return Step(reading=reading)
         if self._former is None:
             self._former = frozenset(trial.id for trial in trials if not trial.is_in_flight)
         elapsed = time.monotonic() - self._began
@@ -106,18 +109,19 @@ class Search:
             return Step(True, found.over, True)
         self._mend(trials)
         self._stop_early(trials)
-        if not self._is_exhausted:
-            self._propose(trials, found, may_go_on)
+        staged = 0 if self._is_exhausted else self._propose(trials, found, may_go_on)
         over = found.over or ("every point of its space was tried" if self._is_exhausted else "")
-        is_busy = any(trial.is_in_flight for trial in trials)
-        return Step(bool(over) and not is_busy, over)
+        is_busy = staged > 0 or any(trial.is_in_flight for trial in trials)
+        return Step(bool(over) and not is_busy, over, reading=reading)
 
     # Trials that were left half done, or cut short
 
     def _mend(self, trials: Sequence[Trial]) -> None:
         for trial in trials:
             if trial.state is TrialState.PROPOSED:
+                log.info("Completing trial %s, which was left half staged", trial.id)
                 self._stager.stage(self._journal.log.proposals[trial.id], self._problem.space.flags(trial.point))
+                self._announce(trial.id)
             elif trial.state is TrialState.PRUNED:
                 mark_pruned(layout.run_dir(self._problem.home, trial.id))
         cut_short = [trial.id for trial in trials if trial.state is TrialState.CUT_SHORT]
@@ -125,26 +129,32 @@ class Search:
             problems = run_queue.stage_ended(self._problem.home, cut_short)
             for run_id in [each for each in cut_short if each not in problems]:
                 log.info("Staged trial %s again (it was ended with its scheduler)", run_id)
-                with contextlib.suppress(OSError):
-                    control.report_changed(self._problem.home, run_id)
+                self._announce(run_id)
+
+    def _announce(self, run_id: str) -> None:
+        """Makes schedulers see a staged run whose directory is not new; otherwise they find it at their next poll."""
+        with contextlib.suppress(OSError):
+            control.report_changed(self._problem.home, run_id)
 
     # Proposals
 
-    def _propose(self, trials: Sequence[Trial], found: Verdict, may_go_on: Callable[[], bool]) -> None:
+    def _propose(self, trials: Sequence[Trial], found: Verdict, may_go_on: Callable[[], bool]) -> int:
+        """Proposes and stages trials, and returns how many."""
         if not found.proposals:
-            return
+            return 0
         points = self._engine.propose(self._knowledge(trials), found.proposals)
         self._is_exhausted = len(points) < found.proposals
         number = max((each.number for each in trials), default=0)
-        for point in points:
+        for count, point in enumerate(points):
             if not may_go_on():
-                return
+                return count
             number += 1
             trial = self._stager.new_id()
             self._journal.add("proposed", trial=trial, number=number, point=point)
             shown = " ".join(f"{name}={text_for_value(value)}" for name, value in point.items())
             log.info("Staging trial %s (%d of %d): %s", trial, number, self._limits.max_trials, shown)
             self._stager.stage(self._journal.log.proposals[trial], self._problem.space.flags(point))
+        return len(points)
 
     def _knowledge(self, trials: Sequence[Trial]) -> Knowledge:
         space = self._problem.space
@@ -210,13 +220,12 @@ class Search:
 
     # What is logged
 
-    def _report_ends(self, trials: Sequence[Trial]) -> None:
-        new = [trial for trial in trials if not trial.is_in_flight and trial.id not in self._reported]
-        is_first = not self._reported
-        self._reported.update(trial.id for trial in new)
+    def _report_news(self, trials: Sequence[Trial]) -> None:
+        """Logs which trial is the best, if another one was at the last step."""
+        is_first, self._has_looked = not self._has_looked, True
         costs = {trial.id: completed_costs(trial, self._problem.objectives) for trial in trials}
         best = best_of({run_id: each for run_id, each in costs.items() if each})
-        if best and best != self._best and not (is_first and len(new) > 1 and not self._best):
+        if best and best != self._best and not is_first:
             self._report_best(trials, best)
         self._best = best
 

@@ -41,10 +41,11 @@ class Range:
         if self.low == self.high:
             return 1
         if self.step:
-            return self._steps_to(self.high) + 1
+            return self.steps_to(self.high) + 1
         return self.high - self.low + 1 if self.is_integer else math.inf
 
-    def _steps_to(self, value: float) -> int:
+    def steps_to(self, value: float) -> int:
+        """Returns the number of steps from the lowest value to the one nearest to a number, in a range with a step."""
         return int(((Decimal(str(value)) - Decimal(str(self.low))) / Decimal(str(self.step))).to_integral_value())
 
     def contains(self, value: Any) -> bool:
@@ -58,16 +59,17 @@ class Range:
     def flag_value(self, number: float) -> float:
         """Returns the value of the range that is nearest to a number: an integer, or without a rounding error."""
         if self.step:
-            steps = self._steps_to(number)
-            exact = Decimal(str(self.low)) + steps * Decimal(str(self.step))
-            return int(exact) if self.is_integer else float(exact)
+            return self.value_after(self.steps_to(number))
         return round(number) if self.is_integer else float(number)
+
+    def value_after(self, steps: int) -> float:
+        """Returns the value that is so many steps above the lowest one, without a rounding error."""
+        exact = Decimal(str(self.low)) + steps * Decimal(str(self.step or 1))
+        return int(exact) if self.is_integer else float(exact)
 
     def values(self) -> Iterator[float]:
         """Yields all values of a range with finitely many."""
-        step = Decimal(str(self.step or 1))
-        for index in range(int(self.size)):
-            yield self.flag_value(float(Decimal(str(self.low)) + index * step))
+        return (self.value_after(steps) for steps in range(int(self.size)))
 
 
 @dataclass(frozen=True)
@@ -164,8 +166,8 @@ def _dimension(name: str, value: Any) -> Dimension | None:
         return None
     function, inside = found.groups()
     arguments = [part.strip() for part in inside.split(":")]
-    if not function and len(arguments) < 2:  # no function of Guild's either
-        return None
+    if function not in _FUNCTIONS and len(arguments) < 2:
+        return None  # a text with brackets
     return _range(name, value, function or "uniform", arguments)
 
 

@@ -4,14 +4,13 @@ A trial's run directory has Guild's PENDING marker from its first moment until i
 of it, and a search that was killed in between finds it, and completes it.
 """
 
-import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from guild_dask.home import claims, layout, run_directory
+from guild_dask.home import layout, run_directory
 from guild_dask.home.search_journal import Proposal, SearchJournal
-from guild_dask.home.trials import ATTRIBUTE, PRUNED
+from guild_dask.home.trials import ATTRIBUTE, PRUNED, was_staged
 
 
 class CannotStage(Exception):
@@ -38,22 +37,10 @@ class Stager:
     def stage(self, proposal: Proposal, flags: Mapping[str, Any]) -> None:
         """Makes the run of a proposed trial, unless it is there, and stages it; raises OSError or CannotStage."""
         run_dir = layout.run_dir(self._home, proposal.trial)
-        if not self._is_complete(run_dir):
+        if not was_staged(run_dir, self._claims):
             self._make(run_dir, proposal, flags)
             _stage(run_dir)
         self._journal.add("staged", trial=proposal.trial)
-
-    def _is_complete(self, run_dir: str) -> bool:
-        """Tells whether a run was staged, and maybe started since."""
-        if not os.path.isdir(layout.guild_dir(run_dir)):
-            return False
-        # In this order: a run that a scheduler claims meanwhile, or gives back, is seen at one of these places.
-        return (
-            run_directory.has(run_dir, layout.STAGED)
-            or claims.present(self._claims, os.path.basename(run_dir)) is not None
-            or not run_directory.has(run_dir, layout.PENDING)
-            or run_directory.has(run_dir, layout.STAGED)
-        )
 
     def _make(self, run_dir: str, proposal: Proposal, flags: Mapping[str, Any]) -> None:
         from guild import batch_util

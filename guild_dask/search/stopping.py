@@ -58,36 +58,35 @@ def cost_at(curve: Curve, step: int) -> float | None:
 def asha(curves: Curves, reduction: int = 3, least: int | None = None) -> dict[str, Stop]:
     """Returns the running trials that successive halving stops.
 
-    Rungs are at `least` steps, and each at `reduction` times as many as the one before. Of the trials that have reached
-    the highest rung of a trial, this one must be among the best part, one in `reduction`.
+    Rungs are at `least` steps, and each at `reduction` times as many as the one before. A trial is judged at the
+    highest rung that it and enough others have reached: there it must be among the best part, one in `reduction`.
     """
     first = least or curves.first_step
     if first is None:
         return {}
     found = {}
     for name, curve in curves.running.items():
-        rung = _highest_rung(curve, first, reduction, curves.last_step)
-        own = cost_at(curve, rung) if rung else None
-        if rung is None or own is None:
-            continue
-        reached = [cost for each in curves.all.values() if (cost := cost_at(each, rung)) is not None]
-        if len(reached) < reduction:
-            continue
-        needed = sorted(reached)[max(1, len(reached) // reduction) - 1]
-        if own > needed:
-            found[name] = Stop(rung, own, needed)
+        for rung in _rungs(curve, first, reduction, curves.last_step):
+            own = cost_at(curve, rung)
+            reached = [cost for each in curves.all.values() if (cost := cost_at(each, rung)) is not None]
+            if own is None or len(reached) < reduction:
+                continue
+            needed = sorted(reached)[len(reached) // reduction - 1]
+            if own > needed:
+                found[name] = Stop(rung, own, needed)
+            break
     return found
 
 
-def _highest_rung(curve: Curve, first: int, reduction: int, last_step: float) -> int | None:
-    """Returns the highest rung that a trial has reached, below the step at which trials end; None if there is none."""
+def _rungs(curve: Curve, first: int, reduction: int, last_step: float) -> list[int]:
+    """Returns the rungs that a trial has reached, below the step at which trials end, the highest first."""
     reached = max(curve, default=0)
-    rung = None
+    rungs = []
     step = first
     while step <= reached and step < last_step:
-        rung = step
+        rungs.append(step)
         step *= reduction
-    return rung
+    return rungs[::-1]
 
 
 def median(curves: Curves, least: int | None = None) -> dict[str, Stop]:

@@ -1,5 +1,6 @@
 """The text of each flag to its value. Pure: a reader raises ValueError, which says what is accepted, for other text."""
 
+import ipaddress
 import math
 import re
 import shlex
@@ -25,6 +26,14 @@ class DashboardAddress:
 
     host: str
     port: int
+
+    @property
+    def is_local(self) -> bool:
+        """Tells whether only this host can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"
 
 
 DEFAULT_DASHBOARD = DashboardAddress("127.0.0.1", 8787)
@@ -86,6 +95,15 @@ def _yes_or_no(text: str) -> bool:
     raise ValueError("use yes or no")
 
 
+def _modules(text: str) -> tuple[str, ...]:
+    if text.lower() in ("no", "false", "off", "none", ""):
+        return ()
+    names = [name for name in re.split(r"[,\s]+", text) if name]
+    if not all(part.isidentifier() for name in names for part in name.split(".")):
+        raise ValueError("use names of modules such as numpy,sklearn.ensemble; or no for none")
+    return tuple(dict.fromkeys(names))
+
+
 def _address(text: str) -> DashboardAddress | None:
     if text.lower() in ("no", "false", "off", ""):
         return None
@@ -141,7 +159,9 @@ READERS: Mapping[str, Callable[[str], Any]] = {
     "time-limit": _time_limit,
     "retries": _retries,
     "warm": _yes_or_no,
+    "preload": _modules,
     "dashboard-address": _address,
+    "dashboard-token": _yes_or_no,
     "loglevel": _loglevel,
     "lease": _lease,
     "dry-run": _yes_or_no,

@@ -44,7 +44,9 @@ class Settings:
     time_limit: float | None = None  # seconds; None: no limit
     retries: int | None = None  # None: the defaults of retries.Policy
     warm: bool = True  # runs may be forked from a warm server
+    preload: tuple[str, ...] = ()  # names of modules that warm servers are to load
     dashboard_address: DashboardAddress | None = DEFAULT_DASHBOARD
+    dashboard_token: bool = True  # the dashboard can be read only with the token that the log prints
     loglevel: str = "warn"
     lease: float = 60.0  # seconds
     pool: str = ""  # the pool's name, if these are the settings of a pool
@@ -107,6 +109,12 @@ def _check_together(settings: Settings) -> None:
         raise BadSetting(f"cluster=pools needs pools in Dask's configuration ({SECTION}: pools: NAME: ...)")
     if sum(pool.cluster.kind is Kind.LOCAL for _, pool in settings.pools) > 1:
         raise BadSetting("only one of the pools can have cluster: local; give it all that this machine is to run")
+    address = settings.dashboard_address
+    if address and not settings.dashboard_token and not address.is_local:
+        raise BadSetting(
+            f"dashboard-address={address.host}:{address.port} needs dashboard-token=yes: everyone who can reach it "
+            "could read the flags and outputs of your runs; without a token, use a port alone"
+        )
     if settings.dry_run and kind is not Kind.JOB_QUEUE:
         raise BadSetting("dry-run=yes shows what would be submitted to a job queue; use it with cluster=slurm, say")
 
@@ -139,6 +147,8 @@ def section_of(configuration: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
 def _as_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):  # preload: [numpy, torch]
+        return ",".join(value)
     if isinstance(value, Mapping):  # resources: {gpu: 2}
         return " ".join(f"{_text(name)}={_text(amount)}" for name, amount in value.items())
     return _text(value)

@@ -104,12 +104,17 @@ def serve(requests: socket.socket) -> None:
     with contextlib.suppress(ConnectionError, BrokenPipeError), contextlib.closing(warm):  # the worker died
         while received := _next(requests, warm):
             request, descriptors = received
+            # A signal to the starter waits until the starter can handle it: else nobody would record what it did.
+            signal.pthread_sigmask(signal.SIG_BLOCK, starter.HANDLED)
             try:
                 pid = os.fork()
             except OSError as e:
                 pid = -(e.errno or errno.EAGAIN)
-            if pid == 0:
+            if pid:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, starter.HANDLED)
+            else:
                 requests.close()
+                warm.inherit()
                 _become_starter(request, descriptors, warm)
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -120,10 +125,11 @@ def _next(requests: socket.socket, warm: WarmServers) -> tuple[dict[str, Any], l
     """Returns the next request, and looks after the warm servers until it comes."""
     while True:
         ready, _, _ = select.select([requests, *warm.watched], [], [])
+        for each in ready:
+            if each is not requests:
+                warm.handle(each)
         if requests in ready:
             return _receive(requests)
-        for each in ready:
-            warm.handle(each)
 
 
 def _receive(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:

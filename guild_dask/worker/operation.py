@@ -301,6 +301,13 @@ class Operation:
         self.close()
         os.kill(os.getpid(), signal.SIGKILL)
 
+    def give_up(self) -> None:
+        """Records that nothing was started, if the claim was handed over to this process: its worker may be dead."""
+        from guild_dask.host import processes
+
+        self.identity = self.identity or processes.identity(os.getpid())
+        self.close()
+
     def close(self) -> None:
         """Stops watching the run, and records its end if it has started and is still ours."""
         self.guard.close()

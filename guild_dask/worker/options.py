@@ -15,6 +15,7 @@ class StarterOptions:
     devices: str | None = None  # the run's devices, as CUDA_VISIBLE_DEVICES; None: the scheduler assigns none
     memory: float = 0.0  # bytes that the run requests; 0: it does not request any
     warm: bool = True  # the operation's process may be forked from a warm server
+    preload: tuple[str, ...] = ()  # modules that a warm server is to load beside those of Guild
     run_info: str = ""  # what the starter writes into the run's attribute `dask` when it starts
     # The rest is for workers that are not in the scheduler's process.
     node: str | None = None  # the host's name, for `guild runs` to show
@@ -27,4 +28,5 @@ class StarterOptions:
 
 def options_for_text(text: str) -> StarterOptions:
     """Returns the options that as_text() wrote."""
-    return StarterOptions(**json.loads(text))
+    given = json.loads(text)
+    return StarterOptions(**{**given, "preload": tuple(given["preload"])})

@@ -24,6 +24,7 @@ import contextlib
 import inspect
 import os
 import pathlib
+import platform
 import select
 import signal
 import subprocess
@@ -31,7 +32,8 @@ import threading
 import types
 from typing import TYPE_CHECKING, Any
 
-from guild_dask.home import run_info
+from guild_dask.home import process_start, run_info
+from guild_dask.home.process_start import ProcessStart
 from guild_dask.host import environment, shortage, signals
 from guild_dask.host.shortage import shortage_in, text_for
 from guild_dask.worker.job import LOST, NOT_STARTED, Report
@@ -40,6 +42,10 @@ from guild_dask.worker.options import StarterOptions, options_for_text
 
 if TYPE_CHECKING:
     from guild_dask.worker.warm_client import WarmProcess, WarmServers
+
+
+# Signals with which others end this process, which handles them.
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class _Popen(subprocess.Popen):  # type: ignore[type-arg]
@@ -54,14 +60,24 @@ class _Popen(subprocess.Popen):  # type: ignore[type-arg]
         operation = self.operation
         environ = kwargs.get("env") or {}
         self.is_operation = environ.get("RUN_ID") == operation.run_id and not operation.is_starting
+        if self.is_operation and self.warm and operation.options.warm:
+            # Before the run is marked as started: until then, a stop leaves it staged.
+            for each in self.warm.await_server(args[0], environ, operation.options.preload):
+                _say(f"Not preloaded on {platform.node()}: {each}")
         with operation.beginning(self) if self.is_operation else operation.spawning(self, False):
             super().__init__(*args, **kwargs)
         if self.is_operation:
             _reserve_threads_for_guild(operation)
-            if self.warm_process:
-                run_info.add(operation.run_dir, {run_info.START: "warm"})
+            run_info.add(operation.run_dir, self._start_facts())
             if operation.is_stopping:
                 operation.stop_soon()  # the signal came before there was a process to end
+
+    def _start_facts(self) -> dict[str, Any]:
+        """Returns how the operation's process was started, and what that took."""
+        if not self.warm_process:
+            return process_start.facts_for(ProcessStart(process_start.COLD))
+        missing = ", ".join(self.warm_process.not_preloaded)
+        return {**process_start.facts_for(self.warm_process.start), **({"not_preloaded": missing} if missing else {})}
 
     def _execute_child(self, *args: Any) -> None:
         is_forked = self.is_operation and self.warm and self.operation.options.warm and self._is_forked(self.warm, args)
@@ -73,7 +89,8 @@ class _Popen(subprocess.Popen):  # type: ignore[type-arg]
         given = inspect.signature(super()._execute_child).bind(*args).arguments  # type: ignore[misc]
         names = ("p2cread", "c2pwrite", "errwrite")
         streams = [number if given[name] == -1 else given[name] for number, name in enumerate(names)]
-        process = warm.forked(given["args"], given["env"] or os.environ, given["cwd"] or os.getcwd(), streams)
+        environ, directory = given["env"] or os.environ, given["cwd"] or os.getcwd()
+        process = warm.forked(given["args"], environ, directory, streams, self.operation.options.preload)
         if process is None or not self.operation.supervise(process):
             return False
         self.warm_process, self.pid, self._child_created = process, process.pid, True
@@ -140,17 +157,21 @@ def run(
     """Waits at the gate, starts the run, waits for its end, and returns what to report. Raises no error."""
     try:
         operation = Operation(run_dir, claim, options)
-        signals.set_handler((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), operation.on_signal)
+    except Exception as e:  # noqa: BLE001  # any error is ours, and not the run's
+        return Report(NOT_STARTED, text_for(e))
+    try:
+        signals.set_handler(HANDLED, operation.on_signal)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
         if not os.read(gate, 1):
-            return Report(NOT_STARTED)
+            return _given_up(operation)
         _prepare(operation, gate, warm)
     except SystemExit:  # of the handler
-        return Report(NOT_STARTED)
+        return _given_up(operation)
     except Exception as e:  # noqa: BLE001  # any error is ours, and not the run's
         short = shortage_in(e)
         if not short:
             _say(f"cannot prepare the start of the run: {e}")
-        return Report(NOT_STARTED, short)
+        return _given_up(operation, short)
     code, error = start_guild(run_dir)
     report = _report_for(operation, code, error)
     try:
@@ -164,9 +185,16 @@ def run(
     return report
 
 
+def _given_up(operation: Operation, short: str = "") -> Report:
+    """Returns what to report about a run that was not begun, after a note about it for other hosts."""
+    with contextlib.suppress(SystemExit, OSError):
+        operation.give_up()
+    return Report(NOT_STARTED, short)
+
+
 def _prepare(operation: Operation, gate: int, warm: "WarmServers | None") -> None:
     """Does what is to be done before Guild starts the run; the gate is open."""
-    from guild_dask.home import claims, snapshot
+    from guild_dask.home import claims, second_start, snapshot
     from guild_dask.host import processes
 
     options = operation.options
@@ -181,6 +209,7 @@ def _prepare(operation: Operation, gate: int, warm: "WarmServers | None") -> Non
     os.environ.update(environment.thread_variables(os.environ, options.threads))
     os.environ.update(environment.device_variables(os.environ, options.devices))
     snapshot.save(operation.run_dir, operation.claim.with_suffix(claims.SAVED))
+    second_start.allow(operation.run_dir)
     processes.adopt_orphans()
     signal.signal(signal.SIGCHLD, operation.on_child)
     subprocess.Popen = popen_for(operation, warm)  # type: ignore[assignment, misc]

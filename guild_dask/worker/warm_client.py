@@ -1,7 +1,8 @@
 """Warm servers, as the forkserver starts them, and the processes of operations, as a starter gets them from one.
 
-The forkserver starts a warm server for a kind of operation when a starter asks for one, and hands all servers that are
-ready on to the starters that it forks. A starter that finds none for its operation starts a fresh process.
+The forkserver starts a warm server for a kind of operation when a starter asks for one. The starter waits for it: it is
+ready as soon as a fresh process would be, and other starters need not load anything. The starters that the forkserver
+forks later have the servers that are ready. If there is no server, the starter starts a fresh process.
 """
 
 import contextlib
@@ -14,10 +15,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from guild_dask.home.process_start import NOT_RECORDED, WARM, ProcessStart
 from guild_dask.worker import warm_kind
 from guild_dask.worker.warm_kind import Kind
 from guild_dask.worker.warm_server import REPORT, USAGE
@@ -31,14 +34,46 @@ _REPLY_TIMEOUT = 10.0
 # Bytes of a message: a wish has a whole environment.
 _LONGEST = 1 << 20
 
+# Seconds that a starter waits for a warm server, without and with modules of the user's choice to load.
+_START_TIMEOUT = 30.0
+_PRELOAD_TIMEOUT = 600.0
+
+# How often servers of one kind may die before no other is started.
+_MOST_DEATHS = 3
+
+# The modules of a server that there is not.
+_NONE: frozenset[str] = frozenset()
+
 _SITE = os.path.join(os.path.dirname(__file__), "warm_site")
 
 
 @dataclass
 class _Server:
-    process: "subprocess.Popen[bytes]"
+    """A warm server. Starters have those that were ready when they were forked, and those that they have asked for."""
+
     connection: socket.socket
     modules: frozenset[str] | None = None  # the top-level modules that it has loaded; None: it is not ready yet
+    start: ProcessStart = NOT_RECORDED  # of its operations, without the seconds that each takes
+    # The modules that it was to load beside Guild's, and has not, each with the reason.
+    refused: dict[str, str] = field(default_factory=dict)
+    pid: int = 0
+
+    def as_text(self) -> str:
+        data = {"modules": sorted(self.modules or ()), "start": asdict(self.start), "refused": self.refused}
+        return json.dumps(data)
+
+
+def _server_for_text(text: bytes, connection: socket.socket) -> _Server:
+    data = json.loads(text)
+    return _Server(connection, frozenset(data["modules"]), ProcessStart(**data["start"]), data["refused"])
+
+
+@dataclass
+class _Starting:
+    """A warm server that the forkserver has started, and the starters that wait for it."""
+
+    begun: float  # by the monotonic clock
+    waiting: list[socket.socket] = field(default_factory=list)
 
 
 class WarmServers:
@@ -46,6 +81,8 @@ class WarmServers:
 
     def __init__(self, folder: str | None = None) -> None:
         self._servers: dict[Kind, _Server] = {}
+        self._starting: dict[Kind, _Starting] = {}  # those in _servers that are not ready yet
+        self._deaths: dict[Kind, int] = {}
         self._folder = folder  # an empty folder, in place of a run's directory; None: made with the first server
         self._wishes, self._wish = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._wish.setblocking(False)
@@ -55,30 +92,41 @@ class WarmServers:
     @property
     def watched(self) -> list[socket.socket]:
         """Returns the sockets to wait for."""
-        return [self._wishes, *(each.connection for each in self._servers.values() if each.modules is None)]
+        return [self._wishes, *(each.connection for each in self._servers.values() if each.modules != _NONE)]
 
     def handle(self, ready: socket.socket) -> None:
         """Takes in what one of the watched sockets has."""
         if ready is self._wishes:
             with contextlib.suppress(OSError, ValueError):
-                self._start(json.loads(self._wishes.recv(_LONGEST)))
+                self._take_wish()
             return
         for kind, server in list(self._servers.items()):
             if server.connection is ready:
                 self._take_in(kind, server)
 
-    def _start(self, wish: dict[str, Any]) -> None:
-        environ = wish["environ"]
-        kind = warm_kind.kind_for(wish["arguments"], environ, sys.executable)
-        if kind is None or kind in self._servers or len(self._servers) >= MOST_SERVERS:
+    def _take_wish(self) -> None:
+        text, descriptors, _, _ = socket.recv_fds(self._wishes, _LONGEST, 1)
+        if not descriptors:
             return
+        starter = socket.socket(fileno=descriptors[0])
+        wish = json.loads(text)
+        kind = warm_kind.kind_for(wish["arguments"], wish["environ"], sys.executable, wish["preload"])
+        if kind and kind not in self._servers and len(self._servers) < MOST_SERVERS:
+            self._start(kind, wish)
+        if kind in self._starting:
+            self._starting[kind].waiting.append(starter)
+        else:
+            self._reply(self._servers.get(kind) if kind else None, starter)
+
+    def _start(self, kind: Kind, wish: dict[str, Any]) -> None:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._folder = self._folder or tempfile.mkdtemp(prefix="guild-dask-")
-        given = warm_kind.variables_for_server(environ)
+        given = warm_kind.variables_for_server(wish["environ"])
         path = os.pathsep.join(each for each in (_SITE, given.get("PYTHONPATH", "")) if each)
-        own = {"GUILD_DASK_WARM_SERVER": str(its.fileno())}
+        own = {"GUILD_DASK_WARM_SERVER": str(its.fileno()), "GUILD_DASK_PRELOAD": ",".join(kind.preload)}
+        begun = time.monotonic()
         with its:
-            process = subprocess.Popen(
+            subprocess.Popen(
                 wish["arguments"][:3],
                 env={**given, "PYTHONPATH": path, **own},
                 cwd=self._folder,
@@ -87,18 +135,51 @@ class WarmServers:
                 stderr=subprocess.DEVNULL,
                 pass_fds=(its.fileno(),),
             )
-        self._servers[kind] = _Server(process, ours)
+        self._servers[kind] = _Server(ours)
+        self._starting[kind] = _Starting(begun)
 
     def _take_in(self, kind: Kind, server: _Server) -> None:
+        """Takes in that a server is ready, or has died."""
+        starting = self._starting.pop(kind, None)
         try:
-            server.modules = frozenset(json.loads(server.connection.recv(_LONGEST)))
-        except (OSError, ValueError):  # it died; operations of this kind start as fresh processes from now on
-            server.modules = frozenset()
-            server.connection.close()
+            report = json.loads(server.connection.recv(_LONGEST))
+        except (OSError, ValueError):
+            report = {}
+        if starting and report:
+            server.modules, server.refused = frozenset(report["modules"]), report["refused"]
+            server.pid = report["pid"]
+            guild, everything = report["times"]
+            preload = everything - guild if kind.preload else 0.0
+            server.start = ProcessStart(WARM, fresh=guild - starting.begun, preload=preload)
+        else:
+            self._bury(kind, server, was_ready=starting is None)
+        # Only the first of those that wait reports what is not preloaded.
+        for number, starter in enumerate(starting.waiting if starting else ()):
+            self._reply(server, starter, is_first=number == 0)
+
+    def _bury(self, kind: Kind, server: _Server, was_ready: bool) -> None:
+        server.connection.close()
+        self._deaths[kind] = self._deaths.get(kind, 0) + 1
+        if was_ready and self._deaths[kind] < _MOST_DEATHS:
+            del self._servers[kind]  # something has killed it; the next starter asks for another
+        else:
+            server.modules = _NONE  # operations of this kind start as fresh processes from now on
+
+    @staticmethod
+    def _reply(server: _Server | None, starter: socket.socket, is_first: bool = False) -> None:
+        with starter, contextlib.suppress(OSError):
+            if server and server.modules:
+                text = b"!" * is_first + server.as_text().encode()
+                socket.send_fds(starter, [text], [server.connection.fileno()])
 
     def close(self) -> None:
         """Ends the servers; operations that they have forked go on."""
         for server in self._servers.values():
+            with contextlib.suppress(OSError):
+                server.connection.shutdown(socket.SHUT_WR)  # starters have copies of the descriptor
+            if server.pid:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(server.pid, 0)  # so that its CPU time counts as ours
             server.connection.close()
         if self._folder:
             with contextlib.suppress(OSError):
@@ -106,28 +187,51 @@ class WarmServers:
 
     # In a starter
 
+    def inherit(self) -> None:
+        """Closes what other starters and servers wait for: they must see it if the forkserver dies."""
+        for kind, starting in self._starting.items():
+            self._servers.pop(kind).connection.close()
+            for each in starting.waiting:
+                each.close()
+
+    def await_server(self, arguments: Sequence[str], environ: Mapping[str, str], preload: Sequence[str]) -> list[str]:
+        """Waits until there is a warm server for an operation, or is known to be none.
+
+        Returns what is to be reported: the modules that were to be preloaded and are not, to the first that asks.
+        """
+        kind = warm_kind.kind_for(arguments, environ, sys.executable, preload)
+        if kind is None or (kind in self._servers and self._servers[kind].modules is not None):
+            return []
+        wish = {"arguments": list(arguments[:3]), "environ": dict(environ), "preload": list(preload)}
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with contextlib.suppress(OSError, ValueError), ours:
+            with its:
+                socket.send_fds(self._wish, [json.dumps(wish).encode()], [its.fileno()])
+            ours.settimeout(_PRELOAD_TIMEOUT if preload else _START_TIMEOUT)
+            text, descriptors, _, _ = socket.recv_fds(ours, _LONGEST, 1)
+            if descriptors:
+                server = _server_for_text(text.lstrip(b"!"), socket.socket(fileno=descriptors[0]))
+                self._servers[kind] = server
+                return [f"{name}: {why}" for name, why in server.refused.items()] if text.startswith(b"!") else []
+        return []
+
     def forked(
-        self, arguments: Sequence[str], environ: Mapping[str, str], directory: str, descriptors: Sequence[int]
+        self,
+        arguments: Sequence[str],
+        environ: Mapping[str, str],
+        directory: str,
+        descriptors: Sequence[int],
+        preload: Sequence[str] = (),
     ) -> "WarmProcess | None":
         """Returns the process of an operation, which waits to begin; None if a fresh process must be started."""
-        kind = warm_kind.kind_for(arguments, environ, sys.executable)
-        if kind is None:
-            return None
-        server = self._servers.get(kind)
-        if server is None:
-            self._ask_for_server(arguments, environ)
-            return None
-        if not server.modules or _has_shadows(directory, environ, server.modules):
+        kind = warm_kind.kind_for(arguments, environ, sys.executable, preload)
+        server = self._servers.get(kind) if kind else None
+        if server is None or not server.modules or _has_shadows(directory, environ, server.modules):
             return None
         try:
-            return _request(server.connection, arguments, environ, directory, descriptors)
+            return _request(server, arguments, environ, directory, descriptors)
         except (OSError, ValueError):
             return None
-
-    def _ask_for_server(self, arguments: Sequence[str], environ: Mapping[str, str]) -> None:
-        wish = {"arguments": list(arguments[:3]), "environ": dict(environ)}
-        with contextlib.suppress(OSError):
-            self._wish.send(json.dumps(wish).encode())
 
 
 def _has_shadows(directory: str, environ: Mapping[str, str], loaded: frozenset[str]) -> bool:
@@ -145,24 +249,27 @@ def _is_package(path: str) -> bool:
 
 
 def _request(
-    server: socket.socket,
+    server: _Server,
     arguments: Sequence[str],
     environ: Mapping[str, str],
     directory: str,
     descriptors: Sequence[int],
 ) -> "WarmProcess":
+    begun = time.monotonic()
     ours, its = socket.socketpair()
     ours.settimeout(_REPLY_TIMEOUT)
     try:
         with its:
-            socket.send_fds(server, [b"!"], [its.fileno(), *descriptors])
+            socket.send_fds(server.connection, [b"!"], [its.fileno(), *descriptors])
         umask = os.umask(0o22)
         os.umask(umask)
         order = {"arguments": list(arguments), "environ": dict(environ), "directory": directory, "umask": umask}
         text = json.dumps(order).encode()
         ours.sendall(REPORT.pack(len(text)) + text)
         supervisor, pid = _read(ours, REPORT.size), _read(ours, REPORT.size)
-        return WarmProcess(REPORT.unpack(supervisor)[0], REPORT.unpack(pid)[0], ours)
+        start = replace(server.start, seconds=time.monotonic() - begun)
+        pids = REPORT.unpack(supervisor)[0], REPORT.unpack(pid)[0]
+        return WarmProcess(*pids, ours, start, tuple(server.refused))
     except (OSError, ValueError):
         ours.close()
         raise
@@ -181,9 +288,18 @@ def _read(connection: socket.socket, length: int) -> bytes:
 class WarmProcess:
     """The process of an operation, whose parent is its supervisor. Every method may be called from any thread."""
 
-    def __init__(self, supervisor: int, pid: int, connection: socket.socket) -> None:
+    def __init__(
+        self,
+        supervisor: int,
+        pid: int,
+        connection: socket.socket,
+        start: ProcessStart = NOT_RECORDED,
+        not_preloaded: tuple[str, ...] = (),
+    ) -> None:
         self.supervisor = supervisor
         self.pid = pid
+        self.start = start
+        self.not_preloaded = not_preloaded
         self._connection = connection
         self._lock = threading.Lock()
         self._status: int | None = None

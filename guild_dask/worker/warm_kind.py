@@ -18,6 +18,10 @@ _OF_RUNS = frozenset((
 ))  # fmt: skip
 _FLAG = "FLAG_"
 
+# The devices of a run. Modules read them when they first use a device; one that uses a device when it is imported is
+# not preloaded.
+_DEVICES = frozenset(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"))
+
 # Variables that ask for a profiler, a debugger, or another measurement from the first instruction on.
 _OBSERVED_BY = (
     "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COV_CORE_SOURCE", "PDB_BREAKS", "PROFILE", "PYTHONDEVMODE",
@@ -34,14 +38,18 @@ class Kind:
 
     python: str
     environ: tuple[tuple[str, str], ...]
+    preload: tuple[str, ...] = ()  # modules of the user's choice that its server has loaded, too
 
 
-def kind_for(arguments: Sequence[str], environ: Mapping[str, str], python: str) -> Kind | None:
+def kind_for(
+    arguments: Sequence[str], environ: Mapping[str, str], python: str, preload: Sequence[str] = ()
+) -> Kind | None:
     """Returns the kind of an operation's process, or None if it must be started as a fresh one."""
     if tuple(arguments[1:3]) != _COMMAND or arguments[0] != python or any(environ.get(name) for name in _OBSERVED_BY):
         return None
-    given = {name: value for name, value in variables_for_server(environ).items() if _is_read_early(name)}
-    return Kind(python, tuple(sorted(given.items())))
+    # A preloaded module may have read any variable when it was imported.
+    given = {name: value for name, value in variables_for_server(environ).items() if preload or _is_read_early(name)}
+    return Kind(python, tuple(sorted(given.items())), tuple(preload))
 
 
 def _is_read_early(name: str) -> bool:
@@ -50,7 +58,8 @@ def _is_read_early(name: str) -> bool:
 
 def variables_for_server(environ: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of a warm server, given that of an operation: without what belongs to one run."""
-    return {name: value for name, value in environ.items() if name not in _OF_RUNS and not name.startswith(_FLAG)}
+    left_out = _OF_RUNS | _DEVICES
+    return {name: value for name, value in environ.items() if name not in left_out and not name.startswith(_FLAG)}
 
 
 def relative_folders(environ: Mapping[str, str]) -> list[str]:

@@ -45,21 +45,23 @@ _OUTLIVED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signa
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def serve(descriptor: int, loaded: Collection[str]) -> None:
-    """Forks an operation for each request. Returns in the operations' processes only."""
+def serve(descriptor: int, loaded: Collection[str], report: dict[str, Any]) -> None:
+    """Forks an operation for each request. Returns in the operations' processes only.
+
+    `loaded` are the modules that operations are to find. The report is sent to the forkserver.
+    """
     requests = socket.socket(fileno=descriptor)
     home = os.getcwd()
     for name in _OWN.difference(loaded):
         del sys.modules[name]  # only this file needs them
     if not _show_as(sys.orig_argv, dict(os.environ)):
         os._exit(1)  # other programs would not recognize the operations
-    if len(os.listdir("/proc/self/task")) > 1:
-        os._exit(1)  # a module has started a thread, which operations would not have
     gc.collect()
     gc.freeze()  # the garbage collector would touch every page, and undo copy-on-write; so it stays for operations
     names = sorted({name.partition(".")[0] for name in sys.modules})
-    requests.send(json.dumps(names).encode())
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are reaped by the kernel
+    requests.send(json.dumps({"modules": names, "pid": os.getpid(), **report}).encode())
+    # Not SIG_IGN: what the kernel reaps itself is missing in the CPU time of the processes above.
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: _reap_supervisors())
     while True:
         try:
             request, descriptors, _, _ = socket.recv_fds(requests, 1, DESCRIPTORS)
@@ -77,6 +79,12 @@ def serve(descriptor: int, loaded: Collection[str]) -> None:
             return
         for each in descriptors:
             os.close(each)
+
+
+def _reap_supervisors() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _begin(descriptors: Sequence[int], home: str) -> None:
@@ -226,6 +234,20 @@ def _become(order: dict[str, Any], descriptors: Sequence[int], supervisor: int, 
         del sys.path_importer_cache[path]
     logging: Any = sys.modules["logging"]
     logging._startTime = time.time_ns() if isinstance(logging._startTime, int) else time.time()
+    thread: Any = sys.modules["threading"].main_thread()
+    if hasattr(thread, "_set_native_id"):
+        thread._set_native_id()  # older Pythons leave the one of the process before the fork
+    _draw_random_numbers()
+
+
+def _draw_random_numbers() -> None:
+    """Draws anew what modules draw when they are imported; Python itself does so for the module random."""
+    numpy_random: Any = sys.modules.get("numpy.random")
+    if numpy_random:
+        numpy_random.seed()
+    process: Any = sys.modules.get("multiprocessing.process")
+    if process:
+        process.current_process().authkey = os.urandom(32)
 
 
 def _moved(path: str, home: str, here: str) -> str:

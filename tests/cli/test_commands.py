@@ -147,7 +147,8 @@ def test_status_shows_where_runs_are_and_why_others_wait(user: Sandbox, guild: G
         assert any(line.startswith("bad") and line.endswith("failed (exit 1)") for line in lines)
         assert "\x1b" not in "".join(lines), "no colour in a file or a pipe"
         assert max(map(len, lines)) > 80, "and nothing is cut there"
-        assert any("…" in line for line in seen_in_a_terminal("status"))
+        whole = "            requests gpu=7, largest worker has gpu=1"
+        assert whole in seen_in_a_terminal("status"), "below its run"
         assert "It can never start with scheduler sss: requests gpu=7" in " ".join(typed("explain ccc").output.split())
         assert "It waits for gpu=1, 0 free. It is next." in " ".join(typed("explain bbb").output.split())
         assert "Scheduler sss runs it on worker local" in typed("explain aaa").output

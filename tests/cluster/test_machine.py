@@ -93,3 +93,12 @@ def test_thread_variables_are_set_unless_the_user_has_set_them() -> None:
     # All other libraries follow this variable.
     assert environment.thread_variables({"OMP_NUM_THREADS": "2"}, 4) == {}
     assert environment.thread_variables({}, 0) == {}
+
+
+def test_limit_on_open_files_is_compared_with_the_slots() -> None:
+    assert machine.warning_about_files(60, 1024) == ""
+    warning = machine.warning_about_files(60, 128)
+    assert warning.startswith("A limit of 128 open files is too low for 60 slots: about 14 runs may start at a time")
+    assert warning.endswith("'ulimit -n 400' raises the limit")
+    assert machine.warning_about_files(60, 400) == ""
+    assert "about 1 runs" in machine.warning_about_files(2, 10)

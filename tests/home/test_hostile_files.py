@@ -84,7 +84,7 @@ USES: list[tuple[str, Use, tuple[type[Exception], ...]]] = [
     (f"{RECORDS}/attrs/exit_status", lambda home: status.status(str(home / RUN)), ()),
     (f"{RECORDS}/attrs/exit_status", lambda home: run_directory.record_end(str(home / RUN), 1), (OSError,)),
     (f"{RECORDS}/attrs/exit_status", lambda home: run_info.make_terminated(str(home / RUN)), ()),
-    (f"{RECORDS}/attrs/dask", lambda home: run_info.used(str(home / RUN)), ()),
+    (f"{RECORDS}/attrs/dask", lambda home: run_info.recorded(str(home / RUN))[0], ()),
     (f"{RECORDS}/attrs/dask", lambda home: run_info.write(str(home / RUN), "a: 1\n"), ()),
     (f"{RECORDS}/attrs/dask", lambda home: run_info.add_end(str(home / RUN)), ()),
     (f"{RECORDS}/LOCK", lambda home: run_directory.locked_by(str(home / RUN)), ()),

@@ -7,7 +7,8 @@ import sys
 import pytest
 import yaml
 
-from guild_dask.home import run_info
+from guild_dask.home import process_start, run_info
+from guild_dask.home.process_start import ProcessStart
 from tests.support.sandbox import Guild, Sandbox, run_command, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, stage, statuses
 
@@ -37,7 +38,7 @@ def test_run_says_where_it_ran_and_what_it_used(ran: pathlib.Path, guild: Guild)
     assert (facts["scheduler"], facts["worker"], facts["attempt"]) == ("sss", "local", 1)
     assert facts["asked"] == "gpu=1 mem=100MB"
     assert isinstance(facts["waited_seconds"], float)
-    used = run_info.used(str(ran))
+    used = run_info.recorded(str(ran))[0]
     assert used["cpu_seconds"] > 0
     assert 80e6 < used["max_memory"] < 2e9
     shown = guild("runs info aaa").output
@@ -61,7 +62,7 @@ def test_running_run_says_where_it_is(user: Sandbox, guild: Guild) -> None:
         run_dir = user.guild_home / "runs" / "aaa"
         wait_until(lambda: statuses(user)["aaa"] == "running")
         assert attribute(run_dir)["worker"] == "local"
-        assert run_info.used(str(run_dir)) == {}
+        assert run_info.recorded(str(run_dir))[0] == {}
 
 
 def test_run_that_never_started_says_nothing(user: Sandbox, guild: Guild) -> None:
@@ -83,5 +84,15 @@ def test_use_is_that_of_the_children_of_the_process(tmp_path: pathlib.Path) -> N
         "subprocess.run([sys.executable, '-c', 'bytearray(90_000_000)']); w.add_end('.')"
     )
     assert run_command([sys.executable, "-c", code], {}, tmp_path).exit_code == 0
-    assert run_info.used(str(tmp_path))["max_memory"] > 90e6
-    assert run_info.used(str(tmp_path / "none")) == {}
+    assert run_info.recorded(str(tmp_path))[0]["max_memory"] > 90e6
+    assert run_info.recorded(str(tmp_path / "none"))[0] == {}
+
+
+@pytest.mark.parametrize(
+    "start", [ProcessStart("cold"), ProcessStart("warm", 0.012, 0.31, 2.5), ProcessStart("warm", 0.012, 0.31)]
+)
+def test_start_of_the_process_is_recorded(tmp_path: pathlib.Path, start: ProcessStart) -> None:
+    (tmp_path / ".guild" / "attrs").mkdir(parents=True)
+    run_info.write(str(tmp_path), "")
+    run_info.add(str(tmp_path), process_start.facts_for(start))
+    assert run_info.recorded(str(tmp_path))[1] == start

@@ -27,6 +27,7 @@ import tempfile
 from typing import Any
 
 from tests.long.chaos_support import invariants, rounds
+from tests.long.chaos_support.schedulers import Settings
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -58,6 +59,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--homes", metavar="FOLDER", help="where the rounds get their homes; else a temporary folder")
     parser.add_argument("--json", metavar="FILE", help="where to write the report, too")
     parser.add_argument("--package", metavar="FOLDER", help="test the guild_dask in this folder")
+    parser.add_argument("--warm", choices=("yes", "no"), default="yes", help="the flag `warm` of all schedulers")
     parser.add_argument("--keep-going", action="store_true", help="do not stop after a round that went wrong")
     return parser.parse_args(arguments)
 
@@ -75,7 +77,8 @@ def _set_deadline(seconds: float) -> None:
 def run_round(kind: rounds.Kind, seed: str, options: argparse.Namespace) -> rounds.Outcome:
     """Runs one round, and prints its result. The home of a failed round is kept."""
     root = pathlib.Path(tempfile.mkdtemp(prefix="guild-dask-chaos-", dir=options.homes))
-    round_ = rounds.Round(kind, seed, options.runs, root, options.package)
+    settings = Settings(options.package, options.warm == "yes")
+    round_ = rounds.Round(kind, seed, options.runs, root, settings)
     outcome = round_.run(options.seconds)
     if outcome.violations:
         _say(f"Round {seed} ({kind.name}) went wrong; its home is {root}\n")
@@ -99,12 +102,14 @@ def report_for_outcomes(outcomes: list[rounds.Outcome]) -> dict[str, Any]:
         "seconds": round(sum(outcome.seconds for outcome in outcomes)),
         "runs": sum(len(each.plans) for each in seen),
         "schedulers": sum(outcome.schedulers for outcome in outcomes),
+        "of these, forked from warm servers": sum(len(each.warm) for each in seen),
         "statuses": dict(statuses),
         "ended before they could say that they start": sum(len(invariants.never_started(each)) for each in seen),
         "slowest stop, in seconds": round(max(outcome.slowest_stop for outcome in outcomes), 1),
         "most runs at a time, of 3": max((each.peaks[0].amount for each in limited), default=0),
         "most foo at a time, of 4": max((each.peaks[1].amount for each in limited), default=0),
         "kills": dict(sorted(collections.Counter(kill.kind for each in seen for kill in each.kills).items())),
+        "deeds": dict(sorted(collections.Counter(deed.kind for each in seen for deed in each.deeds).items())),
         "violations": [[outcome.seed, *violation] for outcome in outcomes for violation in outcome.violations],
     }
 

@@ -22,6 +22,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.long.chaos_support.invariants import Violation
+from tests.long.chaos_support.schedulers import Settings
 from tests.long.chaos_support.steps import NOWHERE, STORIES, Point, Told, points_of
 
 _speaking = threading.Lock()
@@ -61,6 +62,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--part", type=_part, default=(1, 1), metavar="N/M", help="only every Mth point, from the Nth")
     parser.add_argument("--jobs", type=int, default=2, help="how many at the same time")
     parser.add_argument("--homes", metavar="FOLDER", help="where the stories get their homes; else a temporary folder")
+    parser.add_argument("--warm", choices=("yes", "no"), default="yes", help="the flag `warm` of all schedulers")
     parser.add_argument("--package", metavar="FOLDER", help="test the guild_dask in this folder")
     return parser.parse_args(arguments)
 
@@ -73,7 +75,7 @@ def _part(text: str) -> tuple[int, int]:
 def _told(name: str, point: Point, options: argparse.Namespace) -> tuple[Told, list[Violation]]:
     """Runs a story. The home of a failed one is kept."""
     root = pathlib.Path(tempfile.mkdtemp(prefix="guild-dask-step-", dir=options.homes))
-    told = STORIES[name](point, options.fault, root, options.package)
+    told = STORIES[name](point, options.fault, root, Settings(options.package, options.warm == "yes"))
     seen, violations = told.tell()
     with _speaking:
         _say(f"{name}: {point if point.role else 'undisturbed'}: {'WRONG' if violations else 'well'}")

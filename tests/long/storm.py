@@ -118,6 +118,7 @@ def report_for_rounds(rounds: list[Round]) -> dict[str, Any]:
         "seconds": round(sum(this.seconds for this in rounds)),
         "runs": sum(len(this.runs) for this in rounds),
         "attempts": sum(this.attempts for this in rounds),
+        "last attempts that were forked from warm servers": sum(this.warm for this in rounds),
         "acts": dict(collections.Counter(each.act.name for each in done)),
         "moments": dict(collections.Counter(each.moment.name for each in done)),
         "acts that the queue refused, or had no job for": sum(this.refused for this in rounds),

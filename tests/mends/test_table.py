@@ -86,6 +86,22 @@ from guild.commands import api_merge, merge, runs_merge
 for command in (api_merge.main, merge.merge, runs_merge.merge_runs):
     assert command.make_context("merge", ["-S"]).params["no_summary"]
 """,
+    "second-start": """
+import os, types
+from guild import op
+from guild_dask.home import claims, layout
+from guild_dask.host import processes
+home, me = os.environ["GUILD_HOME"], processes.identity(os.getpid())
+os.makedirs(layout.run_dir(home, "aaa"))
+claims.write(layout.claims_folder(home), claims.Claim("aaa", "sss", me, me))
+operation = types.SimpleNamespace(run_dir=layout.run_dir(home, "aaa"), opref=None)
+try:
+    op.init_run(operation)
+except SystemExit as e:
+    assert "scheduler sss is about to start aaa" in str(e), e
+else:
+    raise AssertionError("the run was started")
+""",
 }
 
 VALUES = (

@@ -1,5 +1,6 @@
 """The output of runs, forwarded while they run; and the inotify watcher that this uses."""
 
+import itertools
 import os
 import pathlib
 import queue
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guild_dask.host.inotify import CREATED, MODIFIED, MOVED_TO, Watcher
+from guild_dask.monitor.log import OutputStream
 from guild_dask.monitor.output import OutputFollower
 from tests.support.sandbox import DEADLINE, wait_until
 
@@ -27,9 +29,18 @@ class Terminal:
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
+        self.left_out = 0
+        self.room = threading.Event()  # cleared: the reader does not read
+        self.room.set()
         self._queue: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
-    def write(self, data: bytes) -> None:
+    def wait_for_room(self, timeout: float = 0.0) -> bool:
+        return self.room.wait(timeout)
+
+    def leave_out(self, count: int) -> None:
+        self.left_out += count
+
+    def write_output(self, data: bytes) -> None:
         self.pieces.append(data)
         self._queue.put(data)
 
@@ -58,8 +69,9 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture
 def follower(folder: pathlib.Path, terminal: Terminal) -> Iterator[OutputFollower]:
-    follower = OutputFollower(str(folder), terminal.write)
+    follower = OutputFollower(str(folder), terminal)
     yield follower
+    terminal.room.set()
     follower.close()
 
 
@@ -115,7 +127,7 @@ def test_each_line_begins_with_its_run_if_runs_are_named(follower: OutputFollowe
 def test_progress_bar_on_a_terminal_is_shown_once_a_second(tmp_path: pathlib.Path, terminal: Terminal) -> None:
     # In place, it would overwrite the live line, and the lines of other runs.
     now = [0.0]
-    follower = OutputFollower(str(tmp_path / "outputs"), terminal.write, clock=lambda: now[0])
+    follower = OutputFollower(str(tmp_path / "outputs"), terminal, clock=lambda: now[0])
     follower.is_on_terminal = True
     path = follower.follow("aaa")
     append(path, b"\r10%\r20%\r")
@@ -192,12 +204,57 @@ def test_line_without_an_end_is_forwarded_in_parts(follower: OutputFollower, ter
     path = follower.follow("aaa")
     append(path, b"x" * (5 << 20))
     follower.finish("aaa")
+    terminal.wait_for(b"\n")
     assert terminal.shown == b"x" * (5 << 20) + b"\n"
     assert max(len(piece) for piece in terminal.pieces) <= 2 << 20
 
 
+def test_end_of_a_run_does_not_wait_for_a_reader_that_does_not_read(
+    follower: OutputFollower, terminal: Terminal
+) -> None:
+    terminal.room.clear()
+    lines = b"".join(b"line %d\n" % number for number in range(50_000))
+    append(follower.follow("aaa"), lines)
+    append(follower.follow("bbb"), b"short\n")
+    assert follower.finish("aaa") == "line 49999"
+    assert follower.finish("bbb") == "short"
+    append(follower.follow("aaa"), b"second attempt\n")
+    assert terminal.shown == b""
+    terminal.room.set()
+    follower.finish("aaa")
+    for text in (b"line 49999", b"short", b"second attempt"):
+        terminal.wait_for(text)
+    assert terminal.left_out == 0
+    rest = _without(lines, terminal.pieces)
+    assert sorted(rest or []) == [b"second attempt\n", b"short\n"]
+
+
+def test_output_of_many_ended_runs_that_is_not_read_is_left_out(follower: OutputFollower, terminal: Terminal) -> None:
+    # Each of them has a file open.
+    terminal.room.clear()
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(100):
+        append(follower.follow(f"run{number}"), b"some output\n")
+        follower.finish(f"run{number}")
+    assert len(os.listdir("/proc/self/fd")) - before < 20
+    assert terminal.left_out
+    terminal.room.set()
+    wait_until(lambda: len(terminal.shown) + terminal.left_out == 100 * len(b"some output\n"))
+
+
+def test_closing_does_not_wait_for_a_slow_reader_if_the_scheduler_is_to_stop(
+    folder: pathlib.Path, terminal: Terminal
+) -> None:
+    terminal.room.clear()
+    times = itertools.count()  # a second passes between two looks at the clock
+    follower = OutputFollower(str(folder), terminal, clock=lambda: next(times))
+    append(follower.follow("aaa"), b"some output\n")
+    follower.close(lambda: True)
+    assert (terminal.shown, terminal.left_out) == (b"", len(b"some output\n"))
+
+
 def test_closing_forwards_what_was_written_and_leaves_no_folder(folder: pathlib.Path, terminal: Terminal) -> None:
-    follower = OutputFollower(str(folder), terminal.write)
+    follower = OutputFollower(str(folder), terminal)
     for run_id in ("aaa", "bbb"):
         append(follower.follow(run_id), run_id.encode())
     follower.close()
@@ -206,7 +263,7 @@ def test_closing_forwards_what_was_written_and_leaves_no_folder(folder: pathlib.
 
 
 def test_closing_keeps_files_of_others(folder: pathlib.Path, terminal: Terminal) -> None:
-    follower = OutputFollower(str(folder), terminal.write)
+    follower = OutputFollower(str(folder), terminal)
     follower.follow("aaa")
     (folder / "notes").write_text("mine")
     follower.close()
@@ -215,7 +272,7 @@ def test_closing_keeps_files_of_others(folder: pathlib.Path, terminal: Terminal)
 
 def test_closing_needs_no_run(folder: pathlib.Path, terminal: Terminal) -> None:
     before = threading.active_count()
-    OutputFollower(str(folder), terminal.write).close()
+    OutputFollower(str(folder), terminal).close()
     assert threading.active_count() == before
     assert terminal.pieces == []
 
@@ -224,7 +281,7 @@ def test_closing_needs_no_run(folder: pathlib.Path, terminal: Terminal) -> None:
 def test_closing_releases_all_file_descriptors(folder: pathlib.Path, terminal: Terminal) -> None:
     # A user has 128 inotify instances by default, for all programs together.
     before = os.listdir("/proc/self/fd")
-    follower = OutputFollower(str(folder), terminal.write)
+    follower = OutputFollower(str(folder), terminal)
     follower.follow("aaa")
     follower.close()
     assert os.listdir("/proc/self/fd") == before
@@ -234,9 +291,10 @@ def test_run_goes_on_when_the_scheduler_is_killed(tmp_path: pathlib.Path) -> Non
     # With a pipe to the scheduler, the run would die at its next line.
     code = """
 import subprocess, sys
+from guild_dask.monitor.log import OutputStream
 from guild_dask.monitor.output import OutputFollower
 
-path = OutputFollower(sys.argv[1], print).follow("aaa")
+path = OutputFollower(sys.argv[1], OutputStream()).follow("aaa")
 with open(path, "ab") as output:
     run = subprocess.Popen(["sh", "-c", "echo up; read line; echo $line; exec >&2; echo done"], stdout=output)
 run.wait()
@@ -261,7 +319,7 @@ run.wait()
 def test_all_that_runs_print_arrives_once_in_order_and_in_whole_lines(writes: list[tuple[str, bytes]]) -> None:
     terminal = Terminal()
     with tempfile.TemporaryDirectory() as folder:
-        follower = OutputFollower(folder, terminal.write)
+        follower = OutputFollower(folder, terminal)
         paths = {run_id: follower.follow(run_id) for run_id in "ab"}
         for run_id, data in writes:
             append(paths[run_id], data)
@@ -355,3 +413,34 @@ def test_missing_folder_cannot_be_watched(watcher: Watcher, tmp_path: pathlib.Pa
     number = watcher.add(str(tmp_path / "nothing"), CREATED)
     assert number is None
     watcher.remove(number)
+
+
+def test_log_is_waited_for_until_guild_has_recorded_it(tmp_path: pathlib.Path) -> None:
+    # An error on standard error that follows must not overtake it: Guild reads both, in two threads.
+    record = tmp_path / "output"
+    record.touch()
+    read, write = os.pipe()
+
+    def guild() -> None:
+        for part in (os.read(read, 5), os.read(read, 100)):
+            with record.open("ab") as f:
+                f.write(part)
+
+    stream = OutputStream(write, str(record))
+    stream.write_output(b"first\nlast\n")
+    reader = threading.Timer(0.2, guild)
+    reader.start()
+    stream.wait_until_recorded(DEADLINE)
+    assert record.read_bytes() == b"first\nlast\n"
+    reader.join()
+    os.close(read)
+    os.close(write)
+
+
+def test_log_without_guild_is_not_waited_for(tmp_path: pathlib.Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        stream = OutputStream(log.fileno(), str(tmp_path / "output"))
+        stream.write_output(b"first\n")
+        begun = time.monotonic()
+        stream.wait_until_recorded(DEADLINE)
+        assert time.monotonic() - begun < DEADLINE

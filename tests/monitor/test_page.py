@@ -18,6 +18,7 @@ from guild.summary import SummaryWriter
 
 from guild_dask.home import attempts
 from guild_dask.home.outcome import Cause
+from guild_dask.monitor.flag_columns import columns_for
 from guild_dask.monitor.page.handlers import Route
 from guild_dask.monitor.page.rows import MOST_ENDED, Rows, WaitingRow
 from guild_dask.monitor.page.server import show
@@ -324,7 +325,7 @@ print("went on")
         wait_until(lambda: statuses(user)["aaa"] == "running")
         link = json.loads(state_path(str(user.guild_home), "sss").read_text())["page"]
         assert link.startswith("http://127.0.0.1:"), "it is local unless the user changes dashboard-address"
-        opened.get(link.replace("/guild", "/status"))
+        opened.get(link.replace("/guild?", "/status?"))  # Dask's own page, with the token
         opened.find_element("link text", "Guild").click()
         wait_until(lambda: len(texts(opened, "#rows .row")) == 3, describe=lambda: texts(opened, "#rows .row"))
         wait_until(lambda: EVIL in "".join(texts(opened, "#rows .row")), describe=lambda: texts(opened, "#rows .row"))
@@ -490,7 +491,21 @@ def test_browser_shows_results_and_what_tells_runs_apart(tmp_path: pathlib.Path)
         wait_for(opened, ["No run matches “BASELINEx”. show all runs"], lambda each: texts(each, "#empty"))
         opened.find_element("css selector", "#empty button").click()
         wait_for(opened, 4, lambda each: len(shown_runs(each)))
+        for runs in some_flags():
+            rows = [{"operation": operation, "flags": flags} for operation, flags in runs]
+            script = "const f = flagColumns(arguments[0]); return [f.names, f.shared, commonText(f)]"
+            expected = columns_for(runs)
+            wanted = [list(expected.names), list(expected.shared_names), expected.common_text]
+            assert opened.execute_script(script, rows) == wanted, "the rule of monitor/flag_columns.py"
         assert not complaints(opened)
+
+
+def some_flags() -> list[list[tuple[str, dict[str, str]]]]:
+    """Returns operations and flags of runs: a sweep, with a script that has the same flags, and other operations."""
+    sweep = [("train", {"lr": lr, "seed": seed, "epochs": "20"}) for lr in ("0.1", "0.2") for seed in ("1", "2", "3")]
+    script = ("train.py", {"lr": "0.3", "epochs": "20"})
+    others = [("load", {"n": "9", "epochs": "3"}), ("load", {"n": "9"}), ("test", {"data": "dev"})]
+    return [sweep, [*sweep, script], [*sweep, script, *others], others, [script], []]
 
 
 def test_browser_is_used_with_the_keyboard_and_in_a_narrow_window(tmp_path: pathlib.Path) -> None:

@@ -101,6 +101,8 @@ def test_terminal_shows_a_live_line_and_the_log_stays_whole(user: Sandbox, guild
     seen = terminal.written.decode()
     assert re.search(r"0 of 3 done, 1 running, 2 waiting, 0 failed", seen)
     assert re.search(r"2 of 3 done, 1 running, 0 waiting, 0 failed, ~\d+ s left", seen), "with an estimate"
+    while_it_chats = seen[seen.index("line 0 ") : seen.index("line 39 ")]
+    assert while_it_chats.count("1 of 3 done") >= 5, "the line is back before the next line of output, not at its end"
     lines = [line for line in terminal.screen() if line]
     output_lines = [line for line in lines if line.startswith("line ")]
     assert output_lines == [f"line {number} of the output" for number in range(40)]

@@ -54,13 +54,30 @@ def test_flags_that_differ_come_first_and_constant_ones_are_folded() -> None:
 
 
 def test_flags_are_compared_within_an_operation() -> None:
-    found = columns_for([flags(lr=0.1, epochs=20), flags(lr=0.2, epochs=20), ("test", {"data": "dev", "epochs": 20})])
+    found = columns_for([flags(lr=0.1, epochs=20), flags(lr=0.2, epochs=20), ("test", {"data": "dev", "epochs": 3})])
     assert [found.text(number) for number in range(3)] == [
         "lr=0.1",
         "lr=0.2",
-        "data=dev epochs=20",
+        "data=dev epochs=3",
     ]
     assert found.common_text == "epochs=20 for all of train"
+
+
+def test_flag_that_is_the_same_in_all_operations_is_folded_once() -> None:
+    # `guild run train.py` beside the operation `train` has the same flags.
+    script = ("train.py", {"lr": 0.3, "epochs": 20, "seed": 1})
+    found = columns_for(
+        [flags(lr=0.1, epochs=20, seed=1), flags(lr=0.2, epochs=20, seed=1), script, ("load", {"n": 9})]
+    )
+    assert [found.text(number) for number in range(4)] == ["lr=0.1", "lr=0.2", "lr=0.3", "n=9"]
+    assert found.common_text == "epochs=20 seed=1 for all"
+
+
+def test_flag_of_a_single_run_is_no_column() -> None:
+    found = columns_for([flags(lr=0.1), flags(lr=0.2), ("load", {"n": 9})])
+    assert found.shared_names == ("lr",)
+    assert [found.rest(number) for number in range(3)] == ["", "", "n=9"]
+    assert columns_for([flags(lr=0.1)]).shared_names == ("lr",)
 
 
 def test_flags_of_the_operation_with_the_most_runs_come_first() -> None:

@@ -33,7 +33,7 @@ class Room:
 
 
 ROOMS: Mapping[str, Room] = {
-    "mends": Room(),
+    "mends": Room(extra={"table": ("home",)}),
     "plan": Room(),
     "host": Room(),
     "settings": Room(("plan",)),
@@ -64,6 +64,7 @@ PURE = ("plan",)
 PURE_MODULES = (
     "home.event_files",
     "home.outcome",
+    "home.process_start",
     "monitor.durations",
     "monitor.estimate",
     "monitor.explanation",
@@ -121,6 +122,7 @@ LIGHT = ("plugin", "mends", "settings", "worker", "cli")
 # and the mends load what they mend.
 IMPORTS_BY_NAME = (
     "worker.forkserver",
+    "worker.warm_preload",
     "worker.warm_site.sitecustomize",
     "cluster.private_worker",
     "mends.loading",

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 
 import pytest
 
@@ -92,6 +93,25 @@ def test_too_low_a_limit_on_processes_ends_no_run(user: Sandbox, guild: Guild, m
     assert ended.exit_code == 0, ended
     assert statuses(user) == _all("completed"), ended
     assert "4 run(s) completed, 0 failed, 0 left staged" in ended.output
+    _check_log(scheduler)
+
+
+def test_too_low_a_limit_on_open_files_loses_no_run(user: Sandbox, guild: Guild) -> None:
+    a_project(user, QUICK)
+    stage(guild, "quick", "run0")
+    runs = [f"run{number}" for number in range(40)]
+    for name in runs[1:]:
+        shutil.copytree(user.guild_home / "runs" / "run0", user.guild_home / "runs" / name)
+    limited = Guild(user.root, ("prlimit", "--nofile=100", "guild"))
+    with limited.started(
+        f"run dask:scheduler workers=40 poll-interval=0.2 run-once=yes {NO_DASHBOARD} -y"
+    ) as scheduler:
+        ended = scheduler.wait(120)
+    assert ended.exit_code == 0, ended
+    assert statuses(user) == dict.fromkeys(runs, "completed"), ended
+    assert "A limit of 100 open files is too low for 40 slots" in ended.output
+    assert "Too many open files" in ended.output
+    assert "40 run(s) completed, 0 failed, 0 left staged\n" in ended.output
     _check_log(scheduler)
 
 

@@ -65,6 +65,11 @@ def test_summary_counts_every_run_that_ended_badly_as_failed() -> None:
     )
 
 
+def test_summary_counts_runs_that_have_no_end() -> None:
+    text = log_texts.summary({End.COMPLETED: 91}, 0, 1, unsettled=9)
+    assert text.endswith(": 91 run(s) completed, 0 failed, 0 left staged, 9 left to the next scheduler")
+
+
 def test_summary_of_nothing_says_so() -> None:
     assert log_texts.summary({}, 0, 0) == (
         "Processed staged runs in 0.0 seconds: 0 run(s) completed, 0 failed, 0 left staged"

@@ -31,10 +31,12 @@ ACCEPTED = {
     "lease": "a number of seconds",
     "dry-run": "yes or no",
     "warm": "yes or no",
+    "preload": "names of modules such as",
     "gpus": "auto, the numbers or ids of devices",
     "time-limit": "a time such as 90m",
     "retries": "a whole number of at least 0",
     "dashboard-address": "a port (8787), an address (0.0.0.0:8787), 0 for any free port, or no for none",
+    "dashboard-token": "yes or no",
     "loglevel": "one of debug, info, warn, error",
     "progress": "auto, yes or no",
     "notify": "a command such as",
@@ -108,6 +110,8 @@ def test_flag_that_is_not_given_is_a_default() -> None:
         ("gpus", "no", None),
         ("time-limit", "90m", 5400),
         ("time-limit", "no", None),
+        ("preload", "numpy, sklearn.ensemble,,numpy", ("numpy", "sklearn.ensemble")),
+        ("preload", "no", ()),
         ("filter", "op = train", "op = train"),
         ("filter", "", None),
         ("loglevel", "debug", "debug"),
@@ -154,6 +158,8 @@ def test_good_value_is_read(name: str, text: str, expected: object) -> None:
         ("loglevel", "loud"),
         ("progress", "some"),
         ("notify", "'no end"),
+        ("preload", "numpy,train.py,2x"),
+        ("preload", "sklearn..ensemble"),
     ],
 )
 def test_error_for_a_bad_flag_names_flag_value_and_what_is_accepted(name: str, text: str) -> None:
@@ -199,6 +205,10 @@ def test_longest_accepted_poll_interval_can_be_waited_for() -> None:
 
 def test_resources_of_the_configuration_may_be_a_mapping() -> None:
     assert with_configured("resources", {"gpu": 2, "mem": "8GB"}).resources.amounts == {"gpu": 2, "mem": 8e9}
+
+
+def test_modules_of_the_configuration_may_be_a_list() -> None:
+    assert with_configured("preload", ["numpy", "torch.nn"]).preload == ("numpy", "torch.nn")
 
 
 def test_words_that_yaml_reads_as_booleans_are_accepted(tmp_path: pathlib.Path) -> None:

@@ -33,6 +33,15 @@ _LOOK = 0.1
 _HANDED_ON = ("LD_LIBRARY_PATH", "LOGNAME", "SHELL", "TMPDIR", "TZ", "USER")
 
 
+# With this variable, schedulers start no run warm; `pytest --cold` sets it for all users.
+COLD: Mapping[str, str] = {"DASK_GUILD_DASK__WARM": "no"}
+
+
+def is_cold(user: "Sandbox") -> bool:
+    """Tells whether no run of a user starts warm."""
+    return COLD.items() <= user.environ.items()
+
+
 class Finished(NamedTuple):
     """An ended command, with its standard output and error in the order in which they were written."""
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.support.sandbox import Sandbox, wait_until
+from tests.support.sandbox import Sandbox, is_cold, wait_until
 from tests.support.scheduling import a_project
 
 _WORK = pathlib.Path(__file__).parent / "work.py"
@@ -33,13 +33,20 @@ class Life:
 
 
 class Journal:
-    """A file that runs write to, and a project with the operation `work`, which does so."""
+    """A file that runs write to, and a project with the operations `work` and `work-fresh`, which do so.
+
+    A run of `work` may be forked from a warm server, unless tests are to be cold. One of `work-fresh` never is.
+    """
 
     def __init__(self, user: Sandbox) -> None:
         self.file = user.root / "journal"
         words = (sys.executable, "-S", str(_WORK), str(self.file))
-        command = f"{shlex.join(words)} ${{seconds}}"
-        a_project(user, f"work:\n  exec: {command}\n  flags:\n    seconds: 1\n")
+        flags = "  flags:\n    seconds: 1\n"
+        fresh = f"  exec: {shlex.join(words)} ${{seconds}}\n{flags}"
+        main = f"work {shlex.quote(str(self.file))} ${{seconds}}"
+        python = f"  main: {main}\n  flags-import: no\n  pip-freeze: no\n{flags}"
+        operations = f"work:\n{fresh if is_cold(user) else python}work-fresh:\n{fresh}"
+        a_project(user, operations, {_WORK.name: _WORK.read_text()})
 
     def lives(self, run_id: str | None = None) -> list[Life]:
         """Returns the attempts at a run, or at all runs, in the order in which they began."""

@@ -1,7 +1,8 @@
 """The operation of the tests on systems: works for some seconds over all its attempts, and writes a journal.
 
-Guild runs it as `python -S work.py JOURNAL SECONDS` in the run's directory. Each line of the journal is appended in one
-write, so that lines of several processes and hosts never mix. All hosts have the clock of this machine.
+Guild runs it as `python -S work.py JOURNAL SECONDS`, or as a Python module, in the run's directory. Each line of the
+journal is appended in one write, so that lines of several processes and hosts never mix. All hosts have the clock of
+this machine.
 """
 
 import os

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -237,9 +238,55 @@ def test_closing_worker_starts_no_run(world: _World) -> None:
     assert world.runner.run(world.job).exit_code == NOT_STARTED
 
 
-def _seen_from_elsewhere(world: _World) -> GuildHome:
+def test_starter_that_its_worker_does_not_let_begin_leaves_a_note_for_other_hosts(
+    user: Sandbox, guild: Guild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its worker dies with its job, and cannot report that nothing has started: others would wait for three leases.
+    world = _World(user, guild, lease=30.0)
+    hand_over = claims.hand_over
+
+    def hand_over_and_close(*arguments: Any) -> bool:
+        try:
+            return hand_over(*arguments)
+        finally:
+            world.runner.lose_all()
+
+    monkeypatch.setattr(claims, "hand_over", hand_over_and_close)
+    assert world.runner.run(world.job).exit_code == NOT_STARTED
+    world.runner.close()
+    assert claims.is_owned_by(world.claimed, _owner(world))
+    assert end_note.read(world.claimed) == Note(None)
+    assert recover(_seen_from_elsewhere(world, ".claimed")).staged_again == ("aaa",)
+
+
+def test_signal_to_a_starter_that_has_just_been_forked_is_recorded(
+    user: Sandbox, guild: Guild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A job queue signals all processes of a job, also one that cannot handle a signal yet.
+    world = _World(user, guild, lease=30.0)
+    world.runner.prepare(dict(os.environ))
+    identity = processes.identity
+
+    def end_and_identify(pid: int) -> processes.ProcessIdentity | None:
+        if pid != os.getpid():
+            os.kill(pid, signal.SIGTERM)
+        return identity(pid)
+
+    monkeypatch.setattr(processes, "identity", end_and_identify)
+    assert world.runner.run(world.job).exit_code == NOT_STARTED
+    world.runner.close()
+
+
+def _owner(world: _World) -> processes.ProcessIdentity:
+    found = claims.present(world.home.claims_folder, "aaa")
+    assert found
+    assert found.claim
+    return found.claim.owner
+
+
+def _seen_from_elsewhere(world: _World, state: str = ".started") -> GuildHome:
     """Returns the home as a scheduler on another host sees it, after the run's own scheduler has died."""
-    started = world.claimed.with_suffix(".started")
+    started = world.claimed.with_suffix(state)
     before = started.stat()
     found = claims.present(world.home.claims_folder, "aaa")
     assert found

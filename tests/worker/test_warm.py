@@ -1,24 +1,30 @@
 """Operations that are forked from a warm server: equal to fresh processes, and ended as these are."""
 
+import contextlib
 import json
 import os
 import pathlib
 import signal
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import psutil
 import pytest
 import yaml
 
-from guild_dask.worker import warm_kind
-from tests.support.sandbox import Guild, Sandbox, Started, wait_until
+from guild_dask.worker import warm_kind, warm_preload
+from tests.support.sandbox import Guild, Sandbox, Started, run_command, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, stage, statuses
 
 OPERATIONS = """
 facts: {main: facts, flags: {n: 1, text: plain}, flags-import: no, flags-dest: args}
 fail: {main: fail}
+crash: {main: crash}
 nap: {main: nap}
+grow: {main: grow}
+loaded: {main: loaded, flags-import: no}
 """
 
 # All that a program can see of how its process was started.
@@ -26,9 +32,13 @@ FACTS = r"""
 import argparse, json, os, resource, signal, sys
 
 modules = list(sys.modules)
+caches = sorted(sys.path_importer_cache)
+ticks = sum(os.times()[:4])
 
-import atexit, faulthandler, gc, locale, logging, random, tempfile, threading, time, uuid, warnings
-import multiprocessing
+import atexit, ctypes, decimal, fcntl, faulthandler, gc, locale, logging, multiprocessing, random, secrets, site
+import socket, tempfile, threading, time, uuid, warnings
+
+import psutil
 from children import child
 
 arguments = argparse.ArgumentParser()
@@ -63,6 +73,36 @@ def status():
     return {name: lines.get(name) for name in names}
 
 
+def process_controls():
+    # What prctl(2) tells: signal at the parent's end, dumpable, capabilities, timer slack, subreaper and others.
+    libc = ctypes.CDLL(None, use_errno=True)
+    value = ctypes.c_int()
+    pointers = [libc.prctl(option, ctypes.byref(value), 0, 0, 0) or value.value for option in (2, 37)]
+    return pointers + [libc.prctl(option, 0, 0, 0, 0) for option in (3, 7, 21, 23, 27, 30, 39)]
+
+
+def seen_by_psutil():
+    this = psutil.Process()
+    with this.oneshot():
+        return [
+            this.name(), this.exe(), this.cmdline(), this.username(), this.terminal(), this.num_threads(),
+            this.num_fds(), this.cwd(), this.nice(), str(this.ionice()), this.cpu_affinity(), sorted(this.environ()),
+            [each.path for each in this.open_files()], len(this.net_connections()), len(this.children()), this.status(),
+        ]
+
+
+def has_terminal():
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR))
+        return True
+    except OSError as e:
+        return [e.errno, text("/proc/self/stat").rpartition(")")[2].split()[4]]
+
+
+def namespaces():
+    return {name: os.readlink(f"/proc/self/ns/{name}") for name in sorted(os.listdir("/proc/self/ns"))}
+
+
 def main():
     here = vars(sys.modules["__main__"])
     return {
@@ -94,7 +134,26 @@ def main():
         "nice": os.nice(0),
         "scheduling": [os.sched_getscheduler(0), sorted(os.sched_getaffinity(0))],
         "leader": [os.getsid(0) == os.getppid(), os.getpgrp() == os.getppid()],
-        "terminal": os.ctermid() if os.isatty(0) else None,
+        "terminal": has_terminal(),
+        "psutil": seen_by_psutil(),
+        "controls": process_controls(),
+        "namespaces": namespaces(),
+        "of the kernel": {
+            name: text(f"/proc/self/{name}")
+            for name in ("timerslack_ns", "personality", "loginuid", "sessionid", "limits")
+            if os.access(f"/proc/self/{name}", os.R_OK)
+        },
+        "open files": [fcntl.fcntl(each, flag) for each in (0, 1, 2) for flag in (fcntl.F_GETFL, fcntl.F_GETFD)],
+        "timers": [signal.getitimer(each) for each in (signal.ITIMER_REAL, signal.ITIMER_PROF)],
+        "wakeup": signal.set_wakeup_fd(-1),
+        "CPU so far is small": ticks < 60,
+        "importer caches": caches,
+        "interpreter": [sys.executable, sys.prefix, sys.base_prefix, sys._xoptions, sys.dont_write_bytecode,
+                        sys.platlibdir, sys.pycache_prefix, site.ENABLE_USER_SITE, str(sys.displayhook)],
+        "main thread's ids": [threading.main_thread().native_id == os.getpid(), threading.main_thread().name,
+                              threading.get_native_id() == os.getpid(), threading.stack_size()],
+        "defaults": [str(decimal.getcontext()), socket.getdefaulttimeout(), logging.root.level,
+                     logging.getLogger("guild").level, str(sys.get_asyncgen_hooks())],
         "out of memory": text("/proc/self/oom_score_adj"),
         "core dumps": text("/proc/self/coredump_filter"),
         "cgroup": text("/proc/self/cgroup"),
@@ -114,7 +173,10 @@ def main():
 
 
 def at_random():
-    return [random.random(), os.urandom(4).hex(), str(uuid.uuid4()), next(tempfile._get_candidate_names())]
+    return [
+        random.random(), os.urandom(4).hex(), str(uuid.uuid4()), str(uuid.uuid1()), secrets.token_hex(8),
+        next(tempfile._get_candidate_names()), multiprocessing.current_process().authkey.hex(),
+    ]
 
 
 if __name__ == "__main__":
@@ -122,7 +184,8 @@ if __name__ == "__main__":
     since = time.clock_gettime(time.CLOCK_BOOTTIME) - started
     log_age = logging.LogRecord("x", 10, "x", 1, "x", (), None).relativeCreated / 1000
     with open("facts.json", "w") as f:
-        json.dump({"facts": main(), "random": at_random(), "since": since, "log age": log_age}, f)
+        found = {"facts": main(), "random": at_random(), "since": since, "log age": log_age, "hash": hash("text")}
+        json.dump(found, f)
 """
 
 # Guild runs a script as __main__ without making it that module, so what other processes are to find is beside it.
@@ -145,6 +208,35 @@ traceback.print_stack()
 inner()
 """
 
+# Ends by a signal that the program sends itself, with a core dump where the system makes one.
+CRASH = """
+import os, sys
+print("before", flush=True)
+os.abort()
+"""
+
+# Takes more and more memory.
+GROW = """
+import time
+taken = []
+while True:
+    taken.append(bytearray(b"x") * 20_000_000)
+    time.sleep(0.05)
+"""
+
+# What preloaded modules look like to a run.
+LOADED = """
+import json, os, sys
+names = ["good", "numpy", "threads", "open_file", "mine"]
+found = {name: name in sys.modules for name in names}
+import good
+import numpy as np
+found |= {"own": good.pid == os.getpid(), "random": np.random.rand(), "threads": len(os.listdir("/proc/self/task"))}
+found["product"] = float((np.ones((64, 64)) @ np.ones((64, 64))).sum())
+with open("loaded.json", "w") as f:
+    json.dump(found, f)
+"""
+
 # Leaves a process of its own session behind, beside a child.
 NAP = """
 import os, subprocess, time
@@ -160,35 +252,50 @@ while True:
 """
 
 
-def start_of(user: Sandbox, run_id: str) -> str | None:
-    """Returns how a run was started, as its record says; None: not recorded as warm."""
+FILES = {
+    "facts.py": FACTS,
+    "children.py": CHILDREN,
+    "fail.py": FAIL,
+    "crash.py": CRASH,
+    "grow.py": GROW,
+    "nap.py": NAP,
+    "loaded.py": LOADED,
+}
+
+
+def info_of(user: Sandbox, run_id: str) -> dict[str, Any]:
+    """Returns the run's attribute `dask`."""
     attribute = user.guild_home / "runs" / run_id / ".guild" / "attrs" / "dask"
-    found: dict[str, Any] = yaml.safe_load(attribute.read_text()) if attribute.exists() else {}
-    return found.get("start")
+    found: dict[str, Any] = (yaml.safe_load(attribute.read_text()) or {}) if attribute.exists() else {}
+    return found
 
 
-FILES = {"facts.py": FACTS, "children.py": CHILDREN, "fail.py": FAIL, "nap.py": NAP}
+def start_of(user: Sandbox, run_id: str) -> str | None:
+    """Returns how a run was started, as its record says."""
+    return info_of(user, run_id).get("start")
+
+
+def scheduler_of(guild: Guild, *flags: str) -> contextlib.AbstractContextManager[Started]:
+    return guild.started(f"run dask:scheduler workers=1 {' '.join(flags)} {NO_DASHBOARD} -y")
 
 
 @pytest.fixture
 def scheduler(user: Sandbox, guild: Guild) -> Iterator[Started]:
     """A scheduler with one slot, and a project."""
     a_project(user, OPERATIONS, FILES)
-    with guild.started(f"run dask:scheduler workers=1 {NO_DASHBOARD} -y") as process:
+    with scheduler_of(guild, "resources=mem=1GB") as process:
         process.wait_for_output("Waiting for staged runs")
         yield process
 
 
-def cold_and_warm(user: Sandbox, guild: Guild, operation: str) -> tuple[str, str]:
-    """Runs an operation until it starts warm; returns the first run, which is a fresh process, and the last."""
-    for number in range(40):
-        run_id = f"run{number:02}"
-        stage(guild, operation, run_id)
-        wait_until(lambda: statuses(user)[run_id] in ("completed", "error"), describe=lambda: statuses(user))  # noqa: B023
-        if start_of(user, run_id) == "warm":
-            assert start_of(user, "run00") is None
-            return "run00", run_id
-    raise AssertionError("no run started warm")
+def cold_and_warm(user: Sandbox, guild: Guild, *operations: str) -> None:
+    """Runs operations by schedulers with `warm=no` and `warm=yes`: the runs are named `facts-cold`, `facts-warm`."""
+    for warm, name in (("no", "cold"), ("yes", "warm")):
+        for operation in operations:
+            stage(guild, operation, f"{operation}-{name}")
+        guild(f"run dask:scheduler workers=1 run-once=yes warm={warm} {NO_DASHBOARD} -y")
+        for operation in operations:
+            assert start_of(user, f"{operation}-{name}") == name
 
 
 def facts_of(user: Sandbox, run_id: str) -> dict[str, Any]:
@@ -198,33 +305,38 @@ def facts_of(user: Sandbox, run_id: str) -> dict[str, Any]:
 
 
 @pytest.mark.every_python
-def test_warm_operation_cannot_tell_that_it_is_one(user: Sandbox, guild: Guild, scheduler: Started) -> None:
-    runs = cold_and_warm(user, guild, "facts")
-    stage(guild, "facts", "zzz")
-    wait_until(lambda: statuses(user)["zzz"] == "completed", describe=lambda: statuses(user))
-    assert start_of(user, "zzz") == "warm"
-    cold, warm, other = (facts_of(user, run_id) for run_id in (*runs, "zzz"))
+def test_warm_operation_cannot_tell_that_it_is_one(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS, FILES)
+    cold_and_warm(user, guild, "facts", "fail", "crash")
+    cold, warm = (facts_of(user, f"facts-{name}") for name in ("cold", "warm"))
     different = {
         name: (cold["facts"][name], warm["facts"][name])
         for name in cold["facts"]
         if cold["facts"][name] != warm["facts"][name]
     }
     assert different == {}
-    # Forks of one process do not share random numbers or names.
-    assert not set(cold["random"]) & set(warm["random"])
-    assert not set(other["random"]) & set(warm["random"])
     # The process began with the run, and so did the clock of its log.
     assert warm["since"] < cold["since"] + 60
     assert abs(warm["since"] - warm["log age"]) < 30
+    # Failures and crashes read the same.
+    for operation, text, code in (("fail", "ValueError: as expected", 1), ("crash", "before", -signal.SIGABRT)):
+        runs = [f"{operation}-{name}" for name in ("cold", "warm")]
+        outputs = {guild(f"cat --output {run_id}").output.replace(run_id, "RUN") for run_id in runs}
+        assert len(outputs) == 1
+        assert text in outputs.pop()
+        attributes = [user.guild_home / "runs" / each / ".guild" / "attrs" for each in runs]
+        assert [int((each / "exit_status").read_text()) for each in attributes] == [code, code]
 
 
-def test_failure_of_a_warm_operation_reads_the_same(user: Sandbox, guild: Guild, scheduler: Started) -> None:
-    runs = cold_and_warm(user, guild, "fail")
-    cold, warm = (guild(f"cat --output {run_id}").output.replace(run_id, "RUN") for run_id in runs)
-    assert "ValueError: as expected" in cold
-    assert cold == warm
-    codes = {(user.guild_home / "runs" / each / ".guild" / "attrs" / "exit_status").read_text() for each in runs}
-    assert codes == {"1\n"}
+def test_warm_operations_share_no_random_numbers(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS, FILES)
+    stage(guild, "facts", "aaa", "bbb")
+    guild(f"run dask:scheduler workers=1 run-once=yes {NO_DASHBOARD} -y")
+    one, other = facts_of(user, "aaa"), facts_of(user, "bbb")
+    assert [start_of(user, each) for each in ("aaa", "bbb")] == ["warm", "warm"]
+    assert not set(one["random"]) & set(other["random"])
+    # Python cannot change the seed of hashes after its start (docs/reference.md).
+    assert one["hash"] == other["hash"]
 
 
 def napping(user: Sandbox, guild: Guild, run_id: str) -> list[psutil.Process]:
@@ -261,7 +373,6 @@ def _starter(user: Sandbox, run_id: str) -> psutil.Process:
 def test_warm_run_ends_with_all_its_processes_whatever_is_killed(
     user: Sandbox, guild: Guild, scheduler: Started
 ) -> None:
-    cold_and_warm(user, guild, "fail")
     stopped = napping(user, guild, "stopped")
     guild("stop stopped -y")
     assert_ended(user, "stopped", stopped)
@@ -286,6 +397,11 @@ def test_warm_run_ends_with_all_its_processes_whatever_is_killed(
     wait_until(lambda: statuses(user)["limited"] == "terminated", describe=lambda: statuses(user))
     assert start_of(user, "limited") == "warm"
 
+    stage(guild, "grow", "large", options="--tag dask:mem=200MB")
+    wait_until(lambda: statuses(user)["large"] == "terminated", describe=lambda: statuses(user))
+    assert start_of(user, "large") == "warm"
+    assert info_of(user, "large")["ended"] in ("memory-limit", "out-of-memory")  # by us, or by the kernel
+
     last = napping(user, guild, "last")
     scheduler.signal(signal.SIGTERM)
     scheduler.wait()
@@ -293,7 +409,6 @@ def test_warm_run_ends_with_all_its_processes_whatever_is_killed(
 
 
 def test_run_that_outlives_its_scheduler_is_not_started_again(user: Sandbox, guild: Guild, scheduler: Started) -> None:
-    cold_and_warm(user, guild, "fail")
     processes = napping(user, guild, "nap")
     scheduler.kill()
     with guild.started(f"run dask:scheduler workers=1 {NO_DASHBOARD} -y") as other:
@@ -305,7 +420,6 @@ def test_run_that_outlives_its_scheduler_is_not_started_again(user: Sandbox, gui
 
 
 def test_project_that_shadows_a_loaded_module_starts_fresh(user: Sandbox, guild: Guild, scheduler: Started) -> None:
-    cold_and_warm(user, guild, "fail")
     project = pathlib.Path(os.getcwd())
     (project / "click").mkdir()
     stage(guild, "fail", "folder")  # which is no package
@@ -316,14 +430,107 @@ def test_project_that_shadows_a_loaded_module_starts_fresh(user: Sandbox, guild:
     stage(guild, "fail", "module")
     runs = ("folder", "package", "module")
     wait_until(lambda: all(statuses(user)[each] == "error" for each in runs), describe=lambda: statuses(user))
-    assert [start_of(user, each) for each in runs] == ["warm", None, None]
+    assert [start_of(user, each) for each in runs] == ["warm", "cold", "cold"]
 
 
 def test_warm_starts_can_be_switched_off(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS, FILES)
-    stage(guild, "fail", "aaa", "bbb", "ccc", "ddd")
+    stage(guild, "fail", "aaa", "bbb")
     guild(f"run dask:scheduler workers=1 run-once=yes warm=no {NO_DASHBOARD} -y")
-    assert [start_of(user, each) for each in ("aaa", "bbb", "ccc", "ddd")] == [None] * 4
+    assert [start_of(user, each) for each in ("aaa", "bbb")] == ["cold"] * 2
+
+
+# Modules that are to be preloaded; all but the last are installed.
+GOOD = "import os\npid = os.getpid()\n"
+THREADS = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+OPEN_FILE = "kept = open(__file__)\n"
+CHILD = "import subprocess\nprocess = subprocess.Popen(['sleep', '1'])\n"
+EXITS = "import os\nos._exit(3)\n"
+FAILS = "raise ValueError('as\\nexpected')\n"
+PRELOADED = {"good": GOOD, "threads": THREADS, "open_file": OPEN_FILE, "child": CHILD, "exits": EXITS, "fails": FAILS}
+
+
+def installed(folder: pathlib.Path, modules: Mapping[str, str]) -> str:
+    """Returns the folder of installed packages with these modules."""
+    packages = folder / "site-packages"
+    packages.mkdir()
+    for name, text in modules.items():
+        (packages / f"{name}.py").write_text(text)
+    return str(packages)
+
+
+def test_module_that_operations_must_not_share_is_not_preloaded(tmp_path: pathlib.Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "mine.py").write_text("")
+    path = [installed(tmp_path, PRELOADED), str(project)]
+    names = [*PRELOADED, "mine", "missing", "numpy"]
+    code = (
+        f"import json, sys; sys.path += {path}; from guild_dask.worker import warm_preload as w; "
+        f"print(json.dumps([w.load({names}), sorted(set({names}) & set(sys.modules)), w.threads_left()]))"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout
+    refused, loaded, threads = json.loads(printed)
+    assert refused == {
+        "threads": "it starts threads when it is imported",
+        "open_file": f"it leaves a file open when it is imported: {path[0]}/open_file.py",
+        "child": "it starts processes when it is imported",
+        "exits": "the process that imports it dies",
+        "fails": "it cannot be imported: ValueError: as expected",
+        "mine": f"it is not installed, but part of a project, which belongs to each run: {project}/mine.py",
+        "missing": "it cannot be imported: ModuleNotFoundError: No module named 'missing'",
+    }
+    assert (loaded, threads) == (["good", "numpy"], [])
+
+
+@pytest.mark.parametrize("path", ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/kfd", "/dev/dri/card0"])
+def test_open_device_is_a_gpu(path: str) -> None:
+    assert warm_preload.has_gpu(["/dev/null", path])
+    assert not warm_preload.has_gpu(["/dev/null", "/usr/lib/libnvidia-ml.so.1"])
+
+
+def test_runs_find_preloaded_modules(
+    user: Sandbox, guild: Guild, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", installed(tmp_path, PRELOADED))
+    a_project(user, OPERATIONS, FILES)
+    stage(guild, "loaded", "aaa", "bbb")
+    flags = f"workers=1 run-once=yes preload=good,threads,numpy {NO_DASHBOARD}"
+    log = guild(f"run dask:scheduler {flags} -y").output
+    assert log.count("threads: it starts threads when it is imported") == 1
+    one, other = (json.loads((user.guild_home / "runs" / each / "loaded.json").read_text()) for each in ("aaa", "bbb"))
+    assert one.pop("random") != other.pop("random")
+    expected = {"good": True, "numpy": True, "threads": 1, "open_file": False, "mine": False, "own": False}
+    assert one == other == {**expected, "product": 64.0**3}
+    info = info_of(user, "bbb")
+    assert (info["start"], info["not_preloaded"]) == ("warm", "threads")
+    assert 0 < info["start_seconds"] < info["preload_seconds"]
+    # The report says what that saved.
+    assert "loaded: 2 of 2 started warm, in " in run_command("guild-dask report", user.environ, user.folder).output
+
+
+def test_run_is_stopped_while_it_waits_for_modules_to_load(
+    user: Sandbox, guild: Guild, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = "import threading\nopen({!r}, 'w').close()\nthreading.Event().wait()\n".format(str(tmp_path / "loading"))
+    monkeypatch.setenv("PYTHONPATH", installed(tmp_path, {"never": never}))
+    a_project(user, OPERATIONS, FILES)
+    stage(guild, "fail", "aaa")
+    with scheduler_of(guild, "preload=never") as process:
+        wait_until((tmp_path / "loading").exists, describe=process.so_far)
+        process.signal(signal.SIGTERM)
+        process.wait()
+    assert statuses(user)["aaa"] == "staged"
+
+
+def test_killed_warm_server_is_started_again(user: Sandbox, guild: Guild, scheduler: Started) -> None:
+    stage(guild, "fail", "aaa")
+    wait_until(lambda: start_of(user, "aaa") == "warm", describe=scheduler.so_far)
+    (server,) = [each for each in user.processes() if "guild.op_main" in each.cmdline() and len(each.cmdline()) == 3]
+    server.kill()
+    wait_until(lambda: not _is_alive(server))
+    stage(guild, "fail", "bbb")
+    wait_until(lambda: start_of(user, "bbb") == "warm", describe=scheduler.so_far)
 
 
 PYTHON = "/venv/bin/python"

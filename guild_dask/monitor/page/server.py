@@ -18,19 +18,22 @@ PAGE = "guild"
 
 
 def show(
-    rows: Rows, add_pages: Callable[[Sequence[Route], str], str | None], free_address: Callable[[], tuple[str, int]]
+    rows: Rows,
+    add_pages: Callable[[Sequence[Route], str], str | None],
+    free_address: Callable[[], tuple[str, int]],
+    guard: Callable[[Application], None] = lambda _: None,
 ) -> tuple[str, Callable[[], None]]:
     """Opens the page; returns its link and a function that closes it. Raises OSError if no port is available.
 
     `add_pages` adds routes to the dashboard and returns the link to the first page, or None if it cannot;
-    `free_address` returns the host and port for a server of its own.
+    `free_address` returns the host and port for a server of its own, and `guard` protects that server's application.
     """
     searches = SearchCells(rows.home)
     routes = routes_for(rows, searches)
     link = add_pages(routes, PAGE)
     if link:
         return link, searches.close
-    server = PageServer(routes, *free_address())
+    server = PageServer(routes, *free_address(), guard)
 
     def close() -> None:
         server.close()
@@ -42,10 +45,13 @@ def show(
 class PageServer:
     """An HTTP server in a thread of its own."""
 
-    def __init__(self, routes: Sequence[Route], host: str, port: int) -> None:
+    def __init__(
+        self, routes: Sequence[Route], host: str, port: int, guard: Callable[[Application], None] = lambda _: None
+    ) -> None:
         """Starts to listen; raises OSError if that fails."""
         self.port = 0
         self._host = host
+        self._guard = guard
         self._loop: IOLoop | None = None
         self._problem: OSError | None = None
         ready = threading.Event()
@@ -61,7 +67,9 @@ class PageServer:
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
         try:
-            server = HTTPServer(Application([*routes, (r"/", RedirectHandler, {"url": "guild", "permanent": False})]))
+            application = Application([*routes, (r"/", RedirectHandler, {"url": "guild", "permanent": False})])
+            self._guard(application)
+            server = HTTPServer(application)
             self._stop = functools.partial(_stop, server)
             server.listen(port, host)
             self.port = next(iter(server._sockets.values())).getsockname()[1]

@@ -47,13 +47,15 @@ def _end(runs_dir: str, scheduler: str, started: Mapping[str, Any], last: float)
     if status == RUNNING:
         return None
     cause, excess = run_info.cause_in(facts)
+    used, start = run_info.recorded(run_dir)
     # Guild's status is `terminated` for every signal.
     end = End.FAILED.value if run_info.KILLED_BY in facts else _ENDS.get(status, status)
     return {
         "end": end,
         "at": _stopped(run_dir) or last,
         "exit_code": _number(run_dir, "exit_status"),
-        "used": run_info.used(run_dir),
+        "used": used,
+        "start": records.data_for(start),
         "cause": cause,
         "excess": records.data_for(excess),
     }

@@ -35,6 +35,6 @@ def write_report(run_dir: str, path: str) -> bool:
     from guild_dask.monitor.report import page
 
     runs_dir = os.path.dirname(run_dir)
-    names, facts = names_of(runs_dir, page.latest(history).spans), facts_of(runs_dir, history.spans)
+    names, facts = names_of(runs_dir, page.latest(history).spans), facts_of(runs_dir, history.spans, history.left)
     page.write(page.page(history, names, f"Dask scheduler {os.path.basename(run_dir)[:8]}", facts), path)
     return True

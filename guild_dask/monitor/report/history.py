@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from guild_dask.home.outcome import End
+from guild_dask.home.process_start import WARM, ProcessStart
 from guild_dask.monitor.state import EndedRun, WorkerState, ended_for_data, left_for_data
 from guild_dask.plan import records
 from guild_dask.plan.reasons import AnyReason
@@ -75,12 +76,42 @@ class History:
         """Returns how long each run waited."""
         return [span.run.waited for span in self.spans]
 
+    def warm_starts(self) -> dict[str, "WarmStarts"]:
+        """Returns what warm starts saved, for each operation that has any."""
+        found = {name: warm_starts_in([span.run.start for span in spans]) for name, spans in self.operations().items()}
+        return {name: starts for name, starts in found.items() if starts.count}
+
     def operations(self) -> dict[str, list[Span]]:
         """Returns the attempts by operation."""
         found: dict[str, list[Span]] = {}
         for span in self.spans:
             found.setdefault(span.run.operation, []).append(span)
         return found
+
+
+@dataclass(frozen=True)
+class WarmStarts:
+    """The warm starts of one operation, and what they saved, in seconds."""
+
+    count: int
+    of: int  # all starts whose kind is recorded
+    each: float  # the median of a warm start
+    fresh: float  # the median of what a fresh process takes on the same workers
+    saved: float  # by all of them together
+    preload: float  # the most that preloaded modules saved, if every run that was started warm imports all of them
+
+
+def warm_starts_in(starts: Sequence[ProcessStart]) -> WarmStarts:
+    """Returns how much some starts of an operation saved."""
+    warm = [start for start in starts if start.kind == WARM]
+    return WarmStarts(
+        len(warm),
+        sum(bool(start.kind) for start in starts),
+        median([start.seconds for start in warm]),
+        median([start.fresh for start in warm]),
+        sum(start.saved for start in warm),
+        sum(start.preload for start in warm),
+    )
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from guild_dask.monitor.report import charts as drawing
 from guild_dask.monitor.report import summary
 from guild_dask.monitor.report.history import SLOTS, History, Span, Use
 from guild_dask.monitor.report.run_facts import NO_FACTS, RunFacts
-from guild_dask.monitor.run_states import STATES, state_for
+from guild_dask.monitor.run_states import STATES, WAITING, state_for
+from guild_dask.plan.reasons import AnyReason
 
 # The most runs in the charts, the latest ones: more would be illegible and make the page slow.
 MOST_DRAWN = 5000
@@ -45,7 +46,8 @@ th { font-weight: 600; position: sticky; top: 0; background: var(--back); box-sh
 tr + tr td { border-top: 1px solid #8882 }
 .number { text-align: right; font-variant-numeric: tabular-nums } .note { color: var(--soft); margin: 0.2em 0 }
 .line, .text { white-space: normal; overflow-wrap: anywhere } .text { min-width: 8em }
-.line { min-width: 16em; font-family: ui-monospace, monospace; font-size: 0.9em }
+.line { font-family: ui-monospace, monospace; font-size: 0.9em }
+tr + tr.below td { border: 0; padding: 0 0 0.4em 1.2em }
 .key span { margin-right: 1.2em; display: inline-block } .key b { font-weight: 400; color: var(--soft) }
 .key i, td i { display: inline-block; width: 0.7em; height: 0.7em; border-radius: 50%; margin-right: 0.45em }
 @media print { .table { max-height: none } }
@@ -55,7 +57,7 @@ tr + tr td { border-top: 1px solid #8882 }
   tr { display: block; padding: 0.3em 0 } tr + tr { border-top: 1px solid #8884 } tr + tr td { border: 0 }
   td { display: inline-block; white-space: normal; padding: 0 0.8em 0 0 } td:first-child { font-weight: 600 }
   td[data-name]::before { content: attr(data-name) " "; color: var(--soft) }
-  .line { display: block; padding: 0.1em 0 }
+  tr + tr.below { border: 0; padding: 0 } .below td:first-child { font-weight: 400; padding: 0 }
 }
 """
 
@@ -120,6 +122,7 @@ def _since(use: Use, start: float) -> Use:
 def _head(history: History, title: str, left_out: int) -> list[str]:
     began = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(history.start))
     lines = [summary.headline(history), summary.waiting(history), "; ".join(summary.uses(history))]
+    lines += summary.warm_starts(history)
     if left_out:
         lines.append(f"The charts show the last {len(history.spans) - left_out} runs.")
     order = list(STATES)
@@ -159,7 +162,10 @@ class Cell(NamedTuple):
 
 
 # Columns whose cells need no name beside them, in a narrow window.
-_PLAIN = frozenset(("run", "operation", "label", "end", "last line of output", "left staged", "why"))
+_PLAIN = frozenset(("run", "operation", "label", "flags", "end", "why"))
+
+# The class of cells that are a line of their own, below the row.
+_LINE = "line"
 
 
 def _dot(end: str) -> str:
@@ -174,10 +180,15 @@ def _table(
         return []
     cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
     # Columns without content are left out.
-    used = [place for place in range(len(columns)) if any(row[place].text for row in cells)]
+    lines = [place for place in range(len(columns)) if cells[0][place].kind == _LINE]
+    used = [place for place in range(len(columns)) if place not in lines and any(row[place].text for row in cells)]
     kinds = [' class="number"' if cells[0][place].kind == "number" else "" for place in used]
     head = "".join(f"<th{kind}>{html.escape(columns[place])}</th>" for kind, place in zip(kinds, used, strict=True))
-    body = ["<tr>" + "".join(row[place].html(columns[place]) for place in used) + "</tr>" for row in cells]
+    body = []
+    for row in cells:
+        body.append("<tr>" + "".join(row[place].html(columns[place]) for place in used) + "</tr>")
+        texts = [html.escape(row[place].text) for place in lines if row[place].text]
+        body += [f'<tr class="below"><td class="line" colspan="{len(used)}">{text}</td></tr>' for text in texts]
     more = f"<p>... and {count - len(rows)} more</p>" if count is not None and count > len(rows) else ""
     below = f'<p class="note">{html.escape(note)}</p>' if note else ""
     title_line = f"<h2>{html.escape(title)}</h2>{below}"
@@ -189,12 +200,17 @@ def _runs(history: History, names: Mapping[str, str], facts: Mapping[str, RunFac
     failed = [span for span in history.unfinished if span.run.is_failure]
     others = [span for span in history.unfinished if not span.run.is_failure]
     completed = [span for span in history.spans if span.run.end == End.COMPLETED.value]
-    left = _last_as_text(summary.left(history, MOST_LISTED))
+    left = dict(list(history.left.items())[:MOST_LISTED])
+    operations = {
+        span.run.run: span.run.operation for span in (*failed[:MOST_LISTED], *others[:MOST_LISTED], *completed)
+    }
+    identity = _Identity({**dict.fromkeys(left, ""), **operations}, names, facts)
     return [
-        *_unfinished("Failed runs", failed, names, facts),
-        *_results(completed, names, facts),
-        *_unfinished("Other attempts that did not complete", others, names, facts),
-        *_table("Runs left staged", summary.LEFT_COLUMNS, left, len(history.left)),
+        *([f'<p class="note">{html.escape(identity.note)}</p>'] if identity.note else []),
+        *_unfinished("Failed runs", failed, identity, facts),
+        *_results(completed, identity, facts),
+        *_unfinished("Other attempts that did not complete", others, identity, facts),
+        *_left(left, identity, len(history.left)),
     ]
 
 
@@ -206,62 +222,78 @@ def _last_as_text(rows: Sequence[Sequence[str]]) -> list[list[str | Cell]]:
 class _Identity:
     """What tells runs apart: operation, label, and the flags that differ."""
 
-    def __init__(self, spans: Sequence[Span], names: Mapping[str, str], facts: Mapping[str, RunFacts]) -> None:
+    def __init__(self, operations: Mapping[str, str], names: Mapping[str, str], facts: Mapping[str, RunFacts]) -> None:
+        """Takes the operation of each run as far as it is known without facts."""
         self._names = names
         self._facts = facts
-        self._places = {run: place for place, run in enumerate(dict.fromkeys(span.run.run for span in spans))}
-        operations = {span.run.run: span.run.operation for span in spans}
-        self._flags = columns_for([(operations[run], facts.get(run, NO_FACTS).flags) for run in self._places])
-        self.columns = ("run", "operation", "label", *self._flags.names)
+        self._operations = {run: name or facts.get(run, NO_FACTS).operation for run, name in operations.items()}
+        self._places = {run: place for place, run in enumerate(operations)}
+        self._flags = columns_for([(name, facts.get(run, NO_FACTS).flags) for run, name in self._operations.items()])
+        self.columns = ("run", "operation", "label", *self._flags.shared_names)
         self.note = self._flags.common_text
 
-    def cells(self, span: Span) -> list[str | Cell]:
-        run, found = span.run.run, self._facts.get(span.run.run)
-        own = self._flags.own[self._places[run]]
+    def cells(self, run: str, state: str) -> list[str | Cell]:
+        """Returns the cells of a run, with the colour of a state."""
+        found, place = self._facts.get(run), self._places[run]
         # Without facts about the run, its name has the label and the flags.
-        operation = span.run.operation if found else self._names.get(run) or span.run.operation
-        flags = [own.get(name, "") for name in self._flags.names]
-        return [Cell(formatting.short(run), state=span.run.end), operation, found.label if found else "", *flags]
+        operation = self._operations[run] if found else self._names.get(run) or self._operations[run]
+        flags = [self._flags.own[place].get(name, "") for name in self._flags.shared_names]
+        return [
+            Cell(formatting.short(run), state=state),
+            operation,
+            found.label if found else "",
+            *flags,
+        ]
+
+    def rest(self, run: str) -> str:
+        """Returns the flags of a run that have no column."""
+        return self._flags.rest(self._places[run])
 
 
-def _unfinished(
-    title: str, spans: Sequence[Span], names: Mapping[str, str], facts: Mapping[str, RunFacts]
-) -> list[str]:
+def _unfinished(title: str, spans: Sequence[Span], identity: _Identity, facts: Mapping[str, RunFacts]) -> list[str]:
     shown = spans[:MOST_LISTED]
-    identity = _Identity(shown, names, facts)
     several = len({span.run.worker for span in shown}) > 1
     rows = [
         [
-            *identity.cells(span),
+            *identity.cells(span.run.run, span.run.end),
             span.run.worker if several else "",
             str(span.run.attempt) if span.run.attempt > 1 else "",
             formatting.duration(span.run.ran),
             Cell(summary.how(span.run), "text"),
-            Cell(facts.get(span.run.run, NO_FACTS).last_lines.get(span.run.attempt, ""), "line"),
+            identity.rest(span.run.run),
+            Cell(facts.get(span.run.run, NO_FACTS).last_lines.get(span.run.attempt, ""), _LINE),
         ]
         for span in shown
     ]
-    columns = (*identity.columns, "worker", "attempt", "after", "end", "last line of output")
-    return _table(title, columns, rows, len(spans), identity.note)
+    columns = (*identity.columns, "worker", "attempt", "after", "end", "flags", "last line of output")
+    return _table(title, columns, rows, len(spans))
 
 
-def _results(spans: Sequence[Span], names: Mapping[str, str], facts: Mapping[str, RunFacts]) -> list[str]:
+def _left(runs: Mapping[str, AnyReason | None], identity: _Identity, count: int) -> list[str]:
+    rows = [
+        [*identity.cells(run, WAITING), Cell(summary.why_left(why), "text"), identity.rest(run)]
+        for run, why in runs.items()
+    ]
+    return _table("Runs left staged", (*identity.columns, "why", "flags"), rows, count)
+
+
+def _results(spans: Sequence[Span], identity: _Identity, facts: Mapping[str, RunFacts]) -> list[str]:
     found = [(span, facts.get(span.run.run, NO_FACTS).scalars) for span in spans]
     scalars = results.by_importance({name for _, values in found for name in values})
     ordered = results.best_first(found, scalars[0]) if scalars else found[::-1]
     shown = ordered[:MOST_LISTED]
-    identity = _Identity([span for span, _ in shown], names, facts)
     rows = [
         [
-            *identity.cells(span),
+            *identity.cells(span.run.run, span.run.end),
             *(
                 Cell(results.text_for(values[name]) if name in values else "", "number")
                 for name in scalars[:_MOST_SCALARS]
             ),
             formatting.duration(span.run.ran),
+            identity.rest(span.run.run),
         ]
         for span, values in shown
     ]
     order = f"{'highest' if results.is_high_good(scalars[0]) else 'lowest'} {scalars[0]} first" if scalars else ""
-    note = "; ".join(text for text in (order, identity.note) if text)
-    return _table("Completed runs", (*identity.columns, *scalars[:_MOST_SCALARS], "took"), rows, len(spans), note)
+    columns = (*identity.columns, *scalars[:_MOST_SCALARS], "took", "flags")
+    return _table("Completed runs", columns, rows, len(spans), order)

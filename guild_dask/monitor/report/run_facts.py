@@ -1,5 +1,6 @@
 """What a report says about single runs, read from their directories: labels, flags, results, and last lines."""
 
+import itertools
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,8 +13,9 @@ from guild_dask.monitor import formatting
 from guild_dask.monitor.flag_columns import own_label
 from guild_dask.monitor.report.history import Span
 
-# The most runs that are read, and the most bytes of the event files of each.
+# The most runs that are read, those that were left staged, and the most bytes of the event files of each.
 _MOST_RUNS = 500
+_MOST_LEFT = 200
 _MOST_BYTES = 1_000_000
 
 # The most characters of a last line.
@@ -24,6 +26,7 @@ _LONGEST = 300
 class RunFacts:
     """One run, as far as it still exists."""
 
+    operation: str = ""
     label: str = ""
     flags: Mapping[str, Any] = field(default_factory=dict)
     scalars: Mapping[str, float] = field(default_factory=dict)  # of a completed run: the last values
@@ -33,12 +36,14 @@ class RunFacts:
 NO_FACTS = RunFacts()
 
 
-def facts_of(runs_dir: str, spans: Iterable[Span]) -> dict[str, RunFacts]:
-    """Returns the facts about the runs of the last spans, by run id."""
+def facts_of(runs_dir: str, spans: Iterable[Span], left: Iterable[str] = ()) -> dict[str, RunFacts]:
+    """Returns the facts about the runs of the last spans, and about the first runs that were left staged, by run id."""
     attempts: dict[str, list[Span]] = {}
     for span in reversed(list(spans)):
         if span.run.run in attempts or len(attempts) < _MOST_RUNS:
             attempts.setdefault(span.run.run, []).append(span)
+    for run in itertools.islice(left, _MOST_LEFT):
+        attempts.setdefault(run, [])
     return {run: _facts(os.path.join(runs_dir, run), each) for run, each in attempts.items()}
 
 
@@ -48,6 +53,7 @@ def _facts(run_dir: str, attempts: Iterable[Span]) -> RunFacts:
     is_completed = End.COMPLETED.value in ends.values()
     found = read_scalars(run_dir, _MOST_BYTES) if is_completed else {}
     return RunFacts(
+        view.operation,
         own_label(view.label, view.tags, flags),
         flags,
         {name: scalar.last for name, scalar in found.items()},

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from guild_dask.home.outcome import text_for_end
 from guild_dask.home.run_info import CPU, MEMORY
 from guild_dask.monitor import formatting
-from guild_dask.monitor.report.history import RUNNING, SLOTS, History, Span, median
+from guild_dask.monitor.report.history import RUNNING, SLOTS, History, Span, WarmStarts, median
 from guild_dask.monitor.state import EndedRun
+from guild_dask.plan.reasons import AnyReason
 from guild_dask.plan.resources import format_amounts
 
 OPERATION_COLUMNS = ("operation", "runs", "took", "waited", "CPUs used", "most memory", "requested")
@@ -38,6 +39,21 @@ def uses(history: History) -> list[str]:
     return [f"{names.get(use.name, use.name)}: {100 * use.mean_share:.0f} % used" for use in history.uses]
 
 
+def warm_starts(history: History) -> list[str]:
+    """Returns what warm starts saved, for each operation that has any."""
+    return [_warm_starts(name or "-", starts) for name, starts in sorted(history.warm_starts().items())]
+
+
+def _warm_starts(operation: str, starts: WarmStarts) -> str:
+    each, fresh = formatting.exact_duration(starts.each), formatting.exact_duration(starts.fresh)
+    saved = formatting.exact_duration(starts.saved)
+    warm = f"{starts.count} of {starts.of} started warm"
+    text = f"{operation}: {warm}, in {each} instead of {fresh} (medians): {saved} saved"
+    if not starts.preload:
+        return text
+    return f"{text}, and up to {formatting.exact_duration(starts.preload)} by preloaded modules where runs import them"
+
+
 def operations(history: History) -> list[tuple[str, ...]]:
     """Returns a row for each operation: the number of runs, and the medians of what they took."""
     found = sorted(history.operations().items())
@@ -65,7 +81,12 @@ def unfinished(history: History, names: Mapping[str, str], most: int) -> list[tu
 
 def left(history: History, most: int) -> list[tuple[str, ...]]:
     """Returns a row for each of the first runs that were left staged."""
-    return [(formatting.short(run), str(why or "was waiting")) for run, why in list(history.left.items())[:most]]
+    return [(formatting.short(run), why_left(why)) for run, why in list(history.left.items())[:most]]
+
+
+def why_left(why: AnyReason | None) -> str:
+    """Returns why a run was left staged."""
+    return str(why or "was waiting")
 
 
 def how(run: EndedRun) -> str:

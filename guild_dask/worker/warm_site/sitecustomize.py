@@ -58,15 +58,32 @@ class _Finder:
 
 def _serve() -> None:
     descriptor = int(os.environ.pop("GUILD_DASK_WARM_SERVER"))
+    names = [name for name in os.environ.pop("GUILD_DASK_PRELOAD", "").split(",") if name]
     _load_guild()
-    loaded = list(sys.modules)
+    import time  # which Guild has loaded
+
+    times = [time.monotonic()]
+    preload = _executed("warm_preload.py")
+    refused = preload["load"](names, descriptor)
+    if preload["threads_left"]():
+        os._exit(1)  # operations would not have them
+    times.append(time.monotonic())
+    loaded, folders = list(sys.modules), set(sys.path_importer_cache)
     # What the server itself needs is loaded after that, and is taken out of sys.modules before an operation begins.
-    source = os.path.join(os.path.dirname(_FOLDER), "warm_server.py")
-    with open(source, encoding="utf-8") as f:
-        code = compile(f.read(), source, "exec")
-    namespace: dict[str, Any] = {"__name__": "guild_dask_warm_server", "__file__": source}
+    server = _executed("warm_server.py")
+    for folder in set(sys.path_importer_cache) - folders:
+        del sys.path_importer_cache[folder]
+    server["serve"](descriptor, loaded, {"times": times, "refused": refused})
+
+
+def _executed(name: str) -> "dict[str, Any]":
+    """Returns the namespace of a file of guild-dask, which is executed under a name that is not in sys.modules."""
+    path = os.path.join(os.path.dirname(_FOLDER), name)
+    with open(path, encoding="utf-8") as f:
+        code = compile(f.read(), path, "exec")
+    namespace: dict[str, Any] = {"__name__": f"guild_dask_{name.removesuffix('.py')}", "__file__": path}
     exec(code, namespace)
-    namespace["serve"](descriptor, loaded)
+    return namespace
 
 
 def _load_guild() -> None:

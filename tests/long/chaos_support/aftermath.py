@@ -7,6 +7,7 @@ from tests.long.chaos_support import invariants, journal
 from tests.long.chaos_support.home import ChaosHome, Plan
 from tests.long.chaos_support.invariants import Capacity, Seen, Violation
 from tests.long.chaos_support.monkey import Kill
+from tests.long.chaos_support.people import Deed
 from tests.long.chaos_support.schedulers import LONGEST_STOP, Crew
 from tests.support.sandbox import described, wait_until
 
@@ -30,12 +31,18 @@ class Aftermath:
     def work_off(self) -> None:
         """Runs undisturbed schedulers until nothing is staged, and then one more, which recovers the last runs."""
         for _ in range(_MOST_RUN_ONCE):
-            if not self._home.markers(self._plans, "STAGED") and not self._home.claims():
+            if not self._home.markers(self._may_start(), "STAGED") and not self._home.claims():
                 break
             self._run_once()
         with contextlib.suppress(AssertionError):
-            wait_until(lambda: not self._home.box.processes(), LONGEST_STOP)
+            wait_until(lambda: not self._home.processes(), LONGEST_STOP)
         self._run_once()
+
+    def _may_start(self) -> list[Plan]:
+        """Returns the runs that nothing keeps from starting."""
+        after = {plan.run_id: plan.after for plan in self._plans if plan.after}
+        completed = {each for each in after.values() if self._home.status(each) == "completed"}
+        return [each for each in self._plans if not each.never_starts and (not each.after or each.after in completed)]
 
     def _run_once(self) -> None:
         scheduler = self._crew.start_scheduler(CAPACITY.runs, options="run-once=yes")
@@ -44,11 +51,11 @@ class Aftermath:
         if scheduler.exit_code != 0:
             raise AssertionError(f"{scheduler.name} ended with exit code {scheduler.exit_code}")
 
-    def look(self, kills: Iterable[Kill] = ()) -> Seen:
+    def look(self, kills: Iterable[Kill] = (), deeds: Iterable[Deed] = ()) -> Seen:
         """Collects everything that a round leaves; adds kills at crash points to the given ones."""
         lives = journal.read(self._home.folder / "journal")
         foo = {plan.run_id: float(plan.foo) for plan in self._plans}
-        left = {process.pid: described([process]).strip() for process in self._home.box.processes()}
+        left = {process.pid: described([process]).strip() for process in self._home.processes()}
         runs = self._home.runs
         return Seen(
             plans=self._plans,
@@ -56,11 +63,18 @@ class Aftermath:
             statuses=self._statuses(),
             exit_statuses={plan.run_id: self._home.exit_status(plan.run_id) for plan in self._plans},
             kills=[*kills, *invariants.crashes(self._home.folder / "crashes")],
+            deeds=list(deeds),
             claims=self._home.claims(),
             left_by_schedulers=self._home.left_by_schedulers(),
             processes=left,
-            logs=[*self._crew.logs(), *runs.glob("*/run-output/*"), *runs.glob("*/dask.log")],
+            logs=[
+                *self._crew.logs(),
+                *self._home.box.root.glob("people.log"),
+                *runs.glob("*/run-output/*"),
+                *runs.glob("*/dask.log"),
+            ],
             outputs_of_orderly=self._outputs_of_orderly(),
+            warm=[plan.run_id for plan in self._plans if self._home.was_warm(plan.run_id)],
             capacity=self._capacity,
             peaks=(journal.peak(lives.values(), dict.fromkeys(foo, 1.0)), journal.peak(lives.values(), foo)),
         )
@@ -81,6 +95,7 @@ class Aftermath:
         lines = [f"{violation.rule}: {violation.run_id} {violation.text}"]
         if violation.run_id:
             lines += [f"  journal: {line}" for line in seen.life(violation.run_id).lines if line.what != "beat"]
+            lines += [f"  deed: {deed}" for deed in seen.deeds if deed.run_id == violation.run_id]
             lines += [f"  kill: {kill}" for kill in seen.kills if kill.run_id == violation.run_id]
             for log in seen.logs:
                 text = log.read_text(errors="backslashreplace").splitlines()

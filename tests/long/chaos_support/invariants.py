@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tests.long.chaos_support.home import Plan
 from tests.long.chaos_support.journal import Life, Peak
 from tests.long.chaos_support.monkey import Kill
+from tests.long.chaos_support.people import Deed
 
 ENDS = ("completed", "error", "terminated")
 
@@ -50,11 +51,13 @@ class Seen:
     statuses: Mapping[str, str]
     exit_statuses: Mapping[str, int | None]
     kills: list[Kill]
+    deeds: list[Deed]  # of people
     claims: list[str]
     left_by_schedulers: list[str]
     processes: Mapping[int, str]  # live processes, each with its pid and command as text
     logs: list[pathlib.Path]
     outputs_of_orderly: list[str]  # run-output folders of schedulers that had time to remove them
+    warm: list[str]  # runs whose last attempt was forked from a warm server, as far as is recorded
     capacity: Capacity | None
     peaks: tuple[Peak, Peak]  # of slots, and of foo
 
@@ -130,7 +133,7 @@ def is_excused(seen: Seen, pid: int) -> bool:
     return any(start.parent in killed for line in runaways for start in seen.life(line.run_id).of("start"))
 
 
-def _left_processes(seen: Seen) -> Iterator[Violation]:
+def left_processes(seen: Seen) -> Iterator[Violation]:
     for pid, command in seen.processes.items():
         if not is_excused(seen, pid):
             yield Violation("process left", command)
@@ -162,22 +165,22 @@ def _expected(plan: Plan, life: Life, was_killed: bool) -> str:
     return "an end or a reason for none"
 
 
-def _left_claims(seen: Seen) -> Iterator[Violation]:
+def left_claims(seen: Seen) -> Iterator[Violation]:
     for name in seen.claims:
         yield Violation("claim left", name)
 
 
-def _left_by_schedulers(seen: Seen) -> Iterator[Violation]:
+def left_by_schedulers(seen: Seen) -> Iterator[Violation]:
     for name in seen.left_by_schedulers:
         yield Violation("heartbeat or state left", name)
 
 
-def _left_outputs(seen: Seen) -> Iterator[Violation]:
+def left_outputs(seen: Seen) -> Iterator[Violation]:
     for name in seen.outputs_of_orderly:
         yield Violation("output left", name)
 
 
-def _said(seen: Seen) -> Iterator[Violation]:
+def said(seen: Seen) -> Iterator[Violation]:
     yield from _lines(seen, _NEVER_SAID)
 
 
@@ -194,6 +197,23 @@ def _lines(seen: Seen, pattern: re.Pattern[str]) -> Iterator[Violation]:
             yield Violation("said", f"{log.name}: {line}")
 
 
+def _burned(seen: Seen) -> Iterator[Violation]:
+    """A host that is short of something ends no run that has not started; a scheduler that is stopped may."""
+    for run_id in never_started(seen):
+        if seen.statuses.get(run_id) in ENDS and seen.exit_statuses.get(run_id) != -15:
+            yield Violation("burned", f"is {seen.statuses[run_id]}, but never started", run_id)
+
+
+def _own_exit_does_not_count(seen: Seen) -> Iterator[Violation]:
+    """A run that has exited by itself has the status of its exit code, whatever could not be recorded."""
+    for plan in seen.plans:
+        starts, status = seen.life(plan.run_id).of("start"), seen.statuses.get(plan.run_id, "")
+        has_ended = bool(starts) and any(line.pid == starts[-1].pid for line in seen.life(plan.run_id).of("end"))
+        own = "error" if plan.exit_code else "completed"
+        if status in ENDS and has_ended and status != own:
+            yield Violation("untrue status", f"is {status}, and ended by itself as {own}", plan.run_id)
+
+
 Rule = Callable[[Seen], Iterator[Violation]]
 
 RULES: tuple[Rule, ...] = (
@@ -201,12 +221,12 @@ RULES: tuple[Rule, ...] = (
     _lost,
     _never_started,
     _above_capacity,
-    _left_processes,
+    left_processes,
     _untrue,
-    _left_claims,
-    _left_by_schedulers,
-    _left_outputs,
-    _said,
+    left_claims,
+    left_by_schedulers,
+    left_outputs,
+    said,
 )
 
 # Rules for injected errors instead of kills: a record that could not be written is missing, and a file that a scheduler
@@ -215,7 +235,10 @@ RULES_FOR_ERRORS: tuple[Rule, ...] = (
     _started_twice,
     _lost,
     _above_capacity,
-    _left_processes,
-    _left_claims,
+    left_processes,
+    left_claims,
     _said_after_errors,
 )
+
+# A step that fails because the host is short of something.
+RULES_FOR_SHORTAGES: tuple[Rule, ...] = (*RULES_FOR_ERRORS, _burned, _own_exit_does_not_count)

@@ -37,6 +37,7 @@ class Monkey:
         self._dice = dice
         self._claims = home.box.guild_home / "dask" / "claims"
         self.kills: list[Kill] = []
+        self._suspended: list[tuple[float, psutil.Process]] = []  # with the time to resume them
         self._ways: Mapping[str, Callable[[], None]] = {
             "scheduler KILL": self._kill_scheduler,
             "scheduler TERM": self._stop_scheduler,
@@ -46,6 +47,9 @@ class Monkey:
             "starter KILL": lambda: self._end_starter("starter KILL", signal.SIGKILL),
             "starter TERM": lambda: self._end_starter("starter TERM", signal.SIGTERM),
             "forkserver KILL": self._kill_forkserver,
+            "warm server KILL": self._kill_warm_server,
+            "supervisor KILL": self._kill_supervisor,
+            "something STOP, then CONT": self._suspend_something,
             "operation KILL": lambda: self._end_operation("operation KILL", signal.SIGKILL),
             "operation TERM": lambda: self._end_operation("operation TERM", signal.SIGTERM),
         }
@@ -53,7 +57,8 @@ class Monkey:
     def act(self, weights: Mapping[str, float]) -> None:
         """Does one random action, if there is a process for it."""
         kind = self._dice.choices(list(weights), list(weights.values()))[0]
-        self._ways[kind]()
+        with contextlib.suppress(FileNotFoundError):  # there are no claims yet
+            self._ways[kind]()
 
     def note(self, kind: str, process: psutil.Process, run_id: str = "", is_before_start: bool = False) -> None:
         self.kills.append(Kill(kind, process.pid, run_id, is_before_start))
@@ -118,12 +123,60 @@ class Monkey:
         self.note(kind, process, claim.run_id, is_before_start)
 
     def _kill_forkserver(self) -> None:
+        for each in self._forkservers()[:1]:
+            self.note("forkserver KILL", each)
+            _send(each, signal.SIGKILL)
+
+    def _forkservers(self) -> list[psutil.Process]:
+        """Returns the forkserver of a random scheduler, as a list of one or none."""
         if found := self._scheduler():
             with contextlib.suppress(psutil.Error):
-                forkservers = [each for each in found[1].children() if _is_forkserver(each)]
-                if forkservers:
-                    self.note("forkserver KILL", forkservers[0])
-                    _send(forkservers[0], signal.SIGKILL)
+                return [each for each in found[1].children() if _is_forkserver(each)]
+        return []
+
+    def _warm_servers(self) -> list[psutil.Process]:
+        """Returns the warm servers of a random scheduler."""
+        found: list[psutil.Process] = []
+        for each in self._forkservers():
+            with contextlib.suppress(psutil.Error):
+                found += [child for child in each.children() if _command(child).endswith("-um guild.op_main")]
+        return found
+
+    def _kill_warm_server(self) -> None:
+        for each in self._warm_servers()[:1]:
+            self.note("warm server KILL", each)
+            _send(each, signal.SIGKILL)
+
+    def _kill_supervisor(self) -> None:
+        if found := self._home.supervisors():
+            process = self._dice.choice(found)
+            run_id = _command(process).rpartition(" ")[2]
+            if run_id:  # else it has just ended
+                self.note("supervisor KILL", process, run_id)
+                _send(process, signal.SIGKILL)
+
+    def _suspend_something(self) -> None:
+        """Suspends a process for a while: a scheduler, or one that it starts."""
+        found = self._scheduler()
+        schedulers = [found[1]] if found else []
+        groups = (schedulers, self._forkservers(), self._warm_servers(), self._home.supervisors(), self._starters())
+        if chosen := [group for group in groups if group]:
+            process = self._dice.choice(self._dice.choice(chosen))
+            self.note("STOP, then CONT", process)
+            _send(process, signal.SIGSTOP)
+            self._suspended.append((time.monotonic() + self._dice.uniform(0.01, 4.0), process))
+
+    def resume(self, is_over: bool = False) -> None:
+        """Resumes processes whose time has come, or all."""
+        due = [each for each in self._suspended if is_over or time.monotonic() >= each[0]]
+        for each in due:
+            _send(each[1], signal.SIGCONT)
+            self._suspended.remove(each)
+
+    def _starters(self) -> list[psutil.Process]:
+        schedulers = {each.process.pid for each in self._crew.schedulers if each.process}
+        pids = {each.claim.owner.pid for each in claims.all_claims(self._claims) if each.claim} - schedulers
+        return [each for each in map(_process, sorted(pids)) if each and self._is_ours(each)]
 
     def _end_operation(self, kind: str, number: signal.Signals) -> None:
         """Sends a signal to an operation's own process, as `guild stop` does.

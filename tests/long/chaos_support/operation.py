@@ -1,7 +1,7 @@
 """The operation of the chaos test: works for a short time, and writes its start and end to a journal.
 
-Guild runs it as `python -S operation.py`. CHAOS_FOLDER/plans/RUN_ID has its parameters: the seconds that it works, its
-exit code, and 1 if it starts a process in a session of its own.
+Guild runs it as a module, or as `python -S operation.py`. CHAOS_FOLDER/plans/RUN_ID has its parameters: the seconds
+that it works, its exit code, and 1 if it starts a process in a session of its own.
 
 Each line of the journal is appended in one write, so that lines of several processes never mix.
 """

@@ -1,19 +1,21 @@
 """One round: stages runs, starts and kills schedulers, and then checks the invariants."""
 
 import json
+import math
 import pathlib
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from tests.long.chaos_support import invariants
+from tests.long.chaos_support import invariants, people_rules
 from tests.long.chaos_support.aftermath import CAPACITY, Aftermath
-from tests.long.chaos_support.home import ChaosHome, plan_for_dice
+from tests.long.chaos_support.home import ChaosHome, Plan, plan_for_dice, plan_with_tags
 from tests.long.chaos_support.invariants import Capacity, Seen, Violation
 from tests.long.chaos_support.monkey import Monkey
-from tests.long.chaos_support.schedulers import LONGEST_STOP, Crew
+from tests.long.chaos_support.people import People
+from tests.long.chaos_support.schedulers import LONGEST_STOP, Crew, Settings
 from tests.support.sandbox import Sandbox, wait_until
 
 CRASH_POINTS = pathlib.Path(__file__).with_name("crash_points")
@@ -34,13 +36,16 @@ _KILLS_WITH_MANY = {
     "guild KILL": 0.5,
     "starter KILL": 4.0,
     "starter TERM": 2.0,
-    "forkserver KILL": 3.0,
+    "forkserver KILL": 2.0,
+    "warm server KILL": 2.0,
+    "supervisor KILL": 2.0,
+    "something STOP, then CONT": 2.0,
     "operation KILL": 3.0,
     "operation TERM": 3.0,
 }
 
 # A scheduler has about ten steps for each run, a starter twenty, a forkserver two.
-_RATES = {"scheduler": 0.005, "forkserver": 0.02, "starter": 0.012}
+_RATES = {"scheduler": 0.005, "forkserver": 0.02, "starter": 0.012, "warm server": 0.01, "supervisor": 0.01}
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,10 @@ class Kind:
     kills: Mapping[str, float]
     seconds_between_kills: float
     rates: Mapping[str, float]  # the probability of a kill at each step, by role
+    has_all_tags: bool = False
+    deeds: Mapping[str, float] = field(default_factory=dict)  # what people do, between kills
+    seconds_between_deeds: float = 1.0
+    rules: Sequence[invariants.Rule] = invariants.RULES
     backlog: int | None = None  # how many runs wait at most; None: half of all are staged at the beginning
 
 
@@ -88,7 +97,10 @@ MARATHON = Kind(
         "guild KILL": 0.5,
         "starter KILL": 4.0,
         "starter TERM": 2.0,
-        "forkserver KILL": 2.0,
+        "forkserver KILL": 1.0,
+        "warm server KILL": 1.0,
+        "supervisor KILL": 2.0,
+        "something STOP, then CONT": 2.0,
         "operation KILL": 4.0,
         "operation TERM": 2.0,
     },
@@ -96,7 +108,32 @@ MARATHON = Kind(
     rates={},
     backlog=300,
 )
-KINDS = {"one": ONE_AT_A_TIME, "many": MANY_AT_ONCE, "marathon": MARATHON}
+# People do all that they can do, while schedulers and what they start are killed and suspended.
+PEOPLE = Kind(
+    name="people and kills",
+    most_schedulers=2,
+    has_queue=False,
+    capacity=None,
+    kills=_KILLS_WITH_MANY,
+    seconds_between_kills=4.0,
+    rates={role: rate / 3 for role, rate in _RATES.items()},
+    has_all_tags=True,
+    deeds={
+        "retag": 2.0,
+        "priority": 1.0,
+        "pause": 0.7,
+        "drain": 0.7,
+        "stop": 2.0,
+        "guild stop": 2.0,
+        "delete and restore": 4.0,
+        "retry": 3.0,
+        "stage again": 2.0,
+        "Ctrl-C twice": 0.7,
+        "look-alike of another user": 1.0,
+    },
+    rules=people_rules.RULES,
+)
+KINDS = {"people": PEOPLE, "one": ONE_AT_A_TIME, "many": MANY_AT_ONCE, "marathon": MARATHON}
 
 
 @dataclass(frozen=True)
@@ -115,7 +152,8 @@ class Outcome:
 class Round:
     """One round on a Guild home of its own."""
 
-    def __init__(self, kind: Kind, seed: str, runs: int, root: pathlib.Path, package: str | None) -> None:
+    def __init__(self, kind: Kind, seed: str, runs: int, root: pathlib.Path, settings: Settings) -> None:
+        package = settings.package
         self._kind = kind
         self._seed = seed
         self._dice = random.Random(seed)
@@ -129,11 +167,15 @@ class Round:
             "CHAOS_RATES": json.dumps(dict(kind.rates)),
             "PYTHONPATH": ":".join([str(CRASH_POINTS), *([package] if package else [])]),
         }
-        self.crew = Crew(self.home, f"foo={CAPACITY.foo:g}")
+        self.crew = Crew(self.home, f"'foo={CAPACITY.foo:g} mem=4GB'", settings)
         self.monkey = Monkey(self.home, self.crew, self._dice)
-        self._plans = [plan_for_dice(self._dice) for _ in range(runs)]
+        self._plans: list[Plan] = []
+        for _ in range(runs):
+            plan = plan_with_tags(self._dice, self._plans) if kind.has_all_tags else plan_for_dice(self._dice)
+            self._plans.append(plan)
         self._unstaged = list(reversed(self._plans))
         self.aftermath = Aftermath(self.home, self.crew, self._plans, kind.capacity)
+        self.people = People(self.home, self.crew, random.Random(f"{seed} people"), self._plans)
         self._slowest_stop = 0.0
         self._stuck: list[Violation] = []
 
@@ -148,7 +190,7 @@ class Round:
                 self.aftermath.work_off()
             except AssertionError as e:
                 self._stuck.append(Violation("stuck", str(e)))
-            seen = self.aftermath.look(self.monkey.kills)
+            seen = self.aftermath.look(self.monkey.kills, self.people.deeds)
         finally:
             self.box.end_processes()
         return Outcome(
@@ -158,7 +200,7 @@ class Round:
             len(self.crew.schedulers),
             self._slowest_stop,
             seen,
-            [*self._stuck, *self.aftermath.stuck, *invariants.violations(seen), *self._too_slow()],
+            [*self._stuck, *self.aftermath.stuck, *invariants.violations(seen, self._kind.rules), *self._too_slow()],
         )
 
     # Chaos
@@ -169,6 +211,7 @@ class Round:
         if self._kind.has_queue:
             self.crew.start_queue()
         next_kill = time.monotonic() + self._interval()
+        next_deed = time.monotonic() if self._kind.deeds else math.inf
         self._stage_some(len(self._plans) // 2 if self._kind.backlog is None else self._kind.backlog)
         waiting, next_look = 1, 0.0
         while time.monotonic() < deadline and (self._unstaged or waiting):
@@ -181,18 +224,26 @@ class Round:
             if time.monotonic() >= next_kill:
                 self.monkey.act(self._kind.kills)
                 next_kill = time.monotonic() + self._interval()
+            if time.monotonic() >= next_deed:
+                self.people.act(self._kind.deeds)
+                next_deed = time.monotonic() + self._dice.expovariate(1 / self._kind.seconds_between_deeds)
+            self.monkey.resume()
             threading.Event().wait(_TICK)
         if self._kind.backlog is None:
             self._stage_some(len(self._unstaged))
         else:  # the time is over for runs that are not staged yet
             del self._plans[len(self._plans) - len(self._unstaged) :]
+        self.monkey.resume(is_over=True)
+        if self._kind.deeds:
+            self.people.rest()
         self.home.set_crash_points(False)
 
     def _interval(self) -> float:
         return self._dice.expovariate(1 / self._kind.seconds_between_kills)
 
     def _waiting(self) -> list[str]:
-        return self.home.markers(self._plans, "STAGED") + self.home.markers(self._plans, "PENDING")
+        may_start = [plan for plan in self._plans if not plan.never_starts and not plan.after]
+        return self.home.markers(may_start, "STAGED") + self.home.markers(may_start, "PENDING")
 
     def _stage_some(self, count: int) -> None:
         for _ in range(min(count, len(self._unstaged))):

@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import psutil
 
@@ -54,6 +55,10 @@ class Working:
         wait_until(lambda: self.process or self.is_over, describe=f"the process of {self.name}")
         self.send(signal.SIGTERM)
 
+    def interrupt(self) -> None:
+        """Sends SIGINT to both processes, as Ctrl-C does."""
+        self._guild.signal(signal.SIGINT)
+
     def kill_guild(self) -> None:
         """Kills only the process of the `guild run` command."""
         with contextlib.suppress(ProcessLookupError):
@@ -76,12 +81,21 @@ def is_living(process: psutil.Process) -> bool:
         return False
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What all rounds have in common."""
+
+    package: str | None = None  # the folder of the guild_dask that is tested; None: the installed one
+    is_warm: bool = True  # whether operations may be forked from a warm server
+
+
 class Crew:
     """All schedulers and queues of a round, in the order of their start."""
 
-    def __init__(self, home: ChaosHome, resources: str) -> None:
+    def __init__(self, home: ChaosHome, resources: str, settings: Settings) -> None:
         self._home = home
         self._resources = resources
+        self._common = f"poll-interval=0.3 dashboard-address=no warm={'yes' if settings.is_warm else 'no'} --yes"
         self.schedulers: list[Working] = []
         self.queue: Working | None = None
 
@@ -93,10 +107,10 @@ class Crew:
 
     def start(self, flags: str, crash_points: Mapping[str, str] | None = None) -> Working:
         """Starts another scheduler with these flags."""
-        command = f"run dask:scheduler {flags} poll-interval=0.3"
+        command = f"run dask:scheduler {flags} {self._common}"
         environ = {**self._home.box.environ, **(crash_points or {})}
         name = f"scheduler-{len(self.schedulers) + 1}"
-        started = Working(name, f"{command} dashboard-address=no --yes", "guild_dask.scheduler", self._home, environ)
+        started = Working(name, command, "guild_dask.scheduler", self._home, environ)
         self.schedulers.append(started)
         return started
 

@@ -15,12 +15,12 @@ from tests.long.chaos_support.aftermath import CAPACITY, Aftermath
 from tests.long.chaos_support.home import ChaosHome, Plan
 from tests.long.chaos_support.invariants import ENDS, Seen, Violation
 from tests.long.chaos_support.monkey import Kill
-from tests.long.chaos_support.schedulers import LONGEST_STOP, Crew, Working, is_living
+from tests.long.chaos_support.schedulers import LONGEST_STOP, Crew, Settings, Working, is_living
 from tests.support.sandbox import Sandbox, Started, wait_until
 
 _CRASH_POINTS = pathlib.Path(__file__).with_name("crash_points")
 _STEPS = "steps"
-_LONGEST_STORY = 60.0
+_LONGEST_STORY = 180.0
 
 _TO_START = "rename dask/claims/RUN.claimed to dask/claims/RUN.started"
 
@@ -49,7 +49,8 @@ class Told:
 
     plans: tuple[Plan, ...]
 
-    def __init__(self, point: Point, fault: str, root: pathlib.Path, package: str | None = None) -> None:
+    def __init__(self, point: Point, fault: str, root: pathlib.Path, settings: Settings) -> None:
+        package = settings.package
         self.point = point
         self._fault = fault
         self._path = ":".join([str(_CRASH_POINTS), *([package] if package else [])])
@@ -58,7 +59,7 @@ class Told:
         for folder in (self.box.home, self.box.guild_home, self.box.folder):
             folder.mkdir(parents=True)
         self.home = ChaosHome(self.box)
-        self.crew = Crew(self.home, f"foo={CAPACITY.foo:g}")
+        self.crew = Crew(self.home, f"foo={CAPACITY.foo:g}", settings)
         self.aftermath = Aftermath(self.home, self.crew, list(self.plans), None)
         self.kills: list[Kill] = []
 
@@ -77,8 +78,7 @@ class Told:
             seen = self.aftermath.look(self.kills)
         finally:
             self.box.end_processes()
-        rules = invariants.RULES if is_deadly(self._fault) else invariants.RULES_FOR_ERRORS
-        return seen, [*stuck, *self.aftermath.stuck, *invariants.violations(seen, rules)]
+        return seen, [*stuck, *self.aftermath.stuck, *invariants.violations(seen, rules_for(self._fault))]
 
     def act(self) -> None:
         """Carries out the story."""
@@ -137,6 +137,27 @@ class WorkAndStop(Told):
             self.home.stage(plan)
         last = self.plans[3]
         scheduler = self.start(workers=2)
+        self.wait_for(scheduler, lambda: self.has_started(last) or self.is_over(last))
+        self.stop(scheduler)
+
+
+class WorkWarm(Told):
+    """The same with operations that are forked from a warm server, which a first run has made the forkserver start."""
+
+    first = tuple(_plan(number, 0.05, is_python=True) for number in range(11, 21))
+    plans = (*first, *(replace(plan, is_python=True) for plan in WorkAndStop.plans))
+
+    def act(self) -> None:
+        scheduler = self.start(workers=2)
+        waiting = list(self.plans)
+        for plan in self.first:
+            self.home.stage(waiting.pop(0))
+            self.wait_for(scheduler, lambda plan=plan: self.is_over(plan))  # type: ignore[misc]
+            if scheduler.is_over or self.home.was_warm(plan.run_id):
+                break
+        for plan in waiting:
+            self.home.stage(plan)
+        last = self.plans[-2]
         self.wait_for(scheduler, lambda: self.has_started(last) or self.is_over(last))
         self.stop(scheduler)
 
@@ -215,12 +236,28 @@ class WorkAway(Told):
         return Started(command, environ, str(self.box.folder), self.box.root / f"dask-{count}.log", ("dask",))
 
 
-STORIES: Mapping[str, type[Told]] = {"work-and-stop": WorkAndStop, "take-over": TakeOver, "work-away": WorkAway}
+STORIES: Mapping[str, type[Told]] = {
+    "work-and-stop": WorkAndStop,
+    "work-warm": WorkWarm,
+    "take-over": TakeOver,
+    "work-away": WorkAway,
+}
 
 
 def is_deadly(fault: str) -> bool:
     """Tells whether a fault is a signal, and not an error."""
     return fault in signal.Signals.__members__
+
+
+# Errors that mean that the host, and not the run, lacks something.
+_SHORTAGES = ("ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "EAGAIN", "ENOMEM")
+
+
+def rules_for(fault: str) -> tuple[invariants.Rule, ...]:
+    """Returns what must hold after a fault."""
+    if is_deadly(fault):
+        return invariants.RULES
+    return invariants.RULES_FOR_SHORTAGES if fault in _SHORTAGES else invariants.RULES_FOR_ERRORS
 
 
 def points_of(told: Told, depth: int, fault: str) -> list[Point]:

@@ -7,9 +7,9 @@ import random
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from guild_dask.home import attempts
+from guild_dask.home import attempts, process_start, run_directory, run_info
 from guild_dask.home.outcome import Cause
 from guild_dask.monitor import schedulers
 from tests.long.storm_support.moments import Moment, Watch
@@ -19,14 +19,17 @@ from tests.support.sandbox import Guild, Sandbox, Started, described, wait_until
 from tests.support.scheduling import NO_DASHBOARD, stage, statuses
 from tests.systems.journal import Journal, Life
 
-LEASE = 20.0
+LEASE = 50.0
 
 # Much longer than a loaded machine takes, and shorter than three leases: a run that waits for leases is noticed.
-LONGEST_ROUND = 55.0
+LONGEST_ROUND = 140.0
 LONGEST_AFTER_CUT = LONGEST_ROUND + 3 * LEASE + 15
-LONGEST_STOP = 30.0
+LONGEST_STOP = 60.0
 
-# The work of the pattern, which no text in a staged run has by chance.
+# Half of the runs may be forked from warm servers.
+_OPERATIONS = ("work", "work-fresh")
+
+# The work of the patterns, which no text in a staged run has by chance.
 _SECONDS = "987.125"
 
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)|Exception ignored")
@@ -61,13 +64,16 @@ class Round:
     done: list[Done] = field(default_factory=list)
     refused: int = 0
     attempts: int = 0
+    warm: int = 0  # runs whose last attempt was forked from a warm server
     excused: int = 0  # runs that were killed between their last instruction and the record of their end
+    was_deaf: bool = False  # a job was suspended for longer than a lease, or killed before it was resumed
     seconds: float = 0.0
     violations: list[str] = field(default_factory=list)
 
     @property
     def has_cut(self) -> bool:
-        return any(done.act.cuts_off for done in self.done)
+        """Tells whether something on a node had no chance to leave a record, so that leases decide."""
+        return self.was_deaf or any(done.act.cuts_off for done in self.done)
 
 
 class Block:
@@ -78,15 +84,16 @@ class Block:
         self._user = user
         self._journal = journal
         self._guild = Guild(user.root, site.guild)
-        self._pattern: Pattern | None = None
+        self._patterns: list[Pattern] = []
 
     def run(self, seeds: list[str]) -> Iterator[Round]:
         """Yields each round when it is over. What the block leaves is a violation of its last round."""
         self._site.configure(self._user)
         patterns = self._user.root / "patterns"
         patterns.mkdir()
-        stage(self._guild, f"work seconds={_SECONDS}", "pattern")
-        self._pattern = Pattern(self._user.guild_home / "runs" / "pattern", patterns)
+        for operation in _OPERATIONS:
+            stage(self._guild, f"{operation} seconds={_SECONDS}", f"pattern-{operation}")
+            self._patterns.append(Pattern(self._user.guild_home / "runs" / f"pattern-{operation}", patterns))
         flags = f"cluster={self._site.kind} {NO_DASHBOARD} poll-interval=0.5 lease={LEASE:g} workers=0..3"
         latest = None
         try:
@@ -114,9 +121,9 @@ class Block:
         begun = time.monotonic()
         runs = [f"r{seed}-{number}".replace(" ", "-") for number in range(dice.randint(1, 3))]
         this = Round(seed, runs)
-        assert self._pattern is not None
         for run_id in runs:
-            self._pattern.stage(run_id, replaced={_SECONDS: f"{dice.choice((0.2, 0.5, 1.0, 3.0)):g}"})
+            seconds = f"{dice.choice((0.2, 0.5, 1.0, 3.0)):g}"
+            dice.choice(self._patterns).stage(run_id, replaced={_SECONDS: seconds})
         try:
             self._storm(this, dice)
             self._wait_for_end(this)
@@ -151,7 +158,9 @@ class Block:
                 undone.append((time.monotonic() + dice.uniform(*act.undone_after), done))
         for at, done in sorted(undone, key=lambda each: each[0]):
             _wait(at - time.monotonic())
+            this.was_deaf |= done.act.suspends and _is_killed_later(done, this.done)
             self._undo([done])
+            this.was_deaf |= done.act.suspends and time.monotonic() - done.at > LEASE
             this.done[this.done.index(done)] = Done(_without_undo(done.act), done.job, done.moment, done.at)
 
     def _do(self, act: Act, job: Job | None, this: Round, watch: Watch) -> Done | None:
@@ -212,6 +221,8 @@ class Block:
         status = statuses(self._user).get(run_id)
         past = attempts.past(str(run_dir))
         this.attempts += len(past) + 1
+        facts = run_directory.known_attribute(str(run_dir), run_info.NAME)
+        this.warm += isinstance(facts, dict) and facts.get(process_start.KIND) == process_start.WARM
         acts = "; ".join(map(str, this.done)) or "none"
         if status != "completed":
             yield f"{run_id} is {status}, and no act asked for that ({acts})"
@@ -235,7 +246,7 @@ class Block:
 
     def _is_excused(self, life: Life, this: Round) -> bool:
         """Tells whether the run may have been killed before anything could record that it had ended."""
-        return any(
+        return this.was_deaf or any(
             -_TIME_TO_EXIT < done.at - life.last < (_TIME_TO_RECORD if done.act.is_hard else _TIME_TO_EXIT)
             for done in this.done
         )
@@ -263,7 +274,12 @@ class Block:
 
 
 def _without_undo(act: Act) -> Act:
-    return Act(act.name, act.do, None, None, act.weight, act.needs_node, act.is_hard, act.cuts_off)
+    return replace(act, undo=None, undone_after=None)
+
+
+def _is_killed_later(suspended: Done, done: list[Done]) -> bool:
+    """Tells whether an act after a suspension may kill suspended processes, which can leave no record."""
+    return any(other.at > suspended.at and not other.act.suspends for other in done)
 
 
 def _wait(seconds: float) -> None:

@@ -37,6 +37,7 @@ class Act:
     weight: float = 1.0
     needs_node: bool = True  # it is done to running jobs only
     is_hard: bool = False  # processes are killed without a signal to end before
+    suspends: bool = False  # its processes do nothing until it is undone
     cuts_off: bool = False  # the node is gone, and nothing on it can leave a record
 
 
@@ -90,7 +91,14 @@ class SlurmSite(Site):
             Act("scancel -s KILL", self._on_job("scancel", "--full", "--signal=KILL"), is_hard=True, weight=2.0),
             Act("scancel -s TERM", self._on_job("scancel", "--full", "--signal=TERM"), weight=2.0),
             Act("requeue", self._on_job("scontrol", "requeue"), weight=2.0),
-            Act("suspend", self._on_job("scontrol", "suspend"), self._on_job("scontrol", "resume"), (0.1, 4.0), 2.0),
+            Act(
+                "suspend",
+                self._on_job("scontrol", "suspend"),
+                self._on_job("scontrol", "resume"),
+                (0.1, 4.0),
+                2.0,
+                suspends=True,
+            ),
             Act("drain", self._set("DRAIN"), self._set("RESUME")),
             Act("node down", self._set("DOWN"), self._set("RESUME"), weight=1.5),
             Act("node fail", self._set("FAIL"), self._set("RESUME")),
@@ -115,7 +123,8 @@ class SlurmSite(Site):
         configure(user, self.kind, **address)
 
     def jobs(self) -> list[Job]:
-        listed = self._run("squeue", "-h", "-o", "%A|%N").splitlines()
+        # Without those that Slurm completes: their processes are gone, or their node does not answer.
+        listed = self._run("squeue", "-h", "-t", "PD,CF,R,S", "-o", "%A|%N").splitlines()
         return [Job(*line.strip().split("|")) for line in listed]
 
     def heal(self) -> None:
@@ -162,8 +171,21 @@ class GridEngineSite(Site):
         self.acts = (
             Act("qdel", self._on_job("qdel {}"), needs_node=False, weight=3.0, is_hard=True),
             Act("qdel -f", self._on_job("qdel -f {}"), needs_node=False, is_hard=True),
-            Act("suspend", self._on_job("qmod -sj {}"), self._on_job("qmod -usj {}"), (0.1, 4.0), weight=2.0),
-            Act("suspend queue", self._on_job("qmod -sq main"), self._on_job("qmod -usq main"), (0.1, 4.0)),
+            Act(
+                "suspend",
+                self._on_job("qmod -sj {}"),
+                self._on_job("qmod -usj {}"),
+                (0.1, 4.0),
+                weight=2.0,
+                suspends=True,
+            ),
+            Act(
+                "suspend queue",
+                self._on_job("qmod -sq main"),
+                self._on_job("qmod -usq main"),
+                (0.1, 4.0),
+                suspends=True,
+            ),
             Act("disable queue", self._on_job("qmod -d main"), self._on_job("qmod -e main"), (0.1, 6.0)),
             Act("reschedule", self._on_job("qmod -f -rj {}"), is_hard=True),
         )

@@ -46,7 +46,7 @@ function showWorkers() {
 
 function nextLine(run, text) {
   const row = rows.get(run) || { run }, line = element("li");
-  const button = element("button", [run.slice(0, 8), row.operation, row.label || flagsOf(row)].filter(Boolean).join(" "));
+  const button = element("button", [run.slice(0, 8), row.operation, row.label, ownFlags(row)].filter(Boolean).join(" "));
   button.title = button.textContent;
   button.addEventListener("click", () => open(run));
   line.append(button, element("span", text));

@@ -5,7 +5,7 @@ const MOST_FLAGS = 6; // columns for flags that differ; further ones share a col
 const USUAL_SCALARS = 2; // columns for scalars, unless the user chooses others
 const SOME = 60; // runs in one request for scalars
 const WIDEST = 170, LONGEST = 600, NARROWEST = 44, GAP = 10; // pixels of a column, of one with sentences, and between two
-const DROPPED = ["tags", "flags", "worker", "curve"]; // columns that are left out first if the window is too narrow for all
+const DROPPED = ["tags", "flags", "worker"]; // columns that are left out first if the window is too narrow for all
 
 let shown = [], columns = [], current = null; // the rows after the filter, the visible columns, and the run at the cursor
 let names = []; // the scalars that runs have, and whether high values are good
@@ -53,10 +53,10 @@ const shownScalars = () => names.filter((each, place) => isOn(`s:${each.name}`, 
 const curveName = () => (shownScalars()[0] || names[0] || { name: "" }).name;
 
 // Flags that differ between the shown runs of an operation, and those that are the same for all of them, by the rule of
-// monitor/flag_columns.py
+// monitor/flag_columns.py. Flags that a single run has share a column
 
 function flagColumns(chosen) {
-  const operations = new Map();
+  const operations = new Map(), all = new Map(); // the number of runs, and of runs with each value of each flag
   for (const row of chosen) {
     if (!row.flags) continue; // not read yet
     const name = row.operation || "";
@@ -64,36 +64,47 @@ function flagColumns(chosen) {
     const known = operations.get(name);
     known.count += 1;
     for (const [flag, value] of Object.entries(row.flags)) {
-      if (!known.values.has(flag)) known.values.set(flag, new Map());
-      const counts = known.values.get(flag);
-      counts.set(value, (counts.get(value) || 0) + 1);
+      for (const values of [known.values, all]) {
+        if (!values.has(flag)) values.set(flag, new Map());
+        values.get(flag).set(value, (values.get(flag).get(value) || 0) + 1);
+      }
     }
   }
-  const differing = new Map(), common = new Map(), runsWith = new Map();
+  const total = (counts) => [...counts.values()].reduce((sum, each) => sum + each, 0);
+  const isWhole = (flag) => [...operations.values()].every(({ count, values }) => !values.has(flag) || total(values.get(flag)) === count);
+  const everywhere = {};
+  for (const [flag, counts] of all) if (counts.size === 1 && total(counts) > 1 && isWhole(flag)) everywhere[flag] = [...counts.keys()][0];
+  const differing = new Map(), common = new Map(), runsWith = new Map(), having = new Map();
   for (const [name, { count, values }] of operations) {
     const same = {};
     for (const [flag, counts] of values) {
+      if (flag in everywhere) continue;
       const [[value, times]] = counts;
       if (count > 1 && counts.size === 1 && times === count) { same[flag] = value; continue; }
       if (!differing.has(flag)) differing.set(flag, new Set());
       for (const each of counts.keys()) differing.get(flag).add(each);
       runsWith.set(flag, (runsWith.get(flag) || 0) + count);
+      having.set(flag, (having.get(flag) || 0) + total(counts));
     }
     common.set(name, same);
   }
   const ordered = [...differing.keys()].sort((one, other) =>
     runsWith.get(other) - runsWith.get(one) || differing.get(one).size - differing.get(other).size || (one < other ? -1 : 1));
-  return { names: ordered, common };
+  const shared = ordered.filter((flag) => having.get(flag) > 1 || chosen.length === 1);
+  const rare = shared.filter((flag) => having.get(flag) < chosen.length / 2);
+  return { names: ordered, shared, rare, everywhere, common };
 }
 
-function commonText(common) {
-  const text = (flags) => Object.entries(flags).map(([name, value]) => `${name}=${value}`).join(" ");
-  const parts = [...common].filter(([, flags]) => Object.keys(flags).length);
-  if (common.size === 1) return parts.map(([, flags]) => `${text(flags)} for all`).join("");
-  return parts.map(([name, flags]) => `${text(flags)} for all of ${name}`).join("; ");
+function commonText({ everywhere, common }) {
+  const text = (flags) => Object.entries(flags).sort().map(([name, value]) => `${name}=${value}`).join(" ");
+  const parts = [...common].filter(([, flags]) => Object.keys(flags).length).map(([name, flags]) => `${text(flags)} for all of ${name}`);
+  return [...(Object.keys(everywhere).length ? [`${text(everywhere)} for all`] : []), ...parts].join("; ");
 }
 
-const isCommon = (common, row, flag) => flag in (common.get(row.operation || "") || {});
+const isCommon = ({ everywhere, common }, row, flag) => flag in everywhere || flag in (common.get(row.operation || "") || {});
+
+const ownFlags = (row) => flagsShown.names.filter((name) => row.flags && name in row.flags && !isCommon(flagsShown, row, name))
+  .map((name) => `${name}=${row.flags[name]}`).join(" ");
 
 // Columns. Those without content are left out; the user may show and hide each
 
@@ -106,12 +117,12 @@ function allColumns(flags) {
   const has = (what) => shown.some((row) => what(row));
   const several = (what) => new Set(shown.map(what)).size > 1;
   const flag = (name) => ({
-    id: `f:${name}`, title: name, isOn: flags.names.indexOf(name) >= 0 && flags.names.indexOf(name) < MOST_FLAGS, isFlag: true,
+    id: `f:${name}`, title: name, isOn: flags.shared.indexOf(name) >= 0 && flags.shared.indexOf(name) < MOST_FLAGS, isFlag: true,
     text: (row) => (row.flags && row.flags[name]) || "", value: (row) => asNumber(row.flags && row.flags[name]),
   });
   const known = new Set(flags.names);
-  for (const same of flags.common.values()) for (const name of Object.keys(same)) known.add(name);
-  const others = flags.names.slice(MOST_FLAGS);
+  for (const same of [flags.everywhere, ...flags.common.values()]) for (const name of Object.keys(same)) known.add(name);
+  const others = flags.names.filter((name) => !flags.shared.slice(0, MOST_FLAGS).includes(name));
   const rest = (row) => others.filter((name) => row.flags && name in row.flags && !isOn(`f:${name}`, false)).map((name) => `${name}=${row.flags[name]}`).join(" ");
   return [
     { id: "state", title: "state", isOn: true, text: textOf, value: (row) => [...states.keys()].indexOf(stateOf(row)) },
@@ -140,7 +151,7 @@ function numberText(value) {
   return size !== 0 && (size < 1e-4 || size >= 1e6) ? value.toExponential(3) : String(+value.toPrecision(5));
 }
 
-let flagsShown = { names: [], common: new Map() }, everyColumn = [];
+let flagsShown = { names: [], shared: [], rare: [], everywhere: {}, common: new Map() }, everyColumn = [];
 let widths = new Map(), widthsOf = "";
 
 const ruler = document.createElement("canvas").getContext("2d");
@@ -155,7 +166,7 @@ function measure(column, sample) {
 }
 
 // The least width of a column that stretches is that of a few words.
-const leastWidth = (column) => Math.min(column.isStretched ? 130 : WIDEST, Math.max(NARROWEST, widths.get(column.id)));
+const leastWidth = (column) => Math.min(column.isStretched ? 100 : WIDEST, Math.max(NARROWEST, widths.get(column.id)));
 
 function showColumns() {
   everyColumn = allColumns(flagsShown);
@@ -166,7 +177,7 @@ function showColumns() {
   // Widths only grow, so that the table does not move while it is read.
   for (const column of columns) widths.set(column.id, Math.max(measure(column, sample), widths.get(column.id) || 0));
   const total = () => columns.reduce((sum, column) => sum + leastWidth(column) + GAP, 2 * GAP + 2); // with the padding and an empty column at the end
-  for (const id of DROPPED) {
+  for (const id of [...DROPPED, ...flagsShown.rare.map((name) => `f:${name}`).reverse(), "curve"]) {
     if (!address.show.includes(id) && total() > $("table").clientWidth) columns = columns.filter((column) => column.id !== id);
   }
   // What is left of the width goes to texts that are cut, in proportion to what they lack.
@@ -318,7 +329,7 @@ function choose() {
   flagsShown = flagColumns(shown);
   showColumns();
   shown = inOrder(shown);
-  $("common").textContent = commonText(flagsShown.common);
+  $("common").textContent = commonText(flagsShown);
   $("space").style.height = `${shown.length * rowHeight()}px`;
   $("table").setAttribute("aria-rowcount", String(shown.length));
   showEmpty();
@@ -330,8 +341,11 @@ function showEmpty() {
   $("empty").hidden = shown.length > 0;
   if (shown.length) return;
   const text = address.q ? `No ${kind} matches “${address.q}”.` : rows.size ? `No ${kind}.` : "No runs yet: this scheduler has neither started nor found any.";
+  const isFiltered = Boolean(address.q) || address.tab !== "all";
+  if ($("empty").dataset.text === `${text} ${isFiltered}`) return; // a button that is replaced loses clicks and the focus
+  $("empty").dataset.text = `${text} ${isFiltered}`;
   const made = [document.createTextNode(`${text} `)];
-  if (address.q || address.tab !== "all") {
+  if (isFiltered) {
     const button = element("button", "show all runs");
     button.addEventListener("click", () => { $("search").value = ""; set("q", ""); set("tab", "all"); show(); });
     made.push(button);
@@ -386,8 +400,7 @@ function narrowCells(row) {
   const by = (id) => columns.find((column) => column.id === id);
   const first = columns.find((column) => column.isScalar);
   const result = first && first.text(row) ? `${first.title} ${first.text(row)}` : row.operation || "";
-  const flags = flagsShown.names.filter((name) => row.flags && name in row.flags && !isCommon(flagsShown.common, row, name));
-  const parts = [row.label, flags.map((name) => `${name}=${row.flags[name]}`).join(" "), whyItWaits(row), isOver(row) ? row.how : ""];
+  const parts = [row.label, ownFlags(row), whyItWaits(row), isOver(row) ? row.how : ""];
   const second = element("span", parts.filter(Boolean).join(" · ") || row.operation || "", "second");
   const cells = [by("state"), by("run")].filter(Boolean).map((column) => cellOf(column, row));
   return [...cells, element("span", result), element("span", time(row), "number"), second];

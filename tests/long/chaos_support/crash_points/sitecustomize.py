@@ -38,11 +38,21 @@ def role_for_command(words: list[str]) -> str | None:
     """Returns the role of a process of guild_dask, or None for any other process."""
     if "guild_dask.scheduler" in words:
         return "scheduler"
+    if "GUILD_DASK_WARM_SERVER" in os.environ:
+        return "warm server"
     for role in ("forkserver", "starter"):
         if any(word.endswith(os.path.join("guild_dask", "worker", f"{role}.py")) for word in words):
             return role
     is_worker = any(os.path.basename(word) == "dask" for word in words) and "worker" in words
     return "worker" if is_worker else None
+
+
+# What a process is when a process of the role has forked it. An operation is the user's: nothing happens to it here.
+_FORKED = {"forkserver": "starter", "warm server": "supervisor", "supervisor": "operation"}
+
+# Steps between processes that have no files: messages with descriptors, and what an operation does to become one.
+_OTHER_STEPS = {"socket.sendmsg": "send", "os.chdir": "chdir", "os.kill": "kill"}
+_WARM = ("warm server", "supervisor")
 
 
 def step_for_event(event: str, args: tuple[Any, ...], home: str) -> tuple[str, str] | None:
@@ -98,17 +108,19 @@ class CrashPoints:
     def install(self) -> None:
         """Listens to audit events from now on. An audit hook cannot be removed."""
         sys.addaudithook(self._hook)
-        os.register_at_fork(after_in_parent=self._after_fork, after_in_child=self._become_starter)
+        os.register_at_fork(after_in_parent=self._after_fork, after_in_child=self._become)
 
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:
         if step := step_for_event(event, args, self._home):
             self._perhaps(*step)
+        elif event == "socket.sendmsg" or (event in _OTHER_STEPS and self._role in _WARM):
+            self._perhaps(_OTHER_STEPS[event], "")
 
     def _after_fork(self) -> None:
         self._perhaps("fork (done)", "")
 
-    def _become_starter(self) -> None:
-        self._role = "starter"
+    def _become(self) -> None:
+        self._role = _FORKED.get(self._role, self._role)
         self._roll()
         self._perhaps("forked", "")
 

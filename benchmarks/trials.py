@@ -1,0 +1,84 @@
+"""What runs cost that import scikit-learn and pandas: each in a process of its own, forked from one that has them.
+
+They are compared with their own processes, and with pools that call the same function in reused processes, without a
+process or a record for each call.
+"""
+
+import functools
+import pathlib
+import statistics
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import click
+
+from benchmarks import contenders, throughput
+from benchmarks.contenders import FLOOR, OURS, WORKERS, Contender
+from benchmarks.environments import Environment
+from benchmarks.homes import Home, Template
+from benchmarks.measuring import Command, Cost, cost_of
+from benchmarks.sizes import EMPTY, Sizes
+from benchmarks.throughput import Throughput
+
+SCRIPTS = pathlib.Path(__file__).parent / "scripts"
+
+LOKY = "joblib's loky pool"
+RAY = "Ray Tune, reused workers"
+
+# What the operation `trial` imports, and what the pools are made of.
+IMPORTED = ("scikit-learn", "pandas")
+POOLS: Mapping[str, tuple[str, str]] = {LOKY: ("joblib", "joblib_trials.py"), RAY: ("ray[tune]", "ray_trials.py")}
+
+PRELOAD = "preload=pandas,sklearn.ensemble"
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The costs of runs, and of the same number of calls in pools."""
+
+    one_more: list[Throughput]
+    count: int
+    totals: dict[str, list[Cost]]  # from the command to the end, by contender
+
+    def as_data(self) -> dict[str, object]:
+        medians = {name: statistics.median(cost.wall for cost in costs) for name, costs in self.totals.items() if costs}
+        return {**asdict(self), "one_more": [entry.as_data() for entry in self.one_more], "medians": medians}
+
+
+def install(environment: Environment, *packages: str) -> bool:
+    """Tells whether pip could install packages."""
+    try:
+        environment.pip("install", "--quiet", *packages)
+    except subprocess.CalledProcessError:
+        click.echo(f"{', '.join(packages)} cannot be installed, and is left out", err=True)
+        return False
+    return True
+
+
+def measure(ours: Home, others: Environment, template: Template, sizes: Sizes) -> Trials:
+    """Returns the costs; the contenders are measured in turn."""
+    a_scheduler = functools.partial(contenders.a_scheduler, flags=(PRELOAD,))
+    compared = [
+        Contender(FLOOR, "plugin", contenders.floor, frozenset((EMPTY,))),
+        Contender(OURS, "plugin", a_scheduler, frozenset((EMPTY,))),
+    ]
+    few, more = sizes.trials_of_own
+    own_sizes = replace(sizes, few=few, more=more)
+    one_more = throughput.measure(compared, {("plugin", EMPTY): ours}, {"plugin": template}, own_sizes)
+    pools = {name: script for name, (package, script) in POOLS.items() if install(others, package, *IMPORTED)}
+    calls: dict[str, Callable[[], Cost]] = {OURS: lambda: throughput.once(compared[1], ours, template, sizes.trials)}
+    for name, script in pools.items():
+        calls[name] = functools.partial(_cost_of_pool, ours, others, script, sizes.trials)
+    totals: dict[str, list[Cost]] = {name: [] for name in calls}
+    for number in range(sizes.trial_rounds):
+        for name, call in calls.items():
+            totals[name].append(call())
+            text = f"{sizes.trials} trials, wall {totals[name][-1].wall:.2f} s, CPU {totals[name][-1].cpu:.2f} s"
+            click.echo(f"round {number + 1}: {name}, {text}", err=True)
+    return Trials(one_more, sizes.trials, totals)
+
+
+def _cost_of_pool(home: Home, environment: Environment, script: str, count: int) -> Cost:
+    words: Sequence[str] = (environment.python, str(SCRIPTS / script), str(home.project), str(WORKERS), str(count))
+    return cost_of([Command(words)], home)
