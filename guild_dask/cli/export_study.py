@@ -26,7 +26,7 @@ def command(batch: str, file: str) -> None:
     draft = f"{file}.draft"
     try:
         count = study.write_journal(search, found, draft)
-        os.link(draft, file)  # which fails if the file has been made meanwhile
+        os.rename(draft, file)
     except (study.CannotExport, EngineMissing) as e:
         common.fail(str(e))
     except OSError as e:
