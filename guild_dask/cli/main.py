@@ -81,6 +81,18 @@ def _runs() -> click.Command:
     return command
 
 
+def _best() -> click.Command:
+    from guild_dask.cli.best import command
+
+    return command
+
+
+def _export_study() -> click.Command:
+    from guild_dask.cli.export_study import command
+
+    return command
+
+
 def _completion() -> click.Command:
     from guild_dask.cli.completion import command
 
@@ -100,7 +112,9 @@ _COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "resume": (_resume, "Start runs again, after `pause` or `drain`."),
     "drain": (_drain, "Start no more runs, and stop when the running ones have ended."),
     "priority": (_priority, "Change the priority of a waiting run."),
+    "best": (_best, "Show the best trials of a search."),
     "report": (_report, "Summarize what a scheduler did."),
+    "export-study": (_export_study, "Write a search as a study of Optuna's."),
     "doctor": (_doctor, "Check for common problems, and name the remedy."),
     "completion": (_completion, "Print a completion script for a shell."),
 }

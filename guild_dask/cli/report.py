@@ -23,6 +23,9 @@ from guild_dask.plan.reasons import AnyReason
 # The most rows of a table; the JSON has all of them.
 _SHOWN = 20
 
+# Seconds to wait for the importances of a search.
+_PATIENCE = 120.0
+
 # The most completed runs whose scalars are read to find the best.
 _MOST_READ = 1000
 
@@ -101,7 +104,7 @@ def _show_list(as_json: bool) -> None:
 
 def _write(run_dir: str, html_file: str) -> None:
     try:
-        files.write_report(run_dir, html_file)
+        files.write_report(run_dir, html_file, _PATIENCE)
     except OSError as e:
         common.fail(f"cannot write {html_file}: {e.strerror or e}")
     click.echo(f"Wrote {html_file}")

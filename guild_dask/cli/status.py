@@ -1,4 +1,4 @@
-"""`guild-dask status`: schedulers, their workers, and running, waiting and ended runs."""
+"""`guild-dask status`: schedulers, their workers, running, waiting and ended runs, and searches."""
 
 import math
 import os
@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -13,8 +14,9 @@ import click
 from guild_dask.cli import common, run_list, status_tables
 from guild_dask.home import control, layout, run_view
 from guild_dask.home.outcome import FAILURES, End
-from guild_dask.monitor import estimate, formatting, schedulers
+from guild_dask.monitor import estimate, formatting, schedulers, searches
 from guild_dask.monitor.schedulers import Scheduler
+from guild_dask.monitor.searches import PublishedSearch
 from guild_dask.monitor.state import State, as_data
 from guild_dask.plan.troubles import text_for
 
@@ -36,7 +38,7 @@ _START_ONE = "Start a scheduler: guild run dask:scheduler"
 @click.option("-a", "--all", "show_all", is_flag=True, help="Show all runs, not only the first ten of each table.")
 @common.json_option
 def command(watch: bool, show_all: bool, as_json: bool) -> None:
-    """Show schedulers, workers, and running, waiting and ended runs.
+    """Show schedulers, workers, running, waiting and ended runs, and searches.
 
     SLOTS and RESOURCES show used/total; a worker runs one run per slot. # is the position in the queue. STARTS is an
     estimate from the durations of earlier runs of the same operation.
@@ -102,9 +104,17 @@ def status_data(home: str, now: float) -> dict[str, Any]:
     data: dict[str, Any] = {"guild_home": home, "schedulers": [_scheduler_data(each, home, now) for each in alive]}
     left = [as_data(each, for_people=True) for each in schedulers.survivors(home, alive)]
     data["without_scheduler"] = [{**each, **run_list.details(home, each["run"])} for each in left]
+    data["searches"] = [_search_data(each) for each in searches.shown(home, now)]
     if not alive:
         data["staged"] = run_view.count_staged(layout.runs_dir(home))
     return data
+
+
+def _search_data(search: PublishedSearch) -> dict[str, Any]:
+    data = asdict(search.summary)
+    best = [{**each, "values": [value if math.isfinite(value) else str(value) for value in each["values"]]}
+            for each in data["best"]]  # fmt: skip
+    return {**data, "best": best, "status": search.status, "is_cut_short": search.is_cut_short}
 
 
 def _scheduler_data(scheduler: Scheduler, home: str, now: float) -> dict[str, Any]:
@@ -140,7 +150,8 @@ def status_lines(home: str, now: float, most: int | None) -> list[str]:
             text = "Schedulers are paused: they start no runs until 'guild-dask resume'."
             lines.append(click.style(text, fg="yellow"))
     left = status_tables.survivors(schedulers.survivors(home, alive), layout.runs_dir(home), now, most)
-    return lines + (["", *left] if left else [])
+    found = status_tables.searches(searches.shown(home, now), most)
+    return lines + (["", *found] if found else []) + (["", *left] if left else [])
 
 
 def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | None) -> list[str]:

@@ -7,9 +7,10 @@ from guild_dask.cli import common
 from guild_dask.cli.run_table import table_of
 from guild_dask.home import run_view
 from guild_dask.home.outcome import End, text_for_end, text_for_name
-from guild_dask.monitor import estimate, formatting
+from guild_dask.monitor import estimate, formatting, results
 from guild_dask.monitor.flag_columns import columns_for, own_label, text_for
 from guild_dask.monitor.schedulers import Survivor
+from guild_dask.monitor.searches import PublishedSearch, Summary
 from guild_dask.monitor.state import EndedRun, RunningRun, State, WaitingRun
 from guild_dask.plan.resources import format_amounts
 
@@ -213,6 +214,52 @@ def survivors(runs: Sequence[Survivor], runs_dir: str, now: float, most: int | N
         "These runs continue though their scheduler has died. The next scheduler counts the resources that they use."
     )
     return lines + table_of(columns, shown.flags(run.run for run in runs[:most]), last="green") + _more(len(runs), most)
+
+
+def searches(found: Sequence[PublishedSearch], most: int | None) -> list[str]:
+    """Returns the searches: what became of their trials, the best one with its flags, and the time left."""
+    if not found:
+        return []
+    shown = [each.summary for each in found[:most]]
+    columns = {
+        "SEARCH": [formatting.short(each.batch) for each in shown],
+        "OPERATION": [each.operation for each in shown],
+        "TRIALS": [f"{_done(each)}/{each.max_trials}" for each in shown],
+        **{
+            name.upper(): [str(each.counts.get(key) or "") for each in shown]
+            for key, name in (
+                ("pruned", "pruned"),
+                ("failed", "failed"),
+                ("running", "running"),
+                ("waiting", "waiting"),
+            )
+        },
+        "BEST": [_best_value(each) for each in shown],
+        "RUN": [formatting.short(each.best[0].run) if each.best else "" for each in shown],
+        "FLAGS": [each.best[0].flags if each.best else "" for each in shown],
+        "LEFT": [_left(each) for each in found[:most]],
+    }
+    return table_of(columns, beneath=("FLAGS",), spare=("WAITING", "OPERATION")) + _more(len(found), most)
+
+
+def _done(summary: Summary) -> int:
+    """Returns how many trials have ended."""
+    return sum(count for name, count in summary.counts.items() if name not in ("running", "waiting"))
+
+
+def _best_value(summary: Summary) -> str:
+    if not summary.best:
+        return "-"
+    values = zip(summary.names, summary.best[0].values, strict=False)
+    text = ", ".join(f"{name} {results.text_for(value)}" for name, value in values)
+    return f"{text} (1 of {summary.best_count})" if summary.is_of_several and summary.best_count > 1 else text
+
+
+def _left(search: PublishedSearch) -> str:
+    """Returns how long a search goes on, or why it is over."""
+    if search.is_at_work:
+        return formatting.about(search.summary.seconds_left)
+    return "cut short" if search.is_cut_short else "over"
 
 
 def _more(count: int, most: int | None) -> list[str]:

@@ -136,6 +136,11 @@ def search_journal(batch_dir: str) -> str:
     return f"{batch_dir}/{GUILD_DIR}/dask-search.jsonl"
 
 
+def searches_folder(home: str) -> pathlib.Path:
+    """Returns the folder in which searches publish what they have found."""
+    return own_folder(home) / "searches"
+
+
 def run_output(scheduler_dir: str) -> str:
     """Returns the folder in a scheduler's run directory that has the output of its runs while they run."""
     return os.path.join(scheduler_dir, "run-output")

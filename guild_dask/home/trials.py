@@ -5,8 +5,10 @@ the page read searches through the same functions.
 """
 
 import enum
+import math
 import os
 import pathlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +19,7 @@ from guild_dask.home.run_scalars import ScalarReader
 from guild_dask.home.search_journal import Proposal, SearchLog
 from guild_dask.home.status import ENDED, Status, status
 from guild_dask.host import files
-from guild_dask.plan.objectives import Objective, objectives_for_text, scalar_for
+from guild_dask.plan.objectives import Objective, costs, objectives_for_text, scalar_for
 
 # A trial's attribute that names the search.
 ATTRIBUTE = "dask_search"
@@ -65,6 +67,13 @@ class Trial:
         return self.state in IN_FLIGHT
 
 
+def completed_costs(trial: Trial, objectives: Sequence[Objective]) -> tuple[float, ...]:
+    """Returns the costs of a completed trial; none if it has no value, or one that is not a number."""
+    if trial.state is not TrialState.COMPLETED or trial.values is None:
+        return ()
+    return () if any(map(math.isnan, trial.values)) else costs(objectives, trial.values)
+
+
 @dataclass
 class _Known:
     """What was read of a trial's run."""
@@ -88,6 +97,22 @@ class TrialReader:
         """Returns all trials in the order of their numbers; raises OSError if the journal cannot be read."""
         log = search_journal.read(self._batch_dir) if log is None else log
         return [self._trial(each, log) for each in sorted(log.proposals.values(), key=lambda each: each.number)]
+
+    def read_some(self, log: SearchLog, seconds: float) -> tuple[list[Trial], bool]:
+        """Returns as many of the trials as are read in that time, the latest first, and whether these are all."""
+        end = time.monotonic() + seconds
+        found: list[Trial] = []
+        proposals = sorted(log.proposals.values(), key=lambda each: -each.number)
+        # Runs that have ended are known after the first time, and then take no time.
+        for proposal in sorted(proposals, key=self._is_unknown):
+            if found and self._is_unknown(proposal) and time.monotonic() > end:
+                break
+            found.append(self._trial(proposal, log))
+        return sorted(found, key=lambda each: each.number), len(found) == len(proposals)
+
+    def _is_unknown(self, proposal: Proposal) -> bool:
+        known = self._known.get(proposal.trial)
+        return known is None or known.trial is None
 
     def _trial(self, proposal: Proposal, log: SearchLog) -> Trial:
         run_dir = layout.run_dir(self._home, proposal.trial)

@@ -127,4 +127,9 @@ def best_of(found: Mapping[str, Sequence[float]]) -> list[str]:
     names = sorted(found, key=lambda name: tuple(found[name]))
     if names and len(found[names[0]]) == 1:
         return names[:1]
-    return [name for name in names if not any(dominates(found[other], found[name]) for other in names)]
+    # What dominates comes first in this order, and of these, those that nothing dominates are enough.
+    kept: list[str] = []
+    for name in names:
+        if not any(dominates(found[other], found[name]) for other in kept):
+            kept.append(name)
+    return kept

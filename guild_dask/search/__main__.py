@@ -16,6 +16,7 @@ from guild_dask.cluster.base import ClusterError
 from guild_dask.home import layout, run_directory, run_queue, trials
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.monitor import log
+from guild_dask.monitor.searches import SearchPublisher
 from guild_dask.plan.objectives import BadObjective, best_of, text_for
 from guild_dask.plan.tags import requirements_for_tags
 from guild_dask.scheduler import own_run, service
@@ -23,7 +24,6 @@ from guild_dask.scheduler.events import OutsideEvent, StopRequested
 from guild_dask.scheduler.service import BAD_SETTING
 from guild_dask.search import settings as search_settings
 from guild_dask.search import takers
-from guild_dask.search.budget import completed_costs
 from guild_dask.search.engine import Engine, EngineMissing
 from guild_dask.search.guest import SearchGuest, Steps
 from guild_dask.search.prior import observations
@@ -212,7 +212,8 @@ class _Process:
                 _log.info("The search is over: %s", last.why)
         else:
             _log.info("The search was stopped; guild run --restart %s goes on", self._run.id[:8])
-        costs = {run_id: completed_costs(each, self._problem.objectives) for run_id, each in found.items()}
+        SearchPublisher(self._home, self._run.id).publish(list(found.values()), journal.log)
+        costs = {run_id: trials.completed_costs(each, self._problem.objectives) for run_id, each in found.items()}
         for run_id in best_of({run_id: each for run_id, each in costs.items() if each}):
             _log.info("Best: trial %s, %s", run_id, described(found[run_id], self._problem.objectives))
         return SEARCH_FAILED if last.is_failure else 0

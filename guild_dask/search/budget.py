@@ -1,11 +1,10 @@
 """How many trials a search proposes next, and when it is over. Pure."""
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from guild_dask.home.trials import Trial, TrialState
-from guild_dask.plan.objectives import Objective, costs
+from guild_dask.home.trials import Trial, TrialState, completed_costs
+from guild_dask.plan.objectives import Objective
 
 # A search whose first trials all fail is stopped after so many.
 FIRST_FAILURES = 5
@@ -64,13 +63,6 @@ def verdict(  # noqa: PLR0913  # all that decides
 def _has_reached(trials: Sequence[Trial], objective: Objective, target: float) -> bool:
     goal = objective.cost_of(target)
     return any(cost <= goal for trial in trials for cost in completed_costs(trial, (objective,)))
-
-
-def completed_costs(trial: Trial, objectives: Sequence[Objective]) -> tuple[float, ...]:
-    """Returns the costs of a completed trial; none if it has no value, or one that is not a number."""
-    if trial.state is not TrialState.COMPLETED or trial.values is None:
-        return ()
-    return () if any(map(math.isnan, trial.values)) else costs(objectives, trial.values)
 
 
 def _failure(trials: Sequence[Trial], limit: int | None) -> str:

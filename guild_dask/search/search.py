@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 from guild_dask.home import claims, control, layout, run_queue
 from guild_dask.home.search_journal import SearchJournal
-from guild_dask.home.trials import Trial, TrialReader, TrialState
+from guild_dask.home.trials import Trial, TrialReader, TrialState, completed_costs
 from guild_dask.monitor import formatting
 from guild_dask.monitor.flag_columns import text_for_value
+from guild_dask.monitor.searches import SearchPublisher
 from guild_dask.plan.objectives import Objective, best_of
 from guild_dask.search import stopping
-from guild_dask.search.budget import Limits, Verdict, completed_costs, verdict
+from guild_dask.search.budget import Limits, Verdict, verdict
 from guild_dask.search.engine import Engine, Knowledge, Observation
 from guild_dask.search.settings import SearchSettings
 from guild_dask.search.space import Space, key_of
@@ -67,6 +68,7 @@ class Search:
         self._engine = engine
         self._journal = journal
         self._reader = TrialReader(problem.home, problem.batch, problem.objectives)
+        self._publisher = SearchPublisher(problem.home, problem.batch)
         self._stager = Stager(problem.home, problem.batch, journal)
         self._prior = list(prior)
         self._began = time.monotonic()
@@ -94,6 +96,7 @@ class Search:
         trials = self._reader.read(self._journal.log)
         reading = time.monotonic() - began
         self._report_news(trials)
+        self._publisher.publish(trials, self._journal.log)
         if not may_go_on():
             return Step(reading=reading)
         if self._former is None:

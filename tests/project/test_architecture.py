@@ -43,13 +43,23 @@ ROOMS: Mapping[str, Room] = {
     "monitor": Room(
         ("plan", "host", "home"),
         guild=("scalars()",),
-        dask=("page.handlers", "page.server", "report.charts", "report.page"),
+        dask=(
+            "page.handlers",
+            "page.server",
+            "report.charts",
+            "report.page",
+            "report.search_charts",
+            "report.search_sections",
+        ),
     ),
     "scheduler": Room(("plan", "host", "settings", "home", "worker", "cluster", "monitor")),
     "search": Room(
         ("plan", "host", "settings", "home", "cluster", "monitor", "scheduler", "worker"), guild=("staging()",)
     ),
-    "cli": Room(("plan", "host", "settings", "home", "monitor"), extra={"doctor": ("cluster", "mends")}),
+    "cli": Room(
+        ("plan", "host", "settings", "home", "monitor"),
+        extra={"doctor": ("cluster", "mends"), "export_study": ("search",)},
+    ),
 }
 
 # Modules outside the rooms, which Guild discovers.
@@ -72,6 +82,7 @@ PURE_MODULES = (
     "monitor.formatting",
     "monitor.results",
     "monitor.run_states",
+    "monitor.search_results",
     "monitor.state",
     "scheduler.announcer",
     "scheduler.core",

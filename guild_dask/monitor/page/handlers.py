@@ -1,4 +1,4 @@
-"""The HTTP handlers of the page of runs: the page, its scripts and style, the rows, scalars and outputs. GET only."""
+"""The HTTP handlers of the page of runs: the page, its scripts and style, rows, scalars, outputs, searches. All GET."""
 
 import asyncio
 import os
@@ -11,11 +11,13 @@ from guild_dask.home import layout
 from guild_dask.host import files
 from guild_dask.monitor.page.rows import Rows, past_attempts
 from guild_dask.monitor.page.scalar_cells import ScalarCells
+from guild_dask.monitor.page.search_cells import SearchCells
 
 _STATIC = pathlib.Path(__file__).with_name("static")
+_SCRIPTS = ("guild.js", "output.js", "overview.js", "searches.js", "table.js", "timeline.js")
 _KINDS = {
     "guild.css": "text/css",
-    **dict.fromkeys(("guild.js", "output.js", "overview.js", "table.js", "timeline.js"), "text/javascript"),
+    **dict.fromkeys(_SCRIPTS, "text/javascript"),
 }
 
 # The most bytes of output in one response.
@@ -105,6 +107,16 @@ class _Scalars(_Handler):
         self.finish(await loop.run_in_executor(None, self._cells.data, found, curve))
 
 
+class _Search(_Handler):
+    def initialize(self, cells: SearchCells) -> None:
+        self._cells = cells
+
+    async def get(self) -> None:
+        batch, known = self.get_query_argument("batch", ""), self.get_query_argument("known", "")
+        loop = asyncio.get_running_loop()
+        self.finish(await loop.run_in_executor(None, self._cells.data, batch, known))
+
+
 def _piece(path: str, start: int) -> dict[str, Any]:
     """Returns a piece of a file from an offset on; from -1, its end."""
     try:
@@ -122,12 +134,13 @@ def _piece(path: str, start: int) -> dict[str, Any]:
     return {"text": data.decode("utf-8", "replace"), "from": start, "next": start + len(data), "size": end}
 
 
-def routes_for(rows: Rows) -> list[Route]:
+def routes_for(rows: Rows, searches: SearchCells) -> list[Route]:
     """Returns the routes of the page."""
     return [
         (r"/guild", _Page, {}),
         (r"/guild/data", _Data, {"rows": rows}),
         (r"/guild/output", _Output, {"rows": rows}),
         (r"/guild/scalars", _Scalars, {"rows": rows, "cells": ScalarCells()}),
+        (r"/guild/search", _Search, {"cells": searches}),
         (r"/guild/([a-z.]+)", _File, {}),
     ]

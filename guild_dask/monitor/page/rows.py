@@ -78,6 +78,11 @@ class Rows:
         self._last_request = float("-inf")
         self._written = threading.Event()  # set by the first write after the page was opened
 
+    @property
+    def home(self) -> str:
+        """Returns the Guild home that the runs are in."""
+        return os.path.dirname(self._runs_dir)
+
     # Called by the loop
 
     @property

@@ -12,6 +12,7 @@ from tornado.web import Application, RedirectHandler
 
 from guild_dask.monitor.page.handlers import Route, routes_for
 from guild_dask.monitor.page.rows import Rows
+from guild_dask.monitor.page.search_cells import SearchCells
 
 PAGE = "guild"
 
@@ -27,12 +28,18 @@ def show(
     `add_pages` adds routes to the dashboard and returns the link to the first page, or None if it cannot;
     `free_address` returns the host and port for a server of its own, and `guard` protects that server's application.
     """
-    routes = routes_for(rows)
+    searches = SearchCells(rows.home)
+    routes = routes_for(rows, searches)
     link = add_pages(routes, PAGE)
     if link:
-        return link, lambda: None
+        return link, searches.close
     server = PageServer(routes, *free_address(), guard)
-    return server.link(PAGE), server.close
+
+    def close() -> None:
+        server.close()
+        searches.close()
+
+    return server.link(PAGE), close
 
 
 class PageServer:

@@ -17,8 +17,8 @@ from guild_dask.plan.resources import format_amounts
 from guild_dask.plan.units import unit_of
 
 # Colours that can be seen on a white and on a dark page.
-_TEXT = "#7a818c"
-_USED = "#1f88d8"
+TEXT = "#7a818c"
+USED = "#1f88d8"
 _GRID_ALPHA = 0.25
 
 # Units of an axis with durations; one is used if three of it are shown.
@@ -59,7 +59,8 @@ def _hover() -> HoverTool:
     return HoverTool(tooltips=rows)
 
 
-def _figure(height: int, **options: Any) -> Any:
+def blank(height: int, **options: Any) -> Any:
+    """Returns a chart without content, for a white and a dark page."""
     chart = figure(
         sizing_mode="stretch_width",
         height=height,
@@ -69,11 +70,11 @@ def _figure(height: int, **options: Any) -> Any:
     )
     # The page shows through, so that the charts are dark where it is.
     chart.background_fill_color = chart.border_fill_color = chart.outline_line_color = None
-    chart.grid.grid_line_color = _TEXT
+    chart.grid.grid_line_color = TEXT
     chart.grid.grid_line_alpha = _GRID_ALPHA
     for axis in chart.axis:
-        axis.major_label_text_color = axis.axis_label_text_color = _TEXT
-        axis.axis_line_color = axis.major_tick_line_color = axis.minor_tick_line_color = _TEXT
+        axis.major_label_text_color = axis.axis_label_text_color = TEXT
+        axis.axis_line_color = axis.major_tick_line_color = axis.minor_tick_line_color = TEXT
     chart.toolbar.logo = None
     chart.toolbar.autohide = True
     chart.min_border_left = 60
@@ -90,7 +91,8 @@ def unit(history: History, name: str) -> tuple[int, str]:
     return next((unit_of(worker.total[name]) for worker in history.workers if name in worker.total), (1, ""))
 
 
-def _times(chart: Any) -> None:
+def show_times(chart: Any) -> None:
+    """Makes the axis of a chart show times of day."""
     seconds, minutes, days = "%H:%M:%S", "%H:%M", "%b %d"
     chart.xaxis.formatter = DatetimeTickFormatter(
         milliseconds=seconds,
@@ -107,7 +109,7 @@ def gantt(history: History, names: Mapping[str, str], times: Range1d) -> Any:
     lanes = sorted({(span.run.worker, span.lane) for span in history.spans}, reverse=True)
     height = min(900, 80 + max(6 if len(lanes) > _MOST_NAMED else 22, 6) * len(lanes))
     lanes_named = [f"{worker} {lane + 1}" for worker, lane in lanes]
-    chart = _figure(height, y_range=FactorRange(factors=lanes_named), x_range=times, x_axis_type="datetime")
+    chart = blank(height, y_range=FactorRange(factors=lanes_named), x_range=times, x_axis_type="datetime")
     chart.hbar(
         y="lane", left="start", right="stop", height=0.8, color="colour", line_color=None,
         source=_source(history, names),
@@ -115,18 +117,18 @@ def gantt(history: History, names: Mapping[str, str], times: Range1d) -> Any:
     chart.add_tools(_hover())
     if len(lanes) > _MOST_NAMED:
         chart.yaxis.major_label_text_font_size = "0pt"
-    _times(chart)
+    show_times(chart)
     return chart
 
 
 def use(use: Use, factor: int, times: Range1d) -> Any:
-    chart = _figure(150, x_axis_type="datetime", x_range=times)
+    chart = blank(150, x_axis_type="datetime", x_range=times)
     at = [moment(each) for each in use.times for _ in (0, 1)][1:]
     used, total = ([value / factor for value in values for _ in (0, 1)][:-1] for values in (use.used, use.total))
-    chart.varea(x=at, y1=[0.0] * len(at), y2=used, color=_USED, alpha=0.6)
-    chart.line(at, total, color=_TEXT, line_dash="dashed")
+    chart.varea(x=at, y1=[0.0] * len(at), y2=used, color=USED, alpha=0.6)
+    chart.line(at, total, color=TEXT, line_dash="dashed")
     chart.y_range.start = 0
-    _times(chart)
+    show_times(chart)
     return chart
 
 
@@ -134,15 +136,13 @@ def waits(history: History, names: Mapping[str, str], times: Range1d) -> Any:
     seconds, unit = next(
         (each for each in _UNITS_OF_TIME if max(history.waits, default=0.0) >= 3 * each[0]), _UNITS_OF_TIME[-1]
     )
-    chart = _figure(
-        220, x_axis_type="datetime", x_range=times, x_axis_label="started at", y_axis_label=f"{unit} waited"
-    )
+    chart = blank(220, x_axis_type="datetime", x_range=times, x_axis_label="started at", y_axis_label=f"{unit} waited")
     source = _source(history, names)
     source.data["wait"] = [span.run.waited / seconds for span in history.spans]
     chart.scatter("start", "wait", size=6, color="colour", alpha=0.7, source=source)
     chart.add_tools(_hover())
     chart.y_range.start = 0
-    _times(chart)
+    show_times(chart)
     return chart
 
 
@@ -191,9 +191,9 @@ def _hover_over_uses() -> HoverTool:
 
 def _against(source: ColumnDataSource, what: str, unit: str) -> Any:
     """Returns a chart of requested (x) against used (y) amounts; on the dashed line, both are equal."""
-    chart = _figure(300, x_axis_label=f"requested ({unit})", y_axis_label=f"used ({unit})")
+    chart = blank(300, x_axis_label=f"requested ({unit})", y_axis_label=f"used ({unit})")
     most = max(source.data[f"requested {what}"])
-    chart.line([0, most], [0, most], color=_TEXT, line_dash="dashed")
+    chart.line([0, most], [0, most], color=TEXT, line_dash="dashed")
     chart.scatter(f"requested {what}", what, size=8, color="colour", alpha=0.7, source=source)
     chart.add_tools(_hover_over_uses())
     chart.x_range.start = chart.y_range.start = 0
@@ -201,7 +201,7 @@ def _against(source: ColumnDataSource, what: str, unit: str) -> Any:
 
 
 def _used(source: ColumnDataSource) -> Any:
-    chart = _figure(260, x_axis_label="CPUs used (mean)", y_axis_label="most memory used (GB)")
+    chart = blank(260, x_axis_label="CPUs used (mean)", y_axis_label="most memory used (GB)")
     chart.scatter("cpus", "memory", size=8, color="colour", alpha=0.7, source=source)
     chart.add_tools(_hover_over_uses())
     chart.x_range.start = chart.y_range.start = 0

@@ -9,6 +9,7 @@ from guild_dask.monitor import journal, schedulers
 from guild_dask.monitor.report.ended_scheduler import ended_scheduler_for
 from guild_dask.monitor.report.history import History, Span, history_for
 from guild_dask.monitor.report.run_facts import facts_of
+from guild_dask.monitor.report.searches import PATIENCE, reported_searches
 
 
 def history_of(run_dir: str) -> History | None:
@@ -27,8 +28,11 @@ def names_of(runs_dir: str, spans: Iterable[Span]) -> dict[str, str]:
     return {view.id: view.name for view in views if view.operation}
 
 
-def write_report(run_dir: str, path: str) -> bool:
-    """Writes the report of a scheduler as HTML; returns False if there is nothing to report."""
+def write_report(run_dir: str, path: str, patience: float = PATIENCE) -> bool:
+    """Writes the report of a scheduler as HTML; returns False if there is nothing to report.
+
+    The importances of a search are left out if their evaluation takes longer than `patience`, in seconds.
+    """
     history = history_of(run_dir)
     if history is None:
         return False
@@ -36,5 +40,7 @@ def write_report(run_dir: str, path: str) -> bool:
 
     runs_dir = os.path.dirname(run_dir)
     names, facts = names_of(runs_dir, page.latest(history).spans), facts_of(runs_dir, history.spans, history.left)
-    page.write(page.page(history, names, f"Dask scheduler {os.path.basename(run_dir)[:8]}", facts), path)
+    title = f"Dask scheduler {os.path.basename(run_dir)[:8]}"
+    found = reported_searches(run_dir, facts, patience)
+    page.write(page.page(history, names, title, facts, found), path)
     return True

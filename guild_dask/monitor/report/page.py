@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from bokeh.embed import components
 from bokeh.models import Range1d
@@ -20,6 +20,9 @@ from guild_dask.monitor.report import charts as drawing
 from guild_dask.monitor.report import summary
 from guild_dask.monitor.report.history import SLOTS, History, Span, Use
 from guild_dask.monitor.report.run_facts import NO_FACTS, RunFacts
+from guild_dask.monitor.report.search_sections import sections
+from guild_dask.monitor.report.searches import ReportedSearch
+from guild_dask.monitor.report.tables import LINE, Cell, dot, table
 from guild_dask.monitor.run_states import STATES, WAITING, state_for
 from guild_dask.plan.reasons import AnyReason
 
@@ -67,11 +70,18 @@ def write(text: str, path: str) -> None:
     files.write(path, text, f"{os.path.basename(path)}.draft")
 
 
-def page(history: History, names: Mapping[str, str], title: str, facts: Mapping[str, RunFacts] | None = None) -> str:
+def page(
+    history: History,
+    names: Mapping[str, str],
+    title: str,
+    facts: Mapping[str, RunFacts] | None = None,
+    searches: Sequence[ReportedSearch] = (),
+) -> str:
     """Returns the report as HTML, with the text of runs escaped.
 
     `names` has the operation and label of runs for the charts, and `facts` what the tables say about single runs.
     """
+    search_script, search_lines = sections(searches)
     whole, history = history, latest(history)
     left_out = len(whole.spans) - len(history.spans)
     # All charts over time share one range, and move together.
@@ -93,11 +103,12 @@ def page(history: History, names: Mapping[str, str], title: str, facts: Mapping[
             '<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{html.escape(title)}</title>",
-            f"<style>{_STYLE}</style>{code}{script}</head><body>",
+            f"<style>{_STYLE}</style>{code}{script}{search_script}</head><body>",
             *_head(whole, title, left_out),
+            *search_lines,
             *_runs(whole, names, facts or {}),
             *_sections(charts, list(parts)),
-            *_table("Operations", summary.OPERATION_COLUMNS, _last_as_text(summary.operations(whole))),
+            *table("Operations", summary.OPERATION_COLUMNS, _last_as_text(summary.operations(whole))),
             "</body></html>",
         ]
     )
@@ -129,7 +140,7 @@ def _head(history: History, title: str, left_out: int) -> list[str]:
     ends = sorted(history.ends, key=lambda end: (order.index(end) if end in order else len(order), end))
     states = [(end, state_for(end)) for end in ends]
     key = "".join(
-        f"<span>{_dot(end)}{html.escape(state.text)} <b>{html.escape(state.meaning)}</b></span> "
+        f"<span>{dot(end)}{html.escape(state.text)} <b>{html.escape(state.meaning)}</b></span> "
         for end, state in states
     )
     return [
@@ -145,54 +156,6 @@ def _sections(charts: Mapping[str, Any], parts: list[str]) -> list[str]:
         body = parts.pop(0) if chart is not None else "<p>There is no record of what runs used.</p>"
         lines.append(f"<h2>{html.escape(title)}</h2>{body}")
     return lines
-
-
-class Cell(NamedTuple):
-    """A cell of a table: its text, its class in the style sheet, and the state whose colour marks it."""
-
-    text: str
-    kind: str = ""
-    state: str = ""
-
-    def html(self, column: str) -> str:
-        mark = _dot(self.state) if self.state else ""
-        kind = f' class="{self.kind}"' if self.kind else ""
-        name = "" if column in _PLAIN else f' data-name="{html.escape(column)}"'
-        return f"<td{kind}{name}>{mark}{html.escape(self.text)}</td>"
-
-
-# Columns whose cells need no name beside them, in a narrow window.
-_PLAIN = frozenset(("run", "operation", "label", "flags", "end", "why"))
-
-# The class of cells that are a line of their own, below the row.
-_LINE = "line"
-
-
-def _dot(end: str) -> str:
-    return f'<i style="background:{state_for(end).colour}"></i>'
-
-
-def _table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str | Cell]], count: int | None = None, note: str = ""
-) -> list[str]:
-    """Returns a table, with a note, and the number of rows that it leaves out; nothing without rows."""
-    if not rows:
-        return []
-    cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
-    # Columns without content are left out.
-    lines = [place for place in range(len(columns)) if cells[0][place].kind == _LINE]
-    used = [place for place in range(len(columns)) if place not in lines and any(row[place].text for row in cells)]
-    kinds = [' class="number"' if cells[0][place].kind == "number" else "" for place in used]
-    head = "".join(f"<th{kind}>{html.escape(columns[place])}</th>" for kind, place in zip(kinds, used, strict=True))
-    body = []
-    for row in cells:
-        body.append("<tr>" + "".join(row[place].html(columns[place]) for place in used) + "</tr>")
-        texts = [html.escape(row[place].text) for place in lines if row[place].text]
-        body += [f'<tr class="below"><td class="line" colspan="{len(used)}">{text}</td></tr>' for text in texts]
-    more = f"<p>... and {count - len(rows)} more</p>" if count is not None and count > len(rows) else ""
-    below = f'<p class="note">{html.escape(note)}</p>' if note else ""
-    title_line = f"<h2>{html.escape(title)}</h2>{below}"
-    return [title_line, f'<div class="table"><table><tr>{head}</tr>', *body, f"</table></div>{more}"]
 
 
 def _runs(history: History, names: Mapping[str, str], facts: Mapping[str, RunFacts]) -> list[str]:
@@ -261,12 +224,12 @@ def _unfinished(title: str, spans: Sequence[Span], identity: _Identity, facts: M
             formatting.duration(span.run.ran),
             Cell(summary.how(span.run), "text"),
             identity.rest(span.run.run),
-            Cell(facts.get(span.run.run, NO_FACTS).last_lines.get(span.run.attempt, ""), _LINE),
+            Cell(facts.get(span.run.run, NO_FACTS).last_lines.get(span.run.attempt, ""), LINE),
         ]
         for span in shown
     ]
     columns = (*identity.columns, "worker", "attempt", "after", "end", "flags", "last line of output")
-    return _table(title, columns, rows, len(spans))
+    return table(title, columns, rows, len(spans))
 
 
 def _left(runs: Mapping[str, AnyReason | None], identity: _Identity, count: int) -> list[str]:
@@ -274,7 +237,7 @@ def _left(runs: Mapping[str, AnyReason | None], identity: _Identity, count: int)
         [*identity.cells(run, WAITING), Cell(summary.why_left(why), "text"), identity.rest(run)]
         for run, why in runs.items()
     ]
-    return _table("Runs left staged", (*identity.columns, "why", "flags"), rows, count)
+    return table("Runs left staged", (*identity.columns, "why", "flags"), rows, count)
 
 
 def _results(spans: Sequence[Span], identity: _Identity, facts: Mapping[str, RunFacts]) -> list[str]:
@@ -296,4 +259,4 @@ def _results(spans: Sequence[Span], identity: _Identity, facts: Mapping[str, Run
     ]
     order = f"{'highest' if results.is_high_good(scalars[0]) else 'lowest'} {scalars[0]} first" if scalars else ""
     columns = (*identity.columns, *scalars[:_MOST_SCALARS], "took", "flags")
-    return _table("Completed runs", columns, rows, len(spans), order)
+    return table("Completed runs", columns, rows, len(spans), order)

@@ -70,20 +70,20 @@ const flagsOf = (row) => Object.entries(row.flags || {}).map(([name, value]) => 
 
 // The address keeps what the user has chosen: the run, the filter, the order and the columns
 
-const address = { run: "", tab: "all", q: "", sort: "", span: "3600", show: [], hide: [] };
+const address = { run: "", tab: "all", q: "", sort: "", span: "3600", search: "", show: [], hide: [] };
 
 function readAddress() {
   const text = location.hash.slice(1);
   if (text && !text.includes("=")) return (address.run = decodeURIComponent(text)); // an id alone
   const given = new URLSearchParams(text);
-  for (const name of ["run", "tab", "q", "sort", "span"]) if (given.has(name)) address[name] = given.get(name);
+  for (const name of ["run", "tab", "q", "sort", "span", "search"]) if (given.has(name)) address[name] = given.get(name);
   for (const name of ["show", "hide"]) address[name] = given.getAll(name);
 }
 
 function writeAddress() {
   const kept = new URLSearchParams();
   const usual = { tab: "all", span: "3600" };
-  for (const name of ["run", "tab", "q", "sort", "span"]) {
+  for (const name of ["run", "tab", "q", "sort", "span", "search"]) {
     if (address[name] && address[name] !== usual[name]) kept.set(name, address[name]);
   }
   for (const name of ["show", "hide"]) for (const each of address[name]) kept.append(name, each);

@@ -1,0 +1,126 @@
+"""How much each flag of a search matters, as Optuna evaluates it, in a process of its own.
+
+Optuna takes a second to load, and memory; a scheduler with an open page must not pay that. So the process is started,
+and its answer is taken by a later request.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+# Seconds until a process counts as stuck, and from one evaluation to the next.
+_LONGEST = 120.0
+_PERIOD = 20.0
+
+# A search is evaluated again when it has so many times as many completed trials.
+_GROWTH = 1.2
+
+# The most characters of an answer.
+_MOST = 100_000
+
+
+@dataclass(frozen=True)
+class Importances:
+    """The share of each flag, the most important first; or why there is none."""
+
+    shares: dict[str, float] = field(default_factory=dict)
+    why: str = ""
+
+
+@dataclass
+class _Evaluation:
+    completed: int
+    began: float
+    process: "subprocess.Popen[bytes] | None"
+    found: Importances = Importances(why="being evaluated")
+
+
+class ImportanceEvaluator:
+    """Evaluates searches again as they grow. One thread at a time calls it."""
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+        self._known: dict[str, _Evaluation] = {}
+        self._is_closed = False
+
+    def look(self, batch: str, completed: int, is_over: bool) -> Importances:
+        """Returns what is known of a search with so many completed trials, at once; starts an evaluation if one is due.
+
+        At most one process is at work.
+        """
+        now = time.monotonic()
+        for each in self._known.values():
+            _collect(each, now)
+        known = self._known.get(batch)
+        is_busy = self._is_closed or any(each.process for each in self._known.values())
+        if not is_busy and _is_due(known, completed, is_over, now):
+            before = known.found if known else Importances(why="being evaluated")
+            self._known[batch] = _Evaluation(completed, now, _started(self._home, batch), before)
+        return self._known[batch].found if batch in self._known else Importances(why="being evaluated")
+
+    def close(self) -> None:
+        """Ends the process that is at work, and starts none again."""
+        self._is_closed = True
+        for each in self._known.values():
+            if each.process:
+                each.process.kill()
+                each.process.communicate()
+                each.process = None
+
+
+def evaluated(home: str, batch: str, seconds: float) -> Importances:
+    """Returns the importances of a search; waits for them, that long at most."""
+    process = _started(home, batch)
+    try:
+        return _answer(process.communicate(timeout=seconds)[0])
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return Importances(why=f"the evaluation took longer than {seconds:g} s")
+
+
+def _is_due(known: _Evaluation | None, completed: int, is_over: bool, now: float) -> bool:
+    if known is None:
+        return True
+    if completed <= known.completed or now - known.began < _PERIOD:
+        return False
+    return is_over or completed >= known.completed * _GROWTH
+
+
+def _started(home: str, batch: str) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "guild_dask.search.study", os.path.abspath(home), batch]
+    # The working directory is a user's, and may have modules with the names of ours.
+    return subprocess.Popen(
+        command,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _collect(evaluation: _Evaluation, now: float) -> None:
+    process = evaluation.process
+    if process is None:
+        return
+    if process.poll() is None and now - evaluation.began > _LONGEST:
+        process.kill()
+    if process.poll() is not None or now - evaluation.began > _LONGEST:
+        # What it prints is shorter than a pipe holds, so that it never waits for this.
+        evaluation.found = _answer(process.communicate()[0])
+        evaluation.process = None
+
+
+def _answer(text: bytes) -> Importances:
+    try:
+        data: Any = json.loads(text[:_MOST])
+        if "why" in data:
+            return Importances(why=str(data["why"]))
+        return Importances({str(name): float(share) for name, share in data["importances"].items()})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Importances(why="the evaluation failed")

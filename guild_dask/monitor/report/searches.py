@@ -1,0 +1,59 @@
+"""The searches whose trials a scheduler has run, read for its report."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from guild_dask.home import search_journal, trials
+from guild_dask.home.trials import Search, Trial, TrialReader
+from guild_dask.monitor import importances, search_results
+from guild_dask.monitor.importances import Importances
+from guild_dask.monitor.search_results import Drawing
+
+# The most searches of a report, and the seconds for reading one.
+_MOST_SEARCHES = 3
+_SECONDS = 20.0
+
+# Seconds that a scheduler which is about to end waits for the importances of all searches.
+PATIENCE = 10.0
+
+
+@dataclass(frozen=True)
+class ReportedSearch:
+    """A search with all that a report shows of it."""
+
+    search: Search
+    counts: dict[str, int]
+    best: list[Trial]
+    drawing: Drawing
+    importances: Importances
+    is_complete: bool = True  # all its trials were read
+
+
+def reported_searches(run_dir: str, run_ids: Iterable[str], patience: float) -> list[ReportedSearch]:
+    """Returns the searches of a scheduler's runs, the scheduler's own first; those that cannot be read are left out."""
+    runs_dir = os.path.dirname(run_dir)
+    own = [os.path.basename(run_dir)] if search_journal.exists(run_dir) else []
+    others = (trials.batch_of(os.path.join(runs_dir, run_id)) for run_id in run_ids)
+    batches = list(dict.fromkeys(batch for batch in (*own, *others) if batch))[:_MOST_SEARCHES]
+    found = []
+    for batch in batches:
+        try:
+            found.append(_reported(os.path.dirname(runs_dir), batch, patience / len(batches)))
+        except (OSError, ValueError):
+            continue  # it was deleted
+    return found
+
+
+def _reported(home: str, batch: str, patience: float) -> ReportedSearch:
+    search = trials.search(home, batch)
+    found, is_complete = TrialReader(home, batch, search.objectives).read_some(search.log, _SECONDS)
+    counts = search_results.counts(found)
+    return ReportedSearch(
+        search,
+        counts,
+        search_results.best(found, search.objectives),
+        search_results.drawing_for(found, search.objectives, search.space),
+        importances.evaluated(home, batch, patience) if counts["completed"] else Importances(why="no trial completed"),
+        is_complete,
+    )

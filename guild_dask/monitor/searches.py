@@ -1,0 +1,218 @@
+"""What searches publish for the views: a small file each, in the Guild home, with counts and the best trials.
+
+A search writes its file when something has changed. So the views need not read the trials' runs, nor list the runs
+directory. Its size does not depend on the number of trials.
+"""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from guild_dask.home import layout, search_journal, trials
+from guild_dask.home.search_journal import SearchLog
+from guild_dask.home.status import Status, status
+from guild_dask.home.trials import Search, Trial
+from guild_dask.host import files
+from guild_dask.monitor import search_results
+from guild_dask.plan.objectives import text_for
+from guild_dask.plan.units import duration_for_text
+
+# The most best trials that are published, and the most characters of their flags.
+_MOST_BEST = 10
+_LONGEST = 500
+
+# Seconds between two publications of a search in which nothing has changed: the time left changes.
+_PERIOD = 10.0
+
+# The most bytes of a file that is read, and the most searches.
+_MOST_BYTES = 100_000
+MOST_SEARCHES = 20
+
+# An ended search is shown for so many seconds.
+_SHOWN = 86_400.0
+
+
+@dataclass(frozen=True)
+class BestTrial:
+    """One of the best trials."""
+
+    run: str
+    number: int
+    values: tuple[float, ...]
+    flags: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A search, as it was when it was published."""
+
+    batch: str
+    optimizer: str
+    operation: str
+    objectives: str  # such as `minimize loss`
+    names: tuple[str, ...]  # of the objectives
+    max_trials: int
+    counts: Mapping[str, int]
+    best: tuple[BestTrial, ...]  # the best first; with several objectives, the Pareto set
+    best_count: int  # how many are the best: the size of the Pareto set
+    started: float  # when the search began last, in seconds since the epoch
+    at: float  # when this was published
+    seconds_left: float | None = None
+    ended: str = ""  # why it ended; empty if it goes on, or was cut short
+
+    @property
+    def is_of_several(self) -> bool:
+        """Tells whether there are several objectives."""
+        return len(self.names) > 1
+
+
+@dataclass(frozen=True)
+class PublishedSearch:
+    """A search with its status: the search's own, and not that of its last publication."""
+
+    summary: Summary
+    status: str
+
+    @property
+    def is_at_work(self) -> bool:
+        """Tells whether the search goes on by itself."""
+        return self.status == Status.RUNNING.value
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Tells whether the search was stopped or killed, and can go on."""
+        return not self.summary.ended and self.status not in (Status.RUNNING.value, Status.COMPLETED.value)
+
+
+def summary_for(search: Search, found: Sequence[Trial], now: float) -> Summary:
+    """Returns a search with its trials as a summary."""
+    best = search_results.best(found, search.objectives)
+    shown = [BestTrial(each.id, each.number, each.values or (), _flags(each)) for each in best[:_MOST_BEST]]
+    started = search.log.starts[-1] if search.log.starts else now
+    ends_at = _ends_at(search.flags.get("max-time"), started)
+    return Summary(
+        search.batch,
+        search.optimizer,
+        search.operation,
+        text_for(search.objectives),
+        tuple(map(str, search.objectives)),
+        search.max_trials,
+        search_results.counts(found),
+        tuple(shown),
+        len(best) if len(search.objectives) > 1 else min(1, len(best)),
+        started,
+        now,
+        None if search.log.ended else search_results.seconds_left(found, search.max_trials, now, ends_at),
+        search.log.ended,
+    )
+
+
+def _flags(trial: Trial) -> str:
+    return search_results.flags_text(trial.point)[:_LONGEST]
+
+
+def _ends_at(limit: Any, started: float) -> float | None:
+    seconds = duration_for_text(str(limit)) if limit is not None else None
+    return None if seconds is None else started + seconds
+
+
+class SearchPublisher:
+    """Publishes one search. Errors are ignored: a view must not delay a search."""
+
+    def __init__(self, home: str, batch: str) -> None:
+        self._home = home
+        self._batch = batch
+        self._search: Search | None = None
+        self._last: Summary | None = None
+
+    def publish(self, found: Sequence[Trial], log: SearchLog) -> None:
+        """Publishes the trials as they are, if something has changed or some time has passed."""
+        with contextlib.suppress(OSError, ValueError):
+            now = time.time()
+            if self._search is None:
+                self._search = trials.search(self._home, self._batch)
+                _remove_deleted(self._home)
+            summary = summary_for(replace(self._search, log=log), found, now)
+            last = self._last
+            if last and _without_times(last) == _without_times(summary) and now - last.at < _PERIOD:
+                return
+            folder = layout.searches_folder(self._home)
+            folder.mkdir(parents=True, exist_ok=True)
+            files.write(folder / f"{self._batch}.json", json.dumps(asdict(summary)), f"{self._batch}.draft")
+            self._last = summary
+
+
+def _without_times(summary: Summary) -> dict[str, Any]:
+    return {name: value for name, value in asdict(summary).items() if name not in ("at", "seconds_left")}
+
+
+def _remove_deleted(home: str) -> None:
+    """Removes the files of searches whose runs were deleted."""
+    folder = layout.searches_folder(home)
+    for name in files.names(folder):
+        if not search_journal.exists(layout.run_dir(home, name.partition(".")[0])):
+            files.remove(folder, [name])
+
+
+def published(home: str) -> list[str]:
+    """Returns the run ids of all searches that were published and still exist, the latest first."""
+    folder = layout.searches_folder(home)
+    try:
+        names = [name.removesuffix(".json") for name in files.names(folder) if name.endswith(".json")]
+    except OSError:
+        return []
+    found = [name for name in names if search_journal.exists(layout.run_dir(home, name))]
+    return sorted(found, key=lambda name: -_modified(os.path.join(folder, f"{name}.json")))
+
+
+def _modified(path: str) -> float:
+    try:
+        return os.path.getmtime(path)
+    except OSError:
+        return 0.0
+
+
+def shown(home: str, now: float) -> list[PublishedSearch]:
+    """Returns the searches that are at work, or were in the last day, the latest first."""
+    found = []
+    for batch in published(home)[:MOST_SEARCHES]:
+        summary = read(home, batch)
+        if summary is None:
+            continue
+        search = PublishedSearch(summary, status(layout.run_dir(home, batch)).value)
+        if search.is_at_work or now - summary.at < _SHOWN:
+            found.append(search)
+    return found
+
+
+def read(home: str, batch: str) -> Summary | None:
+    """Returns what a search has published; None if that cannot be read."""
+    try:
+        data = files.read_json(layout.searches_folder(home) / f"{batch}.json", most=_MOST_BYTES)
+        best = tuple(map(_best_trial, data["best"]))
+        left = data["seconds_left"]
+        return Summary(
+            batch,
+            str(data["optimizer"]),
+            str(data["operation"]),
+            str(data["objectives"]),
+            tuple(map(str, data["names"])),
+            int(data["max_trials"]),
+            {str(name): int(count) for name, count in data["counts"].items()},
+            best,
+            int(data["best_count"]),
+            float(data["started"]),
+            float(data["at"]),
+            None if left is None else float(left),
+            str(data["ended"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _best_trial(data: Mapping[str, Any]) -> BestTrial:
+    return BestTrial(str(data["run"]), int(data["number"]), tuple(map(float, data["values"])), str(data["flags"]))
