@@ -89,7 +89,9 @@ class Round:
         search = self._start()
         scheduler = self._scheduler() if self._has_scheduler else None
         while time.monotonic() < deadline and not self._is_over(search):
-            time.sleep(self._chance.uniform(0.2, 4.0))
+            if self._chance.random() < 0.8:  # else it is killed while it starts
+                self._wait_for_trial(search)
+            time.sleep(self._chance.uniform(0.0, 3.0))
             self._kill_one()
             if not search.is_running:
                 search = self._start()
@@ -103,6 +105,12 @@ class Round:
         if last.exit_code != 0:
             return [f"the last restart failed: {last}"]
         return self._violations(last.output)
+
+    def _wait_for_trial(self, search: Started, longest: float = 60.0) -> None:
+        """Waits until the search has proposed something, or has ended, but not for long."""
+        deadline = time.monotonic() + longest
+        while search.is_running and "Staging trial" not in search.output and time.monotonic() < deadline:
+            time.sleep(0.1)
 
     def _is_over(self, search: Started) -> bool:
         return not search.is_running and "The search is over" in search.output
