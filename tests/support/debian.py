@@ -97,7 +97,7 @@ class Debian:
     def environment(self, project: str, python: str) -> str:
         """Installs the project, with what its tests need, for one Python of the folder; returns where it is there."""
         place = f"/srv/venv-{python}"
-        pip = f"{place}/bin/pip --disable-pip-version-check install -q --no-compile"
+        pip = f"{place}/bin/pip --disable-pip-version-check install -q"
         self.run(f"{python} -m venv {place} && {pip} '{project}[test]'")
         self.run(f"{pip} --no-deps --force-reinstall {project}")
         return place
