@@ -6,7 +6,7 @@ HTCondor does not take jobs from root, so tests need an account (`--account`).
 import pathlib
 from collections.abc import Mapping
 
-from tests.support.account import as_user, chosen
+from tests.support.account import as_user, chosen, open_to_user
 from tests.support.sandbox import run_command, wait_until
 from tests.systems.hosts import Host, Network, clean_environ
 from tests.systems.needs import Missing, program
@@ -72,7 +72,7 @@ class HTCondor:
         if chosen() is None:
             raise Missing("HTCondor takes no jobs from root; name an account with --account")
         self._state = network.state
-        self._state.chmod(0o755)
+        open_to_user(self._state)
         self.head = network.add("head")
         self.hosts = {name: network.add(name) for name in nodes}
         self._start(self.head, _HEAD)

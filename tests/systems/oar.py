@@ -8,7 +8,7 @@ import pathlib
 import re
 from collections.abc import Mapping
 
-from tests.support.account import as_user, chosen
+from tests.support.account import as_user, chosen, open_to_user
 from tests.support.sandbox import run_command, wait_until
 from tests.systems.hosts import Host, Network, clean_environ
 from tests.systems.needs import Missing, program
@@ -45,7 +45,7 @@ class OAR:
         if chosen() is None:
             raise Missing("OAR takes no jobs from root; name an account with --account")
         self._state = network.state
-        self._state.chmod(0o755)
+        open_to_user(self._state)
         self.head = network.add("head")
         self.hosts = {name: network.add(name) for name in nodes}
         self._write_files()
