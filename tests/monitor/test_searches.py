@@ -4,15 +4,20 @@ import contextlib
 import json
 import math
 import pathlib
+import re
 from typing import Any
 
-from guild_dask.home import layout
+from guild_dask.home import layout, trials
 from guild_dask.home.trials import Trial, TrialState
 from guild_dask.monitor import importances, search_results, searches
 from guild_dask.monitor.page.rows import Rows
 from guild_dask.monitor.page.search_cells import SearchCells
+from guild_dask.monitor.report import page
+from guild_dask.monitor.report.history import history_for
+from guild_dask.monitor.report.searches import reported_searches
 from guild_dask.plan.objectives import Objective
 from tests.monitor.test_page import EVIL, get, served
+from tests.monitor.test_report import WORKER, ended, workers
 from tests.support.browser import browser, complaints
 from tests.support.sandbox import wait_until
 from tests.support.searches import BATCH, SPACE, START, GivenTrial, a_search, some_trials, trial_id
@@ -24,7 +29,7 @@ ACCURACY = Objective("accuracy", is_maximized=True)
 def trial(number: int, *values: float, state: TrialState = TrialState.COMPLETED, point: Any = None) -> Trial:
     given = values or None
     return Trial(
-        str(number), number, point, 0.0, state, given, ({1: 1.0, 2: 0.5},), (), number * 10.0, number * 10.0 + 8
+        str(number), number, point or {}, 0.0, state, given, ({1: 1.0, 2: 0.5},), (), number * 10.0, number * 10.0 + 8
     )
 
 
@@ -170,3 +175,38 @@ def test_page_data_has_no_infinite_numbers(tmp_path: pathlib.Path) -> None:
     with contextlib.closing(SearchCells(str(tmp_path))) as cells:
         data = cells.data("", "")
     json.dumps(data, allow_nan=False)
+
+
+# The report
+
+
+def test_report_has_the_search_of_its_runs_and_escapes_text(tmp_path: pathlib.Path) -> None:
+    evil = "</script><script>alert(1)</script>"
+    given = [GivenTrial({**each.point, evil: evil}, each.losses, each.end) for each in some_trials(8)]
+    a_search(tmp_path, given, {**SPACE, evil: [evil, "b"]})
+    scheduler = tmp_path / "runs" / ("s" * 32)
+    scheduler.mkdir()
+    # The evaluation gets no time, which is said.
+    [found] = reported_searches(str(scheduler), [trial_id(1)], patience=0.0)
+    assert found.counts["pruned"] == 2
+    history = history_for([workers(100.0, WORKER), ended(110.0, trial_id(1), 10.0)], 120.0)
+    assert history
+    text = page.page(history, {}, "title", {}, [found])
+    titles = re.findall("<h2>(.*?)</h2>", text)
+    assert titles[:5] == [
+        f"Search {BATCH[:8]}: dask:tpe of train",
+        "Best trials",
+        "Best loss over time",
+        "Flags and results",
+        "loss by step; pruned trials are pale",
+    ]
+    assert "No importances: the evaluation took longer than 0 s" in text
+    assert "<script>alert" not in text
+    assert "alert(1)" in text, "it is shown as text"
+
+
+def test_report_of_a_search_that_was_deleted_is_without_it(tmp_path: pathlib.Path) -> None:
+    a_search(tmp_path, some_trials(1), SPACE)
+    attributes = tmp_path / "runs" / trial_id(1) / ".guild" / "attrs"
+    (attributes / trials.ATTRIBUTE).write_text(json.dumps({"batch": "d" * 32}))
+    assert reported_searches(str(tmp_path / "runs" / ("s" * 32)), [trial_id(1)], patience=0.0) == []

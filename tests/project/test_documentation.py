@@ -27,7 +27,7 @@ _FILE = re.compile(r"((?:\w+/)*\w+\.py)(?::([\w.]+?)(?:\(\))?)?")
 _DOTTED = re.compile(r"((?:\w+/)*\w+(?:\.\w+)+)(?:\(\))?")
 _SUFFIXES = (".css", ".html", ".js", ".json", ".jsonl", ".log", ".md", ".py", ".svg", ".yaml", ".yml")
 _PYTHON_COMMAND = re.compile(r"python3? -m ((?:benchmarks|guild_dask|tests)[\w.]*)")
-_OUR_COMMAND = re.compile(r"^ *(?:\$ )?guild-dask ([a-z]+)", re.MULTILINE)
+_OUR_COMMAND = re.compile(r"^ *(?:\$ )?guild-dask ([a-z-]+)", re.MULTILINE)
 _TOX_COMMAND = re.compile(r"\btox -e ([\w-]+)")
 
 

@@ -55,7 +55,16 @@ def _trial(run_dir: pathlib.Path, trial: GivenTrial, number: int) -> None:
     is_staged = trial.end == "staged"
     code = {"completed": 0, "pruned": -15}.get(trial.end, 1)
     ended = {} if is_staged else {"exit_status": code, "stopped": at + 10**6}
-    _run(run_dir, "train", flags=dict(trial.point), tags=[], started=at, initialized=at, **ended)
+    _run(
+        run_dir,
+        "train",
+        flags=dict(trial.point),
+        tags=[],
+        started=at,
+        initialized=at,
+        dask_search={"batch": BATCH},
+        **ended,
+    )
     if is_staged:
         (run_dir / ".guild" / "STAGED").touch()
     with SummaryWriter(str(run_dir / ".guild")) as writer:

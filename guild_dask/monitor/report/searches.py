@@ -35,13 +35,14 @@ def reported_searches(run_dir: str, run_ids: Iterable[str], patience: float) -> 
     runs_dir = os.path.dirname(run_dir)
     own = [os.path.basename(run_dir)] if search_journal.exists(run_dir) else []
     others = (trials.batch_of(os.path.join(runs_dir, run_id)) for run_id in run_ids)
-    batches = list(dict.fromkeys(batch for batch in (*own, *others) if batch))[:_MOST_SEARCHES]
+    known = dict.fromkeys(batch for batch in (*own, *others) if batch)
+    batches = [batch for batch in known if search_journal.exists(os.path.join(runs_dir, batch))][:_MOST_SEARCHES]
     found = []
     for batch in batches:
         try:
             found.append(_reported(os.path.dirname(runs_dir), batch, patience / len(batches)))
         except (OSError, ValueError):
-            continue  # it was deleted
+            continue  # it is being deleted, or its records cannot be read
     return found
 
 
