@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from guild_dask.plan.capacity import TIME
+from guild_dask.plan.capacity import SEARCH, TIME
 from guild_dask.plan.placement import DAY, PATIENCE, StagedRun, Worker, is_impossible, plan, position_for
 from guild_dask.plan.reasons import (
     IMPOSSIBLE,
@@ -587,3 +587,12 @@ def test_no_run_is_placed_where_it_may_not_end_in_time_and_none_is_held_that_may
         asked = each.requests.get(TIME, 0.0)
         assert not any(left[name] > 0 and asked <= lasts[name] for name in lasts)
         assert isinstance(decided.held[each.id], TooLong) == (asked > longest)
+
+
+def test_search_takes_no_slot_and_nothing_else_takes_its_place() -> None:
+    # The one worker that has places for searches is the scheduler's own process.
+    head = Worker("scheduler", 16, {SEARCH: 16}, 16, {SEARCH: 16})
+    busy = Worker("busy", 1, {}, 0, {})
+    found = plan([StagedRun("search", {SEARCH: 1}), StagedRun("trial")], [busy, head])
+    assert [(run.id, worker) for run, worker in found.starts] == [("search", "scheduler")]
+    assert found.held == {"trial": NoFreeSlot(1)}

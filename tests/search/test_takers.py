@@ -1,0 +1,62 @@
+"""Which living scheduler would take the trials of a search."""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+import pytest
+
+from guild_dask.home import layout
+from guild_dask.home.heartbeat import STATE, Heartbeat
+from guild_dask.host import processes
+from guild_dask.monitor.state import State, WorkerState, as_data
+from guild_dask.search.takers import taker, width_of
+
+# Guild's filters leave the files of attributes open.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+WORKER = WorkerState("local", "here", 4, 0, {"gpu": 2})
+
+
+def _live(home: str, scheduler: str, **facts: Any) -> None:
+    """Shows this process as a scheduler with a state."""
+    process = processes.identity(os.getpid())
+    assert process
+    Heartbeat(home, scheduler, process).renew()
+    state = State(scheduler, process.host, process.pid, 1.0, **{"workers": (WORKER,), **facts})
+    layout.heartbeat(home, scheduler).with_suffix(STATE).write_text(json.dumps(as_data(state)))
+
+
+@pytest.mark.parametrize(
+    ("facts", "would_take"),
+    [
+        ({}, True),
+        ({"phase": "paused"}, True),
+        ({"phase": "draining"}, False),
+        ({"phase": "stopping"}, False),
+        ({"run_once": True}, False),  # it may end before the first trial is staged
+        ({"trials_of": "another"}, False),
+        ({"workers": (WorkerState("local", "here", 4, 0),)}, False),  # it has no GPU
+        ({"workers": (), "slots_at_most": 8}, True),
+        ({"filter": "op = train"}, True),
+        ({"filter": "op = other"}, False),
+        ({"filter": "tags contains big"}, False),
+    ],
+)
+def test_scheduler_takes_trials_if_it_goes_on_selects_them_and_has_room(
+    guild_home: pathlib.Path, facts: dict[str, Any], would_take: bool
+) -> None:
+    proto = guild_home / "runs" / "batch" / ".guild" / "proto"
+    (proto / ".guild" / "attrs").mkdir(parents=True)
+    (proto / ".guild" / "opref").write_text("guildfile:/project/guild.yml '' '' train\n")
+    _live(str(guild_home), "one", **facts)
+    found = taker(str(guild_home), "batch", {"gpu": 1})
+    assert (found is not None) is would_take
+    assert found is None or width_of(found, {"gpu": 1}) == (8 if "slots_at_most" in facts else 2)
+
+
+def test_search_does_not_propose_for_itself_and_without_schedulers_there_is_none(guild_home: pathlib.Path) -> None:
+    assert taker(str(guild_home), "batch", {}) is None
+    _live(str(guild_home), "batch")
+    assert taker(str(guild_home), "batch", {}) is None
