@@ -360,6 +360,15 @@ def stage_ended(home: str, run_ids: Iterable[str]) -> dict[str, str]:
     return {run_id: problem for run_id, problem in problems.items() if problem}
 
 
+def unstage(home: str, run_id: str) -> None:
+    """Makes a staged run a pending one, which no scheduler starts; does nothing if it is not staged any more."""
+    run_dir = layout.run_dir(home, run_id)
+    with _held(_lock_of(home), home):
+        if run_directory.is_staged(run_dir):
+            run_directory.set_marker(run_dir, layout.PENDING)
+            run_directory.clear_marker(run_dir, layout.STAGED)
+
+
 def _stage_ended(home: str, run_id: str) -> str:
     """Stages a run, and returns why it cannot be; empty if it was staged. Called inside the lock."""
     run_dir = layout.run_dir(home, run_id)

@@ -8,8 +8,9 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from guild_dask.home import claims, control, layout, run_queue
 from guild_dask.home.search_journal import SearchJournal
@@ -77,6 +78,7 @@ class Search:
         self._forgotten = frozenset(journal.log.proposals if settings.prior == "none" else ())
         self._former: frozenset[str] | None = None  # trials that had ended before this start; None: not read yet
         self._is_exhausted = False  # no point of the space is left
+        self._has_mended = False  # what an earlier start left half done, or a power failure damaged, is mended once
         self._has_looked = False  # what was there before the first step is no news
         self._best: list[str] = []  # as it was last logged
         self._has_told_of_steps = False
@@ -110,11 +112,14 @@ class Search:
     # Trials that were left half done, or cut short
 
     def _mend(self, trials: Sequence[Trial]) -> None:
+        is_first, self._has_mended = not self._has_mended, True
         for trial in trials:
-            if trial.state is TrialState.PROPOSED:
-                log.info("Completing trial %s, which was left half staged", trial.id)
-                self._stager.stage(self._journal.log.proposals[trial.id], self._problem.space.flags(trial.point))
-                self._announce(trial.id)
+            flags = self._problem.space.flags(trial.point)
+            if is_first and trial.state is TrialState.WAITING and self._stager.is_damaged(trial.id, flags):
+                self._stager.unstage(trial.id)
+                self._complete(trial, flags)
+            elif trial.state is TrialState.PROPOSED:
+                self._complete(trial, flags)
             elif trial.state is TrialState.PRUNED:
                 mark_pruned(layout.run_dir(self._problem.home, trial.id))
         cut_short = [trial.id for trial in trials if trial.state is TrialState.CUT_SHORT]
@@ -123,6 +128,11 @@ class Search:
             for run_id in [each for each in cut_short if each not in problems]:
                 log.info("Staged trial %s again (it was ended with its scheduler)", run_id)
                 self._announce(run_id)
+
+    def _complete(self, trial: Trial, flags: Mapping[str, Any]) -> None:
+        log.info("Completing trial %s, which was left half staged", trial.id)
+        self._stager.stage(self._journal.log.proposals[trial.id], flags)
+        self._announce(trial.id)
 
     def _announce(self, run_id: str) -> None:
         """Makes schedulers see a staged run whose directory is not new; otherwise they find it at their next poll."""

@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from guild_dask.home import layout, run_directory
+from guild_dask.home import layout, run_directory, run_queue
 from guild_dask.home.search_journal import Proposal, SearchJournal
 from guild_dask.home.trials import ATTRIBUTE, PRUNED, was_staged
 
@@ -41,6 +41,23 @@ class Stager:
             self._make(run_dir, proposal, flags)
             _stage(run_dir)
         self._journal.add("staged", trial=proposal.trial)
+
+    def is_damaged(self, trial: str, flags: Mapping[str, Any]) -> bool:
+        """Tells whether a staged run is not what was staged: a power failure may lose what was just written."""
+        run_dir = layout.run_dir(self._home, trial)
+        if not was_staged(run_dir, self._claims):
+            return True
+        if not run_directory.has(run_dir, layout.STAGED):
+            return False
+        try:
+            run_directory.read_staged(run_dir)
+            return bool(run_directory.attribute(run_dir, "flags") != dict(flags))
+        except run_directory.BrokenRun:
+            return run_directory.has(run_dir, layout.STAGED)
+
+    def unstage(self, trial: str) -> None:
+        """Takes a run out of the queue, so that stage() makes it anew, unless a scheduler has just taken it."""
+        run_queue.unstage(self._home, trial)
 
     def _make(self, run_dir: str, proposal: Proposal, flags: Mapping[str, Any]) -> None:
         from guild import batch_util

@@ -1,8 +1,9 @@
 """Takes a step of a search again and again, in child processes that are killed at one write after the other.
 
-Run as `python crash_script.py HOME BATCH EVERY`: the first child is killed at its first write, and each next one EVERY
-writes later, on its own copy of the home. After each, a child that is not killed takes two more steps. Prints for each
-point of the crash, as JSON, the trials that are there then.
+Run as `python crash_script.py HOME BATCH EVERY`: the first child is not killed, but what it has written is damaged, as
+by a power failure. The next one is killed at its first write, and each next one EVERY writes later, on its own copy of
+the home. After each, a child that is not killed takes two more steps. Prints for each point of the crash, as JSON, the
+trials that are there then.
 """
 
 import json
@@ -12,7 +13,7 @@ import signal
 import sys
 from typing import Any
 
-from guild_dask.home import trials
+from guild_dask.home import run_view, trials
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.plan.objectives import Objective
 from guild_dask.search.engine import Engine
@@ -63,21 +64,32 @@ def _in_child(home: str, batch: str, steps: int, kill_at: int = 0) -> int:
     os._exit(0)
 
 
+def _lose_what_was_written(home: str, batch: str) -> None:
+    """Empties files of all trials, as a power failure may: attributes of the first, and the operation of the others."""
+    for number, trial in enumerate(sorted(set(os.listdir(f"{home}/runs")) - {batch})):
+        os.truncate(f"{home}/runs/{trial}/.guild/{'opref' if number else 'attrs/flags'}", 0)
+
+
 def main(home: str, batch: str, every: int) -> None:
     """Kills a step at one write after the other, until it is not killed any more."""
 
-    number, code = 1, -signal.SIGKILL
+    number, code = 0, -signal.SIGKILL
     while code:
         copy = f"{home}-{number}"
         shutil.copytree(home, copy, symlinks=True)
-        code = _in_child(copy, batch, 1, number)
+        if number:
+            code = _in_child(copy, batch, 1, number)
+        else:
+            _in_child(copy, batch, 1)
+            _lose_what_was_written(copy, batch)
         assert _in_child(copy, batch, 2) == 0
         found = trials.TrialReader(copy, batch, (Objective("loss"),)).read()
         runs = sorted(set(os.listdir(f"{copy}/runs")) - {batch})
-        states = [(each.id, each.state.value, each.point["x"]) for each in found]
+        flags = [run_view.flags(f"{copy}/runs/{each.id}").get("x") for each in found]
+        states = [(each.id, each.state.value, x) for each, x in zip(found, flags, strict=True)]
         sys.stdout.write(json.dumps({"number": number, "code": code, "trials": states, "runs": runs}) + "\n")
         shutil.rmtree(copy)
-        number += every
+        number += every if number else 1
 
 
 if __name__ == "__main__":

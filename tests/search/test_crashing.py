@@ -37,7 +37,7 @@ def test_step_that_is_killed_at_any_write_is_completed_by_the_next(user: Sandbox
     for result in results:
         ids, states, points = zip(*result["trials"], strict=True)
         assert states == ("waiting",) * crash_script.TRIALS, result
-        assert len(set(points)) == crash_script.TRIALS, result
+        assert len({*points} - {None}) == crash_script.TRIALS, result
         assert sorted(ids) == result["runs"], result
 
 
