@@ -22,6 +22,7 @@ OPERATIONS = """
 facts: {main: facts, flags: {n: 1, text: plain}, flags-import: no, flags-dest: args}
 fail: {main: fail}
 crash: {main: crash}
+ends: {main: ends}
 nap: {main: nap}
 grow: {main: grow}
 loaded: {main: loaded, flags-import: no}
@@ -215,6 +216,29 @@ print("before", flush=True)
 os.abort()
 """
 
+# What happens at the end of a program: callbacks, deleted objects of the program's modules, buffered files.
+ENDS = """
+import atexit, os, weakref
+import kept
+
+class Told:
+    def __init__(self, name):
+        self.name, self.write = name, os.write
+    def __del__(self):
+        self.write(1, f"{self.name} deleted".encode() + bytes([10]))
+
+atexit.register(os.write, 1, b"at exit" + bytes([10]))
+told = Told("object of the script")
+kept.told = Told("object of a module")
+kept.cycle = [Told("object in a cycle")]
+kept.cycle.append(kept.cycle)
+final = Told("finalized")
+weakref.finalize(final, os.write, 1, b"finalizer" + bytes([10]))
+kept.file = open("buffered", "w")
+kept.file.write("to the end")
+print("last line")
+"""
+
 # Takes more and more memory.
 GROW = """
 import time
@@ -257,6 +281,8 @@ FILES = {
     "children.py": CHILDREN,
     "fail.py": FAIL,
     "crash.py": CRASH,
+    "ends.py": ENDS,
+    "kept.py": "",
     "grow.py": GROW,
     "nap.py": NAP,
     "loaded.py": LOADED,
@@ -307,7 +333,7 @@ def facts_of(user: Sandbox, run_id: str) -> dict[str, Any]:
 @pytest.mark.every_python
 def test_warm_operation_cannot_tell_that_it_is_one(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS, FILES)
-    cold_and_warm(user, guild, "facts", "fail", "crash")
+    cold_and_warm(user, guild, "facts", "fail", "crash", "ends")
     cold, warm = (facts_of(user, f"facts-{name}") for name in ("cold", "warm"))
     different = {
         name: (cold["facts"][name], warm["facts"][name])
@@ -318,14 +344,21 @@ def test_warm_operation_cannot_tell_that_it_is_one(user: Sandbox, guild: Guild) 
     # The process began with the run, and so did the clock of its log.
     assert warm["since"] < cold["since"] + 60
     assert abs(warm["since"] - warm["log age"]) < 30
-    # Failures and crashes read the same.
-    for operation, text, code in (("fail", "ValueError: as expected", 1), ("crash", "before", -signal.SIGABRT)):
+    # Failures, crashes and the end of a program read the same.
+    for operation, text, code in (
+        ("fail", "ValueError: as expected", 1),
+        ("crash", "before", -signal.SIGABRT),
+        ("ends", "object of a module deleted", 0),
+    ):
         runs = [f"{operation}-{name}" for name in ("cold", "warm")]
         outputs = {guild(f"cat --output {run_id}").output.replace(run_id, "RUN") for run_id in runs}
         assert len(outputs) == 1
         assert text in outputs.pop()
         attributes = [user.guild_home / "runs" / each / ".guild" / "attrs" for each in runs]
         assert [int((each / "exit_status").read_text()) for each in attributes] == [code, code]
+    assert {(user.guild_home / "runs" / f"ends-{name}" / "buffered").read_text() for name in ("cold", "warm")} == {
+        "to the end"
+    }
 
 
 def test_warm_operations_share_no_random_numbers(user: Sandbox, guild: Guild) -> None:
