@@ -82,11 +82,6 @@ class Search:
         self._has_told_of_steps = False
         self._asked: set[str] = set()  # trials that were asked to end early
 
-    @property
-    def trial_ids(self) -> frozenset[str]:
-        """Returns the runs of this search."""
-        return frozenset(self._journal.log.proposals)
-
     def step(self, width: int, may_go_on: Callable[[], bool] = lambda: True) -> Step:
         """Does what is to be done now; raises OSError or HomeUnavailable if that cannot be written.
 
