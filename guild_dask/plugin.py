@@ -36,6 +36,10 @@ class DaskSchedulerPlugin(plugin.Plugin):  # type: ignore[misc]  # Guild has no 
 
     def resolve_model_op(self, opspec: str) -> tuple[DaskModel, str] | None:
         name = OPERATIONS.get(opspec)
+        if name:
+            from guild_dask.host import environment
+
+            environment.open_missing_streams()  # Guild fails without them
         return (DaskModel(), name) if name else None
 
     def enabled_for_op(self, opdef: Any) -> tuple[bool, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support import account
 from tests.support.documents import Document, is_document
 from tests.support.sandbox import COLD, EXAMPLES, Guild, Sandbox, sandbox
 
@@ -18,6 +19,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="also check the documents that the project was created from, word for word, which are in this folder",
     )
     parser.addoption("--cold", action="store_true", help="start no run warm, as with the flag warm=no")
+    parser.addoption("--account", metavar="NAME", help="run Guild's commands as that user; the tests must run as root")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--account"):
+        account.choose(config.getoption("--account"))
 
 
 def pytest_collect_file(file_path: pathlib.Path, parent: pytest.Collector) -> Document | None:

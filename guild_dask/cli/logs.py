@@ -66,10 +66,14 @@ def _show(path: str, start: int, followed: RunView | None) -> None:
     # A shell starts background jobs with SIGINT ignored; kill -INT must work for them, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     place = start
+    known = len(_past(followed)) if followed else 0
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             goes_on = followed is not None and common.run_for(followed.id).status in _GOES_ON
-            if _size(path) < place:
+            past = _past(followed) if followed else ()
+            is_next = len(past) > known and _modified(path) > past[-1].ended
+            if is_next or _size(path) < place:
+                known = len(past)
                 click.echo("==> The next attempt has begun <==", err=True)
                 place = 0
             for piece in _from(path, place):
@@ -86,6 +90,13 @@ def _size(path: str) -> int:
         return os.path.getsize(path)
     except OSError:
         return 0
+
+
+def _modified(path: str) -> float:
+    try:
+        return os.path.getmtime(path)
+    except OSError:
+        return 0.0
 
 
 def _from(path: str, place: int) -> Iterator[bytes]:

@@ -1,13 +1,9 @@
 """`guild-dask stop`: stops runs that a scheduler has started, on any host."""
 
-import contextlib
-import os
-import signal
-
 import click
 
 from guild_dask.cli import common
-from guild_dask.home import claims, layout, stop_request
+from guild_dask.home import claims, layout
 from guild_dask.home.run_view import RunView
 from guild_dask.home.status import Status
 from guild_dask.host import processes
@@ -63,12 +59,7 @@ def _stop(home: str, run_id: str) -> str:
     if lives is False:
         raise _CannotStop("the process that started it has died; the next scheduler recovers the run")
     try:
-        stop_request.request_stop(claims.path(folder, run_id))
+        claims.ask_to_end(folder, run_id, owner)
     except OSError as e:
         raise _CannotStop(f"cannot write to the Guild home: {e.strerror or e}") from e
-    if lives is None:
-        return f"asked to end, on {owner.host}"
-    # The starter polls for stop requests; on this host, a signal makes it react at once.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(owner.pid, signal.SIGTERM)
-    return "asked to end"
+    return f"asked to end, on {owner.host}" if lives is None else "asked to end"

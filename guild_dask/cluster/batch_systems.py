@@ -1,4 +1,4 @@
-"""Which jobs of a job queue are over, by what its own command prints.
+"""Which jobs of a job queue are over, or will never start, by what its own command prints.
 
 A job counts as not over if the answer does not mention it, for example because the queue is being restarted.
 """
@@ -29,6 +29,7 @@ class Inquiry:
 
     command: tuple[str, ...]
     over: Callable[[Sequence[str], Answer], set[str]]  # the jobs that are over
+    held: Callable[[Sequence[str], Answer], Mapping[str, str]] = lambda _jobs, _answer: {}  # why the queue holds jobs
     after: tuple[str, ...] = ()  # behind the jobs
     comma: bool = False  # between the jobs, as one word
     is_for_one: bool = False  # one call for each job
@@ -80,6 +81,13 @@ def _over_in_condor(jobs: Sequence[str], answer: Answer) -> set[str]:
     return {job for job in jobs if job in removed_or_completed} | _not_listed(jobs, answer)
 
 
+def _held_in_condor(jobs: Sequence[str], answer: Answer) -> dict[str, str]:
+    # HTCondor holds a job that it cannot start, until somebody acts. Code 1: a user did that (condor_hold).
+    rows = [line.split(maxsplit=3) for line in answer.printed.splitlines()]
+    held = {row[0]: row[3] for row in rows if len(row) == 4 and row[1] == "5" and row[2] != "1"}
+    return {job: held[job] for job in jobs if job in held}
+
+
 def _over_in_oar(jobs: Sequence[str], answer: Answer) -> set[str]:
     ended = {words[0].rstrip(":") for words in _rows(answer) if len(words) > 1 and words[1] in ("Terminated", "Error")}
     return {job for job in jobs if job in ended}
@@ -103,14 +111,16 @@ INQUIRIES: Mapping[str, Inquiry] = {
     "lsf": Inquiry(("bjobs", "-noheader", "-o", "jobid stat"), _over_in_lsf),
     "oar": Inquiry(("oarstat", "-s", "-j"), _over_in_oar, is_for_one=True),
     "moab": Inquiry(("checkjob",), _over_in_moab, is_for_one=True),
-    "htcondor": Inquiry(("condor_q",), _over_in_condor, after=("-af:j", "JobStatus")),
+    "htcondor": Inquiry(
+        ("condor_q",), _over_in_condor, _held_in_condor, after=("-af:j", "JobStatus", "HoldReasonCode", "HoldReason")
+    ),
 }
 
 
-def jobs_over(queue: str, jobs: Sequence[str]) -> set[str]:
-    """Returns the jobs that are over, or that the queue does not know."""
+def jobs_over(queue: str, jobs: Sequence[str]) -> dict[str, str]:
+    """Returns the jobs that are over, unknown to the queue, or held by it, with its reason if they are held."""
     inquiry = INQUIRIES[queue]
-    over: set[str] = set()
+    over: dict[str, str] = {}
     if not shutil.which(inquiry.command[0]):
         return over
     groups = [[job] for job in jobs] if inquiry.is_for_one else [list(jobs)]
@@ -121,5 +131,6 @@ def jobs_over(queue: str, jobs: Sequence[str]) -> set[str]:
             asked = subprocess.run(
                 command, capture_output=True, text=True, errors="replace", check=False, timeout=_ANSWER
             )
-            over |= inquiry.over(group, Answer(asked.returncode, asked.stdout, asked.stderr))
+            answer = Answer(asked.returncode, asked.stdout, asked.stderr)
+            over |= dict.fromkeys(inquiry.over(group, answer), "") | dict(inquiry.held(group, answer))
     return over

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import sys
@@ -86,14 +87,15 @@ class JobQueue:
             options.update(nanny=False, processes=1)
         python = configured.get("python") or shlex.quote(sys.executable)
         # The worker replaces the job's shell, so that signals of the job queue reach it.
-        replacing = "" if self.name == "htcondor" else "exec "
-        options["python"] = f"{replacing}{python} {shlex.join(AS_PRIVATE)}"
+        options["python"] = f"exec {python} {shlex.join(AS_PRIVATE)}"
         if self.resources:
             amounts = ",".join(f"{name}={amount!r}" for name, amount in _plain(self.resources).items())
             extra = list(configured.get("worker-extra-args") or configured.get("extra") or [])
             options["worker_extra_args"] = [*extra, "--resources", shlex.quote(amounts)]
-        if not configured.get("log-directory"):
-            options["log_directory"] = os.path.join(self.run_dir, "jobs")
+        logs = configured.get("log-directory") or os.path.join(self.run_dir, "jobs")
+        options["log_directory"] = logs
+        if self.name == "oar":
+            options["job_extra_directives"] = _oar_directives(configured.get("job-extra-directives") or (), logs)
         return options
 
     def walltime_in_files(self) -> str | None:
@@ -106,6 +108,18 @@ class JobQueue:
     def walltime(self) -> float | None:
         """Returns the seconds that a job may take, or None if that cannot be read."""
         return seconds_for_walltime(self.name, str(self.configured.get("walltime") or ""))
+
+
+def _oar_directives(configured: Sequence[str], logs: str) -> list[str]:
+    """Returns the directives of an OAR job, with its logs in their folder, which dask-jobqueue does not define."""
+    files = {"-O": "out", "-E": "err"}
+    given = [word for directive in configured for word in directive.split()[:1]]
+    own = [
+        f"{option} {shlex.quote(os.path.join(logs, f'dask-worker-%jobid%.{suffix}'))}"
+        for option, suffix in files.items()
+        if option not in given
+    ]
+    return [*configured, *own]
 
 
 def _plain(amounts: Mapping[str, float]) -> dict[str, float]:
@@ -207,15 +221,20 @@ def _failures_of(queue: JobQueue, log_directory: str | None) -> Callable[[Sequen
 
     def failures(job_ids: Sequence[str]) -> Mapping[str, str]:
         return {
-            job_id: f"job {job_id} ended before its worker joined{_last_line(log_directory, job_id)}"
-            for job_id in sorted(jobs_over(queue.name, job_ids))
+            job_id: f"job {job_id} is held: {held}"
+            if held
+            else f"job {job_id} ended before its worker joined{_last_line(log_directory, job_id)}"
+            for job_id, held in sorted(jobs_over(queue.name, job_ids).items())
         }
 
     return failures
 
 
 def _last_line(log_directory: str | None, job_id: str) -> str:
-    for path in sorted(pathlib.Path(log_directory).glob(f"*{job_id}*")) if log_directory else ():
+    # As a whole number: the logs of job 12 are not those of job 1 or 2.
+    of_job = re.compile(rf"(?<!\d){re.escape(job_id)}(?!\d)")
+    paths = sorted(pathlib.Path(log_directory).iterdir()) if log_directory and os.path.isdir(log_directory) else []
+    for path in [path for path in paths if of_job.search(path.name)]:
         with contextlib.suppress(OSError):
             lines = [line for line in files.tail(path, _LOG_END).decode(errors="replace").splitlines() if line.strip()]
             if lines:

@@ -24,6 +24,9 @@ from guild_dask.settings.cluster_spec import WorkerCount
 # ends by itself when it finds no scheduler.
 LAST_COMMANDS = 2.0
 
+# Lines of what a job queue says when it refuses a job.
+_LONGEST_COMPLAINT = 8
+
 
 @dataclass(frozen=True)
 class PoolTerms:
@@ -182,5 +185,24 @@ def _cause(error: Exception) -> NoWorkerStarted:
     """Returns the last lines that a command of the job queue printed, as the cause."""
     text = str(error)
     _, _, printed = text.partition("stderr:\n")
-    lines = [line.strip() for line in (printed or text).splitlines() if line.strip()]
-    return NoWorkerStarted(" / ".join(lines[-2:]) if lines else type(error).__name__)
+    return NoWorkerStarted(complaint_in(printed or text) or type(error).__name__)
+
+
+def complaint_in(printed: str) -> str:
+    """Returns the last two lines, and as many before them as it takes to begin with a message and not inside of one.
+
+    A queue may show a message of several lines, such as a request with the place that it does not understand.
+    """
+    lines = [line.rstrip() for line in printed.splitlines() if line.strip()]
+    first = max(len(lines) - 2, 0)
+    while first > max(len(lines) - _LONGEST_COMPLAINT, 0) and not _begins_message(lines, first):
+        first -= 1
+    return " / ".join(line.strip() for line in lines[first:])
+
+
+def _begins_message(lines: Sequence[str], number: int) -> bool:
+    """Tells whether a line begins a message: it has words, is not indented, and no bracket is open before it."""
+    before = "".join(lines[:number])
+    is_inside = any(before.count(opening) > before.count(closing) for opening, closing in ("()", "[]", "{}"))
+    line = lines[number]
+    return not is_inside and not line[0].isspace() and any(character.isalpha() for character in line)

@@ -19,13 +19,14 @@ import contextlib
 import errno
 import os
 import pathlib
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from guild_dask.home import end_note
 from guild_dask.home.claim_record import Claim, claim_for_text
 from guild_dask.home.end_note import ENDED, EXITED
-from guild_dask.home.stop_request import STOP
+from guild_dask.home.stop_request import STOP, request_stop
 from guild_dask.host import files
 from guild_dask.host.processes import ProcessIdentity, is_alive
 
@@ -267,6 +268,15 @@ def _found(file: pathlib.Path) -> Found | None:
 def present(folder: pathlib.Path, run_id: str) -> Found | None:
     """Returns the claim on a run, or None if there is none; raises OSError if the folder cannot be read."""
     return files.first(_files(folder, run_id), _found)
+
+
+def ask_to_end(folder: pathlib.Path, run_id: str, owner: ProcessIdentity) -> None:
+    """Asks a run that has started to end, for a user; raises OSError if that cannot be written."""
+    request_stop(path(folder, run_id))
+    # The starter polls for stop requests; on this host, a signal makes it react at once.
+    if is_alive(owner):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(owner.pid, signal.SIGTERM)
 
 
 def _read(file: pathlib.Path) -> Claim | None:

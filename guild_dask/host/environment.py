@@ -65,6 +65,13 @@ def overridden_variables(user: Mapping[str, str]) -> dict[str, str]:
     return {OVERRIDDEN: json.dumps(values).replace("$", "\\u0024")} if values else {}
 
 
+def open_missing_streams() -> None:
+    """Gives this process the null device in place of standard input and output that were closed when it was started."""
+    for name, mode in (("stdin", "r"), ("stdout", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # it stays open
+
+
 def terminal_variable() -> dict[str, str]:
     """Returns the variable that names the terminal to which this process prints; none if it does not print to one."""
     if any(argument in sys.argv for argument in _QUIET):

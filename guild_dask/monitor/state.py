@@ -133,6 +133,7 @@ class State:
     phase: str = "working"
     run_once: bool = False
     filter: str | None = None  # it starts only runs that match
+    slots_at_most: int = 0  # of an elastic pool, when all its workers are there; 0: the workers do not change
     trials_of: str | None = None  # the search that it is part of: it starts only the trials of that
     gpus: str | None = None  # the flag `gpus`; None: no GPUs are assigned to runs
     dashboard: str | None = None

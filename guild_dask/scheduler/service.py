@@ -108,7 +108,8 @@ def run(
         closing.callback(follower.close, is_stopping)
         queue_of_runs = run_queue.GuildHome(home, heartbeat, *select)
         _watch(home, this_run.id, events, closing)
-        about = scheduler_state(this_run.id, identity.process, trials_of=guest.batch if guest else None)
+        facts = {"trials_of": guest.batch if guest else None, "slots_at_most": opened.appetite}
+        about = scheduler_state(this_run.id, identity.process, **facts)
         views = observers.open_views(settings, about, this_run.dir, opened, put=events.put, access=access)
         closing.callback(views.close)
         closing.callback(observers.show_progress(settings, views.publisher, stream, follower, opened))

@@ -30,7 +30,7 @@ from guild_dask.search.prior import observations
 from guild_dask.search.search import Problem, Search, Step, described
 from guild_dask.search.settings import SearchSettings
 from guild_dask.search.space import BadSpace, space_for_flags
-from guild_dask.search.width import Capacity, width_for
+from guild_dask.search.width import Capacity, width_for, width_to_come
 from guild_dask.settings import flags as declared
 from guild_dask.settings.settings import BadSetting, Settings, section_of, settings_for
 from guild_dask.worker.forkserver import use_libyaml
@@ -186,12 +186,9 @@ class _Process:
         service.begin_to_load_guild(self._flags["cluster"])
 
         def width(cluster: Any) -> int:
-            present = [Capacity(each.slots, each.resources) for each in cluster.workers()]
-            most = settings.workers.most if settings.workers and settings.workers.is_elastic else 0
-            to_come = [
-                Capacity(each.slots, each.resources, max(0, most - len(present))) for each in cluster.prospects()
-            ]
-            return max(1, width_for([*present, *to_come[:1]], self._requests))
+            present = width_for((Capacity(each.slots, each.resources) for each in cluster.workers()), self._requests)
+            kinds = [Capacity(each.slots, each.resources) for each in cluster.prospects()]
+            return max(1, present, width_to_come(cluster.appetite, kinds, self._requests))
 
         guest = SearchGuest(
             self._run.id,

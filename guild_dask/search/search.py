@@ -7,16 +7,13 @@ So a search that was killed goes on with its next step, wherever it was.
 import contextlib
 import logging
 import math
-import os
-import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from guild_dask.home import claims, control, layout, run_queue, stop_request
+from guild_dask.home import claims, control, layout, run_queue
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.home.trials import Trial, TrialReader, TrialState, completed_costs
-from guild_dask.host import processes
 from guild_dask.monitor import formatting
 from guild_dask.monitor.flag_columns import text_for_value
 from guild_dask.monitor.searches import SearchPublisher
@@ -83,11 +80,7 @@ class Search:
         self._has_looked = False  # what was there before the first step is no news
         self._best: list[str] = []  # as it was last logged
         self._has_told_of_steps = False
-
-    @property
-    def trial_ids(self) -> frozenset[str]:
-        """Returns the runs of this search."""
-        return frozenset(self._journal.log.proposals)
+        self._asked: set[str] = set()  # trials that were asked to end early
 
     def step(self, width: int, may_go_on: Callable[[], bool] = lambda: True) -> Step:
         """Does what is to be done now; raises OSError or HomeUnavailable if that cannot be written.
@@ -206,13 +199,13 @@ class Search:
         """Asks a trial to end, by the stop request of a user; it is marked when it has ended so."""
         folder = layout.claims_folder(self._problem.home)
         claim = claims.present(folder, run_id)
-        if run_id in self._journal.log.pruning or claim is None or claim.claim is None or not claim.is_started:
+        if claim is None or claim.claim is None or not claim.is_started or run_id in self._asked:
             return
-        self._journal.add("pruning", trial=run_id, step=stop.step)
-        stop_request.request_stop(claims.path(folder, run_id))
-        if processes.is_alive(claim.claim.owner):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(claim.claim.owner.pid, signal.SIGTERM)
+        self._asked.add(run_id)
+        # Also after a crash between these two: a trial that is asked twice ends once.
+        if run_id not in self._journal.log.pruning:
+            self._journal.add("pruning", trial=run_id, step=stop.step)
+        claims.ask_to_end(folder, run_id, claim.claim.owner)
         objective = self._problem.objectives[0]
         sign = -1 if objective.is_maximized else 1
         text = "Ending trial %s early: %s is %g at step %d, and %g is needed"

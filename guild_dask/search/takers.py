@@ -8,7 +8,7 @@ from guild_dask.home.run_directory import BrokenRun, Staged
 from guild_dask.home.run_filter import BadFilter, Selection
 from guild_dask.monitor import schedulers
 from guild_dask.monitor.schedulers import Scheduler
-from guild_dask.search.width import Capacity, width_for
+from guild_dask.search.width import Capacity, width_for, width_to_come
 
 
 def taker(home: str, batch: str, requests: Mapping[str, float]) -> Scheduler | None:
@@ -48,6 +48,10 @@ def _matches(expression: str, proto: str) -> bool:
 
 
 def width_of(scheduler: Scheduler, requests: Mapping[str, float]) -> int:
-    """Returns how many trials the present workers of a scheduler have room for."""
-    workers = scheduler.state.workers if scheduler.state else ()
-    return width_for((Capacity(each.slots, each.total) for each in workers), requests)
+    """Returns how many trials the workers of a scheduler have room for, those to come of an elastic pool included."""
+    if scheduler.state is None:
+        return 0
+    present = [Capacity(each.slots, each.total) for each in scheduler.state.workers]
+    # Workers to come are as those that are there; without any, each slot counts.
+    to_come = width_to_come(scheduler.state.slots_at_most, present or [Capacity(1, requests)], requests)
+    return max(width_for(present, requests), to_come)

@@ -7,16 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Capacity:
-    """The slots and amounts of workers of one kind, and how many of them there are."""
+    """The slots and amounts of a worker."""
 
     slots: int
     amounts: Mapping[str, float]
-    count: int = 1
 
 
 def width_for(workers: Iterable[Capacity], requests: Mapping[str, float]) -> int:
     """Returns how many runs with these requests all workers together have room for."""
-    return sum(each.count * _runs_on(each, requests) for each in workers)
+    return sum(_runs_on(each, requests) for each in workers)
+
+
+def width_to_come(slots: int, kinds: Iterable[Capacity], requests: Mapping[str, float]) -> int:
+    """Returns for how many runs an elastic pool has room that may have so many slots, with workers of these kinds."""
+    return max((slots // each.slots * _runs_on(each, requests) for each in kinds if each.slots), default=0)
 
 
 def _runs_on(worker: Capacity, requests: Mapping[str, float]) -> int:

@@ -82,6 +82,7 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._environ: Mapping[str, str] = {}
         self._failures = 0
+        self._is_used = False  # whether it has got a request
 
     @property
     def pid(self) -> int:
@@ -120,6 +121,7 @@ class ForkServer:
 
     def _send(self, request: Request, descriptors: list[int]) -> int:
         connection = self._connection(request.environ)
+        self._is_used = True
         body = request.encoded()
         socket.send_fds(connection, [len(body).to_bytes(8, "big")], descriptors)
         connection.sendall(body)
@@ -152,7 +154,7 @@ class ForkServer:
                 start_new_session=True,
             )
         ours.settimeout(_REPLY_TIMEOUT)
-        self._socket, self._environ = ours, environ
+        self._socket, self._environ, self._is_used = ours, environ, False
 
     def close(self) -> None:
         """Ends the forkserver; starters that it forked go on."""
@@ -171,6 +173,8 @@ class ForkServer:
         if self._socket:
             self._socket.close()
         if self._process:
+            if not self._is_used:
+                self._process.kill()  # it may still import Guild, and has no starters to look after
             try:
                 self._process.wait(_EXIT_TIMEOUT)
             except subprocess.TimeoutExpired:

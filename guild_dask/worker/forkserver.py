@@ -46,7 +46,10 @@ _PRELOADED = (
     "absl.logging",
     "tensorboard.summary.writer.event_file_writer",
     "tensorboard.compat.proto.summary_pb2",
+    "guild_dask.home.attempts",
     "guild_dask.home.claims",
+    "guild_dask.home.run_processes",
+    "guild_dask.home.second_start",
     "guild_dask.home.snapshot",
 )
 

@@ -32,7 +32,21 @@ SAYS = [
     ("moab", ["9"], Answer(1, "", "ERROR:  invalid job specified: '9'"), {"9"}),
     ("moab", ["9"], Answer(0, "job 9\n\nState: Completed\n"), {"9"}),
     ("moab", ["9"], Answer(0, "job 9\n\nState: Idle\n"), set()),
-    ("htcondor", ["1.0", "2.0", "3.0"], Answer(0, "1.0 1\n3.0 4\n"), {"2.0", "3.0"}),
+    (
+        "htcondor",
+        ["1.0", "2.0", "3.0"],
+        Answer(0, "1.0 1 undefined undefined\n3.0 4 undefined undefined\n"),
+        {"2.0", "3.0"},
+    ),
+    ("htcondor", ["1.0"], Answer(0, "1.0 5 12 Error from slot1@n1: no\n"), set()),
+]
+
+# As above: the jobs that the queue holds because it cannot start them, and its reasons.
+HELD = [
+    ("htcondor", ["1.0"], Answer(0, "1.0 5 12 Error from slot1@n1: no\n"), {"1.0": "Error from slot1@n1: no"}),
+    ("htcondor", ["1.0"], Answer(0, "1.0 5 1 via condor_hold (by user me)\n"), {}),
+    ("htcondor", ["1.0"], Answer(0, "1.0 2 undefined undefined\n"), {}),
+    ("slurm", ["1"], Answer(0, "1\n"), {}),
 ]
 
 
@@ -49,3 +63,10 @@ def test_no_job_is_over_if_its_queue_cannot_be_reached(queue: str) -> None:
 @pytest.mark.parametrize(("queue", "jobs", "answer", "over"), SAYS)
 def test_jobs_that_are_over_are_found(queue: str, jobs: list[str], answer: Answer, over: set[str]) -> None:
     assert INQUIRIES[queue].over(jobs, answer) == over
+
+
+@pytest.mark.parametrize(("queue", "jobs", "answer", "held"), HELD)
+def test_jobs_that_the_queue_holds_are_found_with_its_reason(
+    queue: str, jobs: list[str], answer: Answer, held: dict[str, str]
+) -> None:
+    assert INQUIRIES[queue].held(jobs, answer) == held

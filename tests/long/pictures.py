@@ -127,7 +127,7 @@ def shot(opened: Any, lines: list[str], path: pathlib.Path) -> None:
 def told(command: str) -> list[str]:
     """Returns a command and its output in a terminal of 80 columns."""
     screen = Screen(command, 80)
-    wait_until(lambda: screen.is_over)
+    wait_until(lambda: screen.is_over, 300)
     lines = [f"$ {command}", *screen.lines()]
     while not lines[-1]:
         lines.pop()
@@ -151,9 +151,9 @@ def make(folder: pathlib.Path) -> None:
         run = status["schedulers"][0]["first"][3]["run"][:8]
         both = [*told(f"guild-dask explain {run}"), "", *told("guild-dask explain 4f0c6d1e")]
         shot(opened, both, folder / "explain.png")
+        _page(opened, scheduler, folder / "page.png")
         names = {str(shutil.which("guild")): "~/.venv/bin/guild", os.environ["GUILD_HOME"]: "~/.guild"}
         shot(opened, [_renamed(line, names) for line in told("guild-dask doctor")], folder / "doctor.png")
-        _page(opened, scheduler, folder / "page.png")
         wait_until(lambda: scheduler.is_over, 300, lambda: scheduler.written[-2000:])
         _report(opened, folder / "report.png")
 
@@ -166,7 +166,7 @@ def _renamed(line: str, names: dict[str, str]) -> str:
 
 
 def _page(opened: Any, scheduler: Screen, path: pathlib.Path) -> None:
-    link = re.search(r"http://[\d.:]+/guild", scheduler.written)
+    link = re.search(r"http://[\d.:]+/guild\S*", scheduler.written)
     assert link
     opened.get(link.group())
     rows = "return [...document.querySelectorAll('#rows .row')].map((each) => each.textContent)"

@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 
+import pytest
+
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 
@@ -56,6 +58,16 @@ def test_slow_reader_of_a_chatty_run_holds_up_neither_other_runs_nor_a_stop(user
         wait_until(lambda: not scheduler.is_running(), describe=lambda: b"".join(found)[-2000:])
         assert time.monotonic() - began < MOST
         assert statuses(user)["chatty"] == "terminated"
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- <&-"])
+def test_guild_runs_a_scheduler_without_standard_input_and_output(user: Sandbox, guild: Guild, closed: str) -> None:
+    a_project(user, PROJECT)
+    stage(guild, "quick", "aaa")
+    command = f"exec guild run dask:scheduler run-once=yes {NO_DASHBOARD} -y {closed}"
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert statuses(user)["aaa"] == "completed"
 
 
 def test_scheduler_without_standard_output_works(user: Sandbox, guild: Guild) -> None:

@@ -5,7 +5,7 @@ import math
 from guild_dask.home.trials import Trial, TrialState
 from guild_dask.plan.objectives import Objective
 from guild_dask.search.budget import Limits, Verdict, verdict
-from guild_dask.search.width import Capacity, width_for
+from guild_dask.search.width import Capacity, width_for, width_to_come
 
 LOSS = (Objective("loss"),)
 
@@ -80,5 +80,12 @@ def test_width_is_what_fits_on_the_workers() -> None:
     assert width_for(workers, {"gpu": 1}) == 2
     assert width_for(workers, {"gpu": 0.25, "mem": 16e9}) == 4
     assert width_for(workers, {"tpu": 1}) == 0
-    assert width_for([Capacity(4, {"x": 1.0}, count=5)], {"x": 0.1}) == 20
+    assert width_for([Capacity(4, {"x": 1.0})] * 5, {"x": 0.1}) == 20
     assert width_for([Capacity(20, {"x": 1.0})], {"x": 0.1}) == 10
+
+
+def test_width_of_an_elastic_pool_counts_the_workers_to_come() -> None:
+    # Up to 5 workers with 4 slots and 2 GPUs each.
+    assert width_to_come(20, [Capacity(4, {"gpu": 2})], {"gpu": 1}) == 10
+    assert width_to_come(20, [Capacity(4, {})], {}) == 20
+    assert width_to_come(0, [], {}) == 0

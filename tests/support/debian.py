@@ -24,12 +24,18 @@ _CERTIFICATES = pathlib.Path("/etc/ssl/certs/ca-certificates.crt")
 _ENTER = """
 set -e
 root=$1; shift
+mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/run"
 for path in $LOCAL; do mount --bind -o ro "$path" "$root$path"; done
-exec chroot "$root" "$@"
+# Not chroot alone: commands in the folder make hosts, and enter these, which leads to the root of the mounts.
+mkdir -p "$root/.outside"
+cd "$root"
+pivot_root . .outside
+[ ! -x /bin/umount ] || umount -l /.outside
+chroot . "$@"  # not exec: the shell reaps what becomes an orphan
 """
 
 
@@ -82,19 +88,18 @@ class Debian:
 
     def copy_project(self) -> str:
         """Copies this checkout into the folder, and returns where it is there."""
-        target = self.root / "root" / "project"
+        target = self.root / "srv" / "project"  # where every user can read it
         shutil.rmtree(target, ignore_errors=True)
         ignored = shutil.ignore_patterns(".git", ".venv", ".tox", ".*_cache", "__pycache__", "build", "*.egg-info")
         shutil.copytree(PROJECT, target, symlinks=True, ignore=ignored)
-        return "/root/project"
+        return "/srv/project"
 
     def environment(self, project: str, python: str) -> str:
         """Installs the project, with what its tests need, for one Python of the folder; returns where it is there."""
-        place = f"/root/venv-{python}"
-        self.run(
-            f"{python} -m venv {place} && {place}/bin/pip install -q --disable-pip-version-check '{project}[test]'"
-        )
-        self.run(f"{place}/bin/pip install -q --no-deps --force-reinstall {project}")
+        place = f"/srv/venv-{python}"
+        pip = f"{place}/bin/pip --disable-pip-version-check install -q --no-compile"
+        self.run(f"{python} -m venv {place} && {pip} '{project}[test]'")
+        self.run(f"{pip} --no-deps --force-reinstall {project}")
         return place
 
 

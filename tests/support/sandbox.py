@@ -16,6 +16,8 @@ from typing import NamedTuple, TypeVar
 
 import psutil
 
+from tests.support import account
+
 T = TypeVar("T")
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
@@ -112,6 +114,7 @@ def sandbox(root: pathlib.Path, variables: Mapping[str, str] | None = None, pati
     box = Sandbox(root, variables or {})
     for folder in (box.home, box.guild_home, box.folder):
         folder.mkdir()
+    account.give(root, box.home, box.guild_home, box.folder)
     try:
         yield box
         wait_until(lambda: not box.processes(), patience, lambda: f"the end of\n{described(box.processes())}\n")
@@ -246,9 +249,9 @@ class Guild:
     With another prefix, it runs other commands, or runs them on another host.
     """
 
-    def __init__(self, outputs: pathlib.Path, prefix: Sequence[str] = ("guild",)) -> None:
+    def __init__(self, outputs: pathlib.Path, prefix: Sequence[str] = ()) -> None:
         self._outputs = outputs
-        self._prefix = prefix
+        self._prefix = prefix or account.as_user("guild")
         self._count = 0
 
     def __call__(self, command: str, *, exit_code: int | None = 0, timeout: float = LONGEST_COMMAND) -> Finished:

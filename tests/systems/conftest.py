@@ -14,8 +14,10 @@ import pytest
 from tests.support.sandbox import Sandbox
 from tests.systems.gridengine import GridEngine
 from tests.systems.hosts import Network, network
+from tests.systems.htcondor import HTCondor
 from tests.systems.journal import Journal
 from tests.systems.needs import Missing, give_up
+from tests.systems.oar import OAR
 from tests.systems.openssh import OpenSSH
 from tests.systems.slurm import Node, Slurm
 
@@ -54,6 +56,18 @@ def running_openssh() -> Iterator[OpenSSH]:
         yield system
 
 
+@pytest.fixture(scope="session")
+def running_htcondor() -> Iterator[HTCondor]:
+    with _running(lambda hosts: HTCondor(hosts, ("n1", "n2"))) as system:
+        yield system
+
+
+@pytest.fixture(scope="session")
+def running_oar() -> Iterator[OAR]:
+    with _running(lambda hosts: OAR(hosts, ("n1", "n2"))) as system:
+        yield system
+
+
 @pytest.fixture
 def slurm(running_slurm: Slurm) -> Iterator[Slurm]:
     """A Slurm with three idle nodes."""
@@ -73,6 +87,20 @@ def openssh(running_openssh: OpenSSH) -> Iterator[OpenSSH]:
     """Two hosts with an sshd."""
     yield running_openssh
     running_openssh.reset()
+
+
+@pytest.fixture
+def htcondor(running_htcondor: HTCondor) -> Iterator[HTCondor]:
+    """An HTCondor without jobs."""
+    yield running_htcondor
+    running_htcondor.reset()
+
+
+@pytest.fixture
+def oar(running_oar: OAR) -> Iterator[OAR]:
+    """An OAR without jobs."""
+    yield running_oar
+    running_oar.reset()
 
 
 @pytest.fixture

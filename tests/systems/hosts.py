@@ -149,6 +149,11 @@ class Host:
             raise RuntimeError(f"on {self.name}: {script}\n{done.stdout}<exit {done.returncode}>")
         return done.stdout
 
+    def listening(self) -> list[str]:
+        """Returns the addresses on which Python programs listen on the host."""
+        lines = self.run("ss --no-header --listening --tcp --udp --numeric --processes").splitlines()
+        return [line.split()[4].rpartition(":")[0] for line in lines if '"python' in line]
+
     def processes(self, word: str = "") -> list[psutil.Process]:
         """Returns the host's processes without the first, as this machine sees them, with a word in the command."""
         found = []

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from tests.support import account
 from tests.support.sandbox import Sandbox
 
 # Runs of the tests need very little.
@@ -16,6 +17,7 @@ def configure(user: Sandbox, kind: str, **settings: Any) -> pathlib.Path:
     """Writes ~/.config/dask/jobqueue.yaml for a kind of queue, without None; returns the folder for job logs."""
     logs = user.root / "job-logs"
     logs.mkdir(exist_ok=True)
+    account.give(logs)
     given = {**_SMALL, "log-directory": str(logs), **{name.replace("_", "-"): each for name, each in settings.items()}}
     section = {name: value for name, value in given.items() if value is not None}
     file = user.home / ".config" / "dask" / "jobqueue.yaml"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.account import as_user
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, stage, statuses
 from tests.systems.gridengine import GridEngine
@@ -17,12 +18,16 @@ def site(gridengine: GridEngine, user: Sandbox, journal: Journal, monkeypatch: p
     for name, value in gridengine.variables.items():
         monkeypatch.setenv(name, value)
     configure(user, "sge", interface="lo", queue="main")
-    return Guild(user.root, gridengine.host.command("guild"))
+    return Guild(user.root, gridengine.host.command(*as_user("guild")))
 
 
 def test_runs_run_in_jobs(site: Guild, gridengine: GridEngine, journal: Journal, user: Sandbox) -> None:
     stage(site, "work seconds=1", "aaa", "bbb", "ccc")
-    assert site(f"{SCHEDULER} workers=2 run-once=yes").exit_code == 0
+    with site.started(f"{SCHEDULER} workers=1 run-once=yes") as scheduler:
+        journal.wait_for("aaa")
+        # Nothing but what Dask needs, on the configured interface: the ports of the scheduler and of the worker.
+        assert gridengine.host.listening() == ["127.0.0.1", "127.0.0.1"]
+        assert scheduler.wait().exit_code == 0
     journal.check(["aaa", "bbb", "ccc"])
     assert set(statuses(user).values()) == {"completed"}
     wait_until(lambda: not gridengine.jobs(), describe=lambda: f"the end of {gridengine.jobs()}")

@@ -5,6 +5,7 @@ import signal
 import pytest
 import yaml
 
+from tests.support.account import as_user
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 from tests.systems.journal import Journal
@@ -35,6 +36,10 @@ def test_runs_run_on_nodes_and_jobs_are_given_back(site: Slurm, user: Sandbox, g
     stage(guild, "work seconds=2", "aaa", "bbb", "ccc")
     with guild.started(f"{SCHEDULER} workers=2 run-once=yes") as scheduler:
         first = journal.wait_for("aaa")
+        host = site.hosts[first.host]
+        there = host.listening()
+        assert set(there) == {host.address}, "the configured interface"
+        assert len(there) <= 2, "one port for each worker"
         assert f"running ({first.host})" in guild("runs").output
         assert scheduler.wait().exit_code == 0
     journal.check(["aaa", "bbb", "ccc"])
@@ -112,7 +117,7 @@ def test_run_is_stopped_from_any_host_and_all_with_their_scheduler(
         first = journal.wait_for("aaa")
         journal.wait_for("bbb")
         other = next(host for name, host in site.hosts.items() if name != first.host)
-        Guild(user.root, other.command("guild-dask"))("stop aaa")
+        Guild(user.root, other.command(*as_user("guild-dask")))("stop aaa")
         wait_until(lambda: statuses(user)["aaa"] == "terminated", describe=scheduler.so_far)
         assert statuses(user)["bbb"] == "running"
         scheduler.signal(signal.SIGINT)

@@ -3,6 +3,7 @@
 import psutil
 import pytest
 
+from tests.support.account import as_user
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, stage
 from tests.systems.journal import Journal
@@ -16,7 +17,7 @@ LONG = 150.0
 @pytest.fixture
 def guild(openssh: OpenSSH, user: Sandbox, journal: Journal) -> Guild:
     """Guild on the head, where the user can log in to the other hosts."""
-    return Guild(user.root, openssh.head.command("guild"))
+    return Guild(user.root, openssh.head.command(*as_user("guild")))
 
 
 def test_runs_run_on_all_hosts_and_leave_nothing(
@@ -62,6 +63,23 @@ def test_run_goes_on_through_a_short_cut(guild: Guild, openssh: OpenSSH, journal
         host.connect()
         assert scheduler.wait(LONG).exit_code == 0
     assert [life.attempt for life in journal.lives("aaa")] == [1]
+
+
+def test_run_goes_on_without_its_ssh_and_is_tried_again_without_its_worker(
+    guild: Guild, openssh: OpenSSH, journal: Journal, user: Sandbox
+) -> None:
+    stage(guild, "work seconds=4", "aaa")
+    with guild.started(f"{SCHEDULER} run-once=yes") as scheduler:
+        first = journal.wait_for("aaa")
+        for process in openssh.head.processes("BatchMode"):
+            process.kill()
+        wait_until(lambda: journal.lives("aaa")[0].last > first.begun + 1)
+        for process in openssh.hosts[first.host].processes("private_worker"):
+            process.kill()
+        assert scheduler.wait(LONG).exit_code == 0
+    journal.check(["aaa"])
+    assert [life.attempt for life in journal.lives("aaa")] == [1, 2]
+    assert "Run aaa is staged again for attempt 2 (its worker died)" in scheduler.output
 
 
 def test_host_that_cannot_be_reached_is_named(guild: Guild, openssh: OpenSSH, journal: Journal) -> None:

@@ -33,7 +33,7 @@ def test_runs_on_an_existing_cluster_are_seen(user: Sandbox, guild: Guild, journ
             assert state["page"].startswith("http://127.0.0.1:")
 
             def rows() -> dict[str, str]:
-                with urllib.request.urlopen(f"{state['page']}/data") as answer:
+                with urllib.request.urlopen(state["page"].replace("/guild?", "/guild/data?")) as answer:
                     return {row["run"]: row["state"] for row in json.load(answer)["rows"]}
 
             wait_until(lambda: rows() == {"aaa": "running", "bbb": "waiting"}, describe=rows)

@@ -98,7 +98,7 @@ class ChaosHome:
     def prepare(self) -> None:
         """Stages one run of each operation, and keeps these as templates."""
         (self.folder / "plans").mkdir(parents=True)
-        patterns = self.box.root / "patterns"
+        patterns = self.box.guild_home / "patterns"  # on the file system of the runs
         patterns.mkdir()
         shutil.copy(OPERATION, self.box.folder)
         others = {"pip-freeze": False, "output-scalars": False}

@@ -3,8 +3,9 @@
 import contextlib
 import os
 import pathlib
+import shlex
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -19,11 +20,13 @@ LONGEST_STOP = 30.0
 class Working:
     """A `guild run` of a scheduler or queue, with the operation's process once that has started."""
 
-    def __init__(self, name: str, command: str, marks: str, home: ChaosHome, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, words: Sequence[str], marks: str, home: ChaosHome, environ: Mapping[str, str]
+    ) -> None:
         self.name = name
         self.log = home.box.root / f"{name}.log"
         self._marks = marks
-        self._guild = Started(command, environ, str(home.box.folder), self.log)
+        self._guild = Started(shlex.join(words[1:]), environ, str(home.box.folder), self.log, words[:1])
         self._process: psutil.Process | None = None
         self._is_over = False
 
@@ -87,6 +90,7 @@ class Settings:
 
     package: str | None = None  # the folder of the guild_dask that is tested; None: the installed one
     is_warm: bool = True  # whether operations may be forked from a warm server
+    guild: Sequence[str] = ("guild",)  # the command
 
 
 class Crew:
@@ -95,6 +99,7 @@ class Crew:
     def __init__(self, home: ChaosHome, resources: str, settings: Settings) -> None:
         self._home = home
         self._resources = resources
+        self._command = settings.guild
         self._common = f"poll-interval=0.3 dashboard-address=no warm={'yes' if settings.is_warm else 'no'} --yes"
         self.schedulers: list[Working] = []
         self.queue: Working | None = None
@@ -107,17 +112,17 @@ class Crew:
 
     def start(self, flags: str, crash_points: Mapping[str, str] | None = None) -> Working:
         """Starts another scheduler with these flags."""
-        command = f"run dask:scheduler {flags} {self._common}"
+        words = [*self._command, *shlex.split(f"run dask:scheduler {flags} {self._common}")]
         environ = {**self._home.box.environ, **(crash_points or {})}
         name = f"scheduler-{len(self.schedulers) + 1}"
-        started = Working(name, command, "guild_dask.scheduler", self._home, environ)
+        started = Working(name, words, "guild_dask.scheduler", self._home, environ)
         self.schedulers.append(started)
         return started
 
     def start_queue(self) -> None:
         """Starts Guild's own queue."""
-        command = "run queue poll-interval=1 --yes"
-        self.queue = Working("queue", command, "guild.plugins.queue_main", self._home, self._home.box.environ)
+        words = ("guild", "run", "queue", "poll-interval=1", "--yes")
+        self.queue = Working("queue", words, "guild.plugins.queue_main", self._home, self._home.box.environ)
 
     def living(self) -> list[Working]:
         return [each for each in self.schedulers if not each.is_over]

@@ -165,8 +165,9 @@ function measure(column, sample) {
   return Math.ceil(sample.reduce((most, row) => Math.max(most, ruler.measureText(column.text(row)).width + dot), title)) + 2;
 }
 
-// The least width of a column that stretches is that of a few words.
-const leastWidth = (column) => Math.min(column.isStretched ? 100 : WIDEST, Math.max(NARROWEST, widths.get(column.id)));
+// The least width of a column that stretches is that of a few words; before that, columns that say less are left out.
+const leastWidth = (column, words = 100) => Math.min(column.isStretched ? words : WIDEST, Math.max(NARROWEST, widths.get(column.id)));
+const READABLE = 200;
 
 function showColumns() {
   everyColumn = allColumns(flagsShown);
@@ -176,9 +177,10 @@ function showColumns() {
   const sample = shown.length > 200 ? [...shown.slice(0, 100), ...visible(), ...shown.slice(-50)] : shown;
   // Widths only grow, so that the table does not move while it is read.
   for (const column of columns) widths.set(column.id, Math.max(measure(column, sample), widths.get(column.id) || 0));
-  const total = () => columns.reduce((sum, column) => sum + leastWidth(column) + GAP, 2 * GAP + 2); // with the padding and an empty column at the end
+  const total = (words) => columns.reduce((sum, column) => sum + leastWidth(column, words) + GAP, 2 * GAP + 2); // with the padding and an empty column at the end
   for (const id of [...DROPPED, ...flagsShown.rare.map((name) => `f:${name}`).reverse(), "curve"]) {
-    if (!address.show.includes(id) && total() > $("table").clientWidth) columns = columns.filter((column) => column.id !== id);
+    const words = id === "curve" ? undefined : READABLE;
+    if (!address.show.includes(id) && total(words) > $("table").clientWidth) columns = columns.filter((column) => column.id !== id);
   }
   // What is left of the width goes to texts that are cut, in proportion to what they lack.
   const lacks = (column) => (column.isStretched ? Math.min(LONGEST, widths.get(column.id)) - leastWidth(column) : 0);
