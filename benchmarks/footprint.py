@@ -47,12 +47,8 @@ class Footprint:
 
 def measure(home: Home, template: Template, sizes: Sizes) -> Footprint:
     """Returns the memory with as many runs as there are slots, and the phases of runs one after the other."""
-    memory: dict[str, Memory] = {}
-    phases = {}
-    for kind, flag in ((COLD, "warm=no"), (WARM, "warm=yes")):
-        memory |= _memory(home, template, kind, flag)
-        phases[kind] = _phases(home, template, flag, sizes.latencies)
-    return Footprint(memory, WORKERS, phases, sizes.latencies)
+    memory = {**_memory(home, template, COLD, "warm=no"), **_memory(home, template, WARM, "warm=yes")}
+    return Footprint(memory, WORKERS, _phases(home, template, sizes.latencies), sizes.latencies)
 
 
 def _memory(home: Home, template: Template, kind: str, flag: str) -> dict[str, Memory]:
@@ -84,15 +80,25 @@ def _mean(processes: Iterable[psutil.Process]) -> Memory:
     return Memory(*(statistics.mean(getattr(each, name) for each in found) / 1e6 for name in ("rss", "pss", "uss")))
 
 
-def _phases(home: Home, template: Template, flag: str, count: int) -> dict[str, float]:
-    with scheduler(home, "workers=1", flag) as ours:
-        wait_until(lambda: ours.has_said(WAITING), WAITING)
-        run_dirs = []
-        for _ in range(count + 1):  # the first one waits for the warm server
-            run_dirs.append(home.stage(template))
-            wait_until(lambda: _moments(home, run_dirs[-1]), "the end of a run")
-        moments = [found for found in (_moments(home, each) for each in run_dirs[1:]) if found]
+def _phases(home: Home, template: Template, count: int) -> dict[str, dict[str, float]]:
+    """Returns the phases of cold and warm runs, which take turns, each in a home with a scheduler of its own."""
+    apart = Home(home.environment, home.folder.with_name("apart"), home.project, 0, frozenset())
+    apart.runs.mkdir(parents=True, exist_ok=True)
+    homes = {COLD: home, WARM: apart}
+    moments: dict[str, list[list[float]]] = {COLD: [], WARM: []}
+    with scheduler(home, "workers=1", "warm=no") as cold, scheduler(apart, "workers=1", "warm=yes") as warm:
+        wait_until(lambda: cold.has_said(WAITING) and warm.has_said(WAITING), WAITING)
+        for _ in range(count + 1):
+            for kind, place in homes.items():
+                run_dir = place.stage(template)
+                wait_until(lambda place=place, run_dir=run_dir: _moments(place, run_dir), "the end of a run")  # type: ignore[misc]
+                moments[kind].append(_moments(place, run_dir) or [])
     home.clear()
+    apart.clear()
+    return {kind: _medians(found[1:]) for kind, found in moments.items()}  # the first one waits for the warm server
+
+
+def _medians(moments: Sequence[Sequence[float]]) -> dict[str, float]:
     parts = [[later - earlier for earlier, later in itertools.pairwise(each)] for each in moments]
     return {name: statistics.median(part[number] for part in parts) for number, name in enumerate(PHASES)}
 

@@ -6,6 +6,7 @@ from typing import Any
 from tornado import httputil, web
 from tornado.httpserver import HTTPServer
 
+from guild_dask.host import http_connections
 from guild_dask.host.http_access import QUERY, Access, Request, Verdict
 
 _TEXTS = {
@@ -20,6 +21,7 @@ class NoPortWithoutDashboard:
     """A Dask server that opens an HTTP port only for a dashboard. Dask's own open one in any case."""
 
     http_application: Any
+    http_server: Any
 
     def __init__(self, *args: Any, access: Access | None = None, **kwargs: Any) -> None:
         self._access = access  # who may read the dashboard; None: whoever can reach it
@@ -28,6 +30,7 @@ class NoPortWithoutDashboard:
     def start_http_server(self, routes: Any, dashboard_address: Any, **kwargs: Any) -> None:
         if dashboard_address is not None:
             super().start_http_server(routes, dashboard_address, **kwargs)  # type: ignore[misc]
+            http_connections.limit(self.http_server)
             if self._access:
                 guard(self.http_application, self._access)  # before the event loop can see a request
             return

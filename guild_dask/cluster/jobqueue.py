@@ -223,14 +223,15 @@ def _failures_of(queue: JobQueue, log_directory: str | None) -> Callable[[Sequen
         return {
             job_id: f"job {job_id} is held: {held}"
             if held
-            else f"job {job_id} ended before its worker joined{_last_line(log_directory, job_id)}"
+            else f"job {job_id} ended before its worker joined{end_of_log(log_directory, job_id)}"
             for job_id, held in sorted(jobs_over(queue.name, job_ids).items())
         }
 
     return failures
 
 
-def _last_line(log_directory: str | None, job_id: str) -> str:
+def end_of_log(log_directory: str | None, job_id: str) -> str:
+    """Returns the last line of a job's log and where it is, to follow a text about the job."""
     # As a whole number: the logs of job 12 are not those of job 1 or 2.
     of_job = re.compile(rf"(?<!\d){re.escape(job_id)}(?!\d)")
     paths = sorted(pathlib.Path(log_directory).iterdir()) if log_directory and os.path.isdir(log_directory) else []

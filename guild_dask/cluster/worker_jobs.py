@@ -189,20 +189,21 @@ def _cause(error: Exception) -> NoWorkerStarted:
 
 
 def complaint_in(printed: str) -> str:
-    """Returns the last two lines, and as many before them as it takes to begin with a message and not inside of one.
+    """Returns the last message of a job queue's command, and the one before it, each from its beginning.
 
-    A queue may show a message of several lines, such as a request with the place that it does not understand.
+    Messages of one command mostly begin with the same word (`sbatch:`, `ERROR:`, `#`), and may have several lines.
     """
-    lines = [line.rstrip() for line in printed.splitlines() if line.strip()]
-    first = max(len(lines) - 2, 0)
-    while first > max(len(lines) - _LONGEST_COMPLAINT, 0) and not _begins_message(lines, first):
+    lines = [line.rstrip() for line in printed.splitlines() if line.strip()][-_LONGEST_COMPLAINT:]
+    if not lines:
+        return ""
+    mark = lines[-1].split()[0]
+    alike = [number for number, line in enumerate(lines[:-1]) if line.split()[0] == mark]
+    first = alike[-1] if alike else max(len(lines) - 2, 0)
+    while first > 0 and not _is_sentence(lines[first]):
         first -= 1
     return " / ".join(line.strip() for line in lines[first:])
 
 
-def _begins_message(lines: Sequence[str], number: int) -> bool:
-    """Tells whether a line begins a message: it has words, is not indented, and no bracket is open before it."""
-    before = "".join(lines[:number])
-    is_inside = any(before.count(opening) > before.count(closing) for opening, closing in ("()", "[]", "{}"))
-    line = lines[number]
-    return not is_inside and not line[0].isspace() and any(character.isalpha() for character in line)
+def _is_sentence(line: str) -> bool:
+    """Tells whether a line may begin a message: it has words, and is not indented."""
+    return not line[0].isspace() and any(character.isalpha() for character in line)

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from guild_dask.home import end_note
 from guild_dask.home.claim_record import Claim, claim_for_text
 from guild_dask.home.end_note import ENDED, EXITED
+from guild_dask.home.errors import is_of_home
 from guild_dask.home.stop_request import STOP, request_stop
 from guild_dask.host import files
 from guild_dask.host.processes import ProcessIdentity, is_alive
@@ -280,9 +281,12 @@ def ask_to_end(folder: pathlib.Path, run_id: str, owner: ProcessIdentity) -> Non
 
 
 def _read(file: pathlib.Path) -> Claim | None:
+    """Returns the claim in a file, or None if there is none in it; raises OSError if the home cannot be read."""
     try:
         return _claim_in(file)
-    except OSError:
+    except OSError as e:
+        if is_of_home(e):
+            raise
         return None
 
 

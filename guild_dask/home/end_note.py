@@ -13,6 +13,7 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any
 
+from guild_dask.home.errors import is_of_home
 from guild_dask.home.outcome import NO_EXCESS, Cause, Excess, Note, cause_for_name
 from guild_dask.host import files
 from guild_dask.host.processes import ProcessIdentity
@@ -41,10 +42,17 @@ def write_exit(claim: pathlib.Path, seen: Exit) -> None:
 
 
 def read_exit(claim: pathlib.Path, starter: ProcessIdentity) -> int | None:
-    """Returns the exit code that a starter left beside a claim; None if there is none of this starter."""
+    """Returns the exit code that a starter left beside a claim; None if there is none of this starter.
+
+    Raises OSError if the home, or this host, does not let it be read.
+    """
     try:
         seen = records.value_for(Exit, files.read_json(claim.with_suffix(EXITED), levels=1))
-    except (OSError, ValueError):
+    except ValueError:
+        return None
+    except OSError as e:
+        if is_of_home(e):
+            raise
         return None
     return seen.code if seen.starter == starter else None
 
@@ -65,12 +73,19 @@ def draft_name(run_id: str) -> str:
 
 
 def read(claim: pathlib.Path) -> Note | None:
-    """Returns the note beside a claim, or None if there is none. What cannot be read of it counts as empty."""
+    """Returns the note beside a claim, or None if there is none. What is no note counts as an empty one.
+
+    Raises OSError if the home, or this host, does not let it be read: there may be none, and the run may go on.
+    """
     try:
         text = files.read_text(claim.with_suffix(ENDED))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
+    except ValueError:
+        return Note(None)
+    except OSError as e:
+        if is_of_home(e):
+            raise
         return Note(None)
     data = _data(text)
     try:

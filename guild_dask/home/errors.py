@@ -20,11 +20,18 @@ class RunUnusable(Exception):
     """One run cannot be used; the text says why. Other runs can."""
 
 
+def is_of_home(error: OSError) -> bool:
+    """Tells whether an error is one of the file system or of this host.
+
+    It says nothing about a file: what cannot be read because of it is unknown, not missing.
+    """
+    return error.errno in _OF_THE_HOME
+
+
 def problem_for(error: OSError | MemoryError, what: str) -> HomeUnavailable | RunUnusable:
     """Returns the exception to raise for an error of the operating system."""
     text = f"{what}: {shortage.text_for(error)}"
-    is_of_home = isinstance(error, MemoryError) or error.errno in _OF_THE_HOME
-    return HomeUnavailable(text) if is_of_home else RunUnusable(text)
+    return HomeUnavailable(text) if isinstance(error, MemoryError) or is_of_home(error) else RunUnusable(text)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from guild_dask.home import layout, run_directory
-from guild_dask.home.errors import HomeUnavailable
+from guild_dask.home.errors import HomeUnavailable, is_of_home
 from guild_dask.home.run_directory import BrokenRun, Staged
 
 # A file system may give two changes of one moment the same time; after so many seconds, the next change differs.
@@ -76,15 +76,22 @@ class RunsDirectory:
         return self._read_all(names, ())
 
     def _read_all(self, names: Iterable[str], vanished: Iterable[str]) -> Listing:
-        found, gone = [], set(vanished)
-        for name in list(names):
-            before = self._staged.get(name)
-            run = self._read_one(name, before)
-            if run is None and (before or name in self._doubted):
-                gone.add(name)
-            elif run is not None and (before is None or run != before[1]):
-                found.append(run)
-            self._doubted.discard(name)
+        names, found, gone = list(names), [], set(vanished)
+        try:
+            for name in names:
+                before = self._staged.get(name)
+                run = self._read_one(name, before)
+                if run is None and (before or name in self._doubted):
+                    gone.add(name)
+                elif run is not None and (before is None or run != before[1]):
+                    found.append(run)
+                self._doubted.discard(name)
+        except HomeUnavailable:
+            # Nothing is returned, so that the next poll must find all of it again.
+            for run in found:
+                self._drop(run.id)
+            self._doubted.update(names, gone)
+            raise
         return Listing(tuple(sorted(found, key=lambda run: (run.since, run.id))), dict(self._broken), frozenset(gone))
 
     def _read_one(self, name: str, before: tuple[Signature, Staged] | None) -> Staged | None:
@@ -101,10 +108,18 @@ class RunsDirectory:
         except FileNotFoundError:
             self._others[name] = None  # it was deleted, or started, meanwhile
         except OSError as e:
+            self._check_home(name, e)
             self._broken[name] = f"it cannot be read: {e.strerror or e}"
         except BrokenRun as e:
+            self._check_home(name, e.__cause__)
             self._broken[name] = str(e)  # it may be half written; the next poll reads it again
         return None
+
+    @staticmethod
+    def _check_home(name: str, error: BaseException | None) -> None:
+        """Raises HomeUnavailable if it is no fault of the run that it cannot be read."""
+        if isinstance(error, OSError) and is_of_home(error):
+            raise HomeUnavailable(f"cannot read run {name}: {error.strerror or error}") from error
 
     def _drop(self, name: str) -> None:
         self._staged.pop(name, None)

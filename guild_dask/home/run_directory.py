@@ -18,6 +18,7 @@ import yaml
 from guild import opref as guild_opref
 
 from guild_dask.home import layout, operation_data, record_yaml
+from guild_dask.home.errors import is_of_home
 from guild_dask.home.record_yaml import BadRecord
 from guild_dask.host import files
 from guild_dask.plan.tags import Requirements, may_be_ours, requirements_for_tags
@@ -126,6 +127,17 @@ def known_attribute(run_dir: str, name: str) -> Any:
 def exit_status(run_dir: str) -> int | None:
     """Returns the exit status that Guild recorded, or None if it is missing or unreadable."""
     status = known_attribute(run_dir, "exit_status")
+    return status if isinstance(status, int) else None
+
+
+def recorded_status(run_dir: str) -> int | None:
+    """Returns the exit status that Guild recorded, as exit_status() does; raises OSError if the home cannot be read."""
+    try:
+        status = attribute(run_dir, "exit_status")
+    except BrokenRun as e:
+        if isinstance(e.__cause__, OSError) and is_of_home(e.__cause__):
+            raise e.__cause__ from None
+        return None
     return status if isinstance(status, int) else None
 
 
@@ -395,10 +407,12 @@ def end_in(recorded: str) -> str:
 
 
 def _text(path: str) -> str:
-    """Returns the beginning of a small file; empty if it cannot be read."""
+    """Returns the beginning of a small file; empty if there is none. Raises OSError if the home cannot be read."""
     try:
         return files.content(path, _LONGEST).decode(errors="replace")[:_LONGEST_FACT].strip()
-    except OSError:
+    except OSError as e:
+        if is_of_home(e):
+            raise
         return ""
 
 

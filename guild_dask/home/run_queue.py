@@ -196,9 +196,9 @@ class GuildHome:
             is_leased=found.claim is not None and found.claim.lease > 0,
             # Guild has ended before a starter that was not killed, and has recorded what it could.
             is_recorded=(evidence.exit_code is not None and evidence.exit_code >= 0) or self.has_recorded_end(found),
-            status=run_directory.exit_status(run_dir),
+            status=run_directory.recorded_status(run_dir),
             note=end_note.read(beside),
-            stop_request=stop_request.requested_cause(beside) if evidence.exit_code is None else None,
+            stop_request=stop_request.recorded_cause(beside) if evidence.exit_code is None else None,
         )
         if evidence.status is None and evidence.own_exit is None and evidence.exit_code == 0:
             # Guild could not write it, as on a full disk; the starter has reported it.

@@ -7,6 +7,7 @@ import contextlib
 import os
 import pathlib
 
+from guild_dask.home.errors import is_of_home
 from guild_dask.home.outcome import Cause, cause_for_name
 from guild_dask.host import files
 
@@ -29,10 +30,20 @@ def withdraw(claim: pathlib.Path) -> None:
 
 
 def requested_cause(claim: pathlib.Path) -> Cause | None:
-    """Returns the cause for which the run is requested to stop, or None if it is not."""
+    """Returns the cause for which the run is requested to stop, or None if it is not, as far as that can be seen."""
+    try:
+        return recorded_cause(claim)
+    except OSError:
+        return None
+
+
+def recorded_cause(claim: pathlib.Path) -> Cause | None:
+    """Returns what requested_cause() does; raises OSError if the home, or this host, does not let it be read."""
     try:
         cause = cause_for_name(files.read_text(claim.with_suffix(STOP)))
-    except OSError:
+    except OSError as e:
+        if is_of_home(e):
+            raise
         return None
     except ValueError:
         return Cause.STOPPED

@@ -15,6 +15,8 @@ from typing import Any
 
 import psutil
 
+from guild_dask.host import shortage
+
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -69,7 +71,10 @@ def boot_id() -> str:
 
 
 def _start_time(pid: int) -> float | None:
-    """Returns when the process started, by a clock that never jumps; None for a dead process."""
+    """Returns when the process started, by a clock that never jumps; None for a dead process.
+
+    Raises OSError if that cannot be seen, as with too many open files: such a process is not dead.
+    """
     try:
         if sys.platform == "linux":
             # The process's name, in parentheses, may contain spaces. After it come the state and other fields; field 22
@@ -78,7 +83,7 @@ def _start_time(pid: int) -> float | None:
             return None if fields[0] in (b"Z", b"X") else float(fields[19])
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
-    except (OSError, IndexError, ValueError, psutil.Error):
+    except (FileNotFoundError, ProcessLookupError, IndexError, ValueError, psutil.Error):
         return None
 
 
@@ -192,10 +197,17 @@ def session(pid: int) -> int | None:
 
 
 def variable_of(pid: int, name: str) -> str | None:
-    """Returns a variable of the environment that a process was started with; None if it is not set or not visible."""
+    """Returns a variable of the environment that a process was started with; None if it is not set or not visible.
+
+    Raises OSError if this host is short of what it takes to look.
+    """
     try:
         value: str | None = psutil.Process(pid).environ().get(name)
-    except (psutil.Error, OSError, ValueError):
+    except (psutil.Error, ValueError):
+        return None
+    except OSError as e:
+        if e.errno in shortage.ERRORS:
+            raise
         return None
     return value
 

@@ -238,10 +238,15 @@ class Publisher:
         wanted = [run for run, operation in runs.items() if run not in self._flags and operation in self._completed]
         known = {run: self._flags[run] for run in runs if run in self._flags}
         self._flags = known | {run: self._read_flags(run) for run in wanted[:_MOST_READ]}
-        found = (
-            (run, expected_seconds(self._completed.get(runs[run], ()), flags)) for run, flags in self._flags.items()
-        )
-        return {run: round(seconds, 1) for run, seconds in found if seconds is not None}
+        found: dict[Any, float | None] = {}  # runs of an operation often have the same flags
+        expected = {}
+        for run, flags in self._flags.items():
+            key = (runs[run], *flags.items())
+            if key not in found:
+                found[key] = expected_seconds(self._completed.get(runs[run], ()), flags)
+            if (seconds := found[key]) is not None:
+                expected[run] = round(seconds, 1)
+        return expected
 
     def _read_flags(self, run_id: str) -> dict[str, str]:
         found = run_view.flags(layout.run_dir(self._home, run_id))

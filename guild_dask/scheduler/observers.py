@@ -24,6 +24,7 @@ from guild_dask.monitor.publisher import Publisher
 from guild_dask.monitor.report import files
 from guild_dask.monitor.scalars import FOLDER, Scalars
 from guild_dask.monitor.state import State
+from guild_dask.plan.capacity import SEARCH
 from guild_dask.scheduler.events import OutsideEvent, PageOpened
 from guild_dask.scheduler.own_run import SchedulerRun
 from guild_dask.settings.settings import DashboardAddress, Settings
@@ -113,7 +114,8 @@ def show_progress(
 ) -> Callable[[], None]:
     """Shows the progress of runs on the terminal, if there is one and the user wants it; returns what ends that."""
     found = None if settings.progress == "no" else terminal.terminal_for(os.environ)
-    is_one_at_a_time = sum(worker.slots for worker in opened.workers()) == 1
+    # A search prints little, and is not counted: it is in no slot.
+    is_one_at_a_time = sum(worker.slots for worker in opened.workers() if SEARCH not in worker.resources) == 1
     follower.is_on_terminal = found is not None
     follower.names_runs = found is not None and not is_one_at_a_time
     if found is None and settings.progress != "yes":

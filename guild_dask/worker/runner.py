@@ -318,9 +318,16 @@ class Runner:
         with self._lock:
             self._refused.add(run_id)
         found = self.starter_of(run_id)
-        if found and processes.is_still_there(found):
+        if found and _may_be_there(found):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(found.pid, number)
+
+
+def _may_be_there(starter: processes.ProcessIdentity) -> bool:
+    try:
+        return processes.is_still_there(starter)
+    except OSError:  # this host is short of something; nothing has waited for it yet
+        return True
 
 
 def _claim_path(job: Job) -> pathlib.Path:

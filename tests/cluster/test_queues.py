@@ -1,8 +1,12 @@
 """Which jobs are over, by the answers of job queues."""
 
+import pathlib
+
 import pytest
 
 from guild_dask.cluster.batch_systems import INQUIRIES, Answer
+from guild_dask.cluster.jobqueue import end_of_log
+from guild_dask.cluster.worker_jobs import complaint_in
 from guild_dask.settings.cluster_spec import JOB_QUEUES
 
 CANNOT_SAY = {
@@ -70,3 +74,54 @@ def test_jobs_that_the_queue_holds_are_found_with_its_reason(
     queue: str, jobs: list[str], answer: Answer, held: dict[str, str]
 ) -> None:
     assert INQUIRIES[queue].held(jobs, answer) == held
+
+
+# What queues print when they refuse a job, and what is told of it.
+REFUSALS = {
+    "sbatch: error: invalid partition specified: nosuch\nsbatch: error: Batch job submission failed: Invalid\n": (
+        "sbatch: error: invalid partition specified: nosuch / sbatch: error: Batch job submission failed: Invalid"
+    ),
+    "# Error: queue 'nosuch' does not exist\n": "# Error: queue 'nosuch' does not exist",
+    # OAR 2.6.1
+    """DBD::Pg::st execute failed: ERROR:  column "nosuch" does not exist
+LINE 4: ... AND ((nosuch=1) ...
+                  ^ at /usr/share/perl5/OAR/IO.pm line 1361.
+# Bad resource request (ERROR:  column "nosuch" does not exist
+LINE 4: ... AND ((nosuch=1) ...
+                  )
+# Error: please verify your job submission syntax.
+""": (
+        '# Bad resource request (ERROR:  column "nosuch" does not exist / LINE 4: ... AND ((nosuch=1) ... / ) / '
+        "# Error: please verify your job submission syntax."
+    ),
+    # HTCondor 25.14
+    "\nERROR: Failed to create new User record for condor@test.\nThe given user is not allowed to own jobs\n": (
+        "ERROR: Failed to create new User record for condor@test. / The given user is not allowed to own jobs"
+    ),
+    "": "",
+    ")\n": ")",
+}
+
+
+@pytest.mark.parametrize("printed", REFUSALS)
+def test_refusal_is_told_from_the_beginning_of_a_message(printed: str) -> None:
+    assert complaint_in(printed) == REFUSALS[printed]
+
+
+@pytest.mark.parametrize(
+    ("job", "other", "pattern"),
+    [
+        ("1", "12", "dask-worker-{}.err"),
+        ("2", "12", "dask-worker-{}.err"),
+        ("1.0", "21.0", "worker-{}.err"),
+        ("5", "15", "OAR.dask-worker.{}.stderr"),
+    ],
+)
+def test_log_of_another_job_is_not_taken_for_that_of_a_job(
+    tmp_path: pathlib.Path, job: str, other: str, pattern: str
+) -> None:
+    (tmp_path / pattern.format(other)).write_text("of the other\n")
+    assert end_of_log(str(tmp_path), job) == f"; see {tmp_path}"
+    path = tmp_path / pattern.format(job)
+    path.write_text("first\nlast\n")
+    assert end_of_log(str(tmp_path), job) == f": last ({path} has more)"

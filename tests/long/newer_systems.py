@@ -1,9 +1,10 @@
-"""The tests of job queues on releases of Slurm that are newer than that of this machine, from newer Debians in folders.
+"""The tests of job queues on systems that this machine does not have, from newer Debians in folders.
 
     python -m tests.long.newer_systems [--folder DIR] [--suite trixie] [ARGUMENTS OF PYTEST]
 
-Needs Linux, root, debootstrap and a network. Making a folder takes some minutes; it is kept for the next time. The last
-results are in docs/clusters.md.
+Needs Linux, root, debootstrap and a network. Making a folder takes some minutes; it is kept for the next time. HTCondor
+and OAR take no jobs from root, so Guild's commands are run as a user of the folder. The last results are in
+docs/clusters.md.
 """
 
 import argparse
@@ -13,14 +14,21 @@ import subprocess
 
 from tests.support.debian import Debian, need_root_and_debootstrap
 
-SUITES = ("trixie", "forky")
 SLURM = ("munge", "slurmctld", "slurmd", "slurm-client")
+OAR = ("oar-server", "oar-server-pgsql", "oar-user", "oar-user-pgsql", "oar-node", "postgresql", "openssh-server")
 TOOLS = ("python3", "python3-venv", "python3-dev", "gcc", "libc6-dev", "git", "iproute2", "procps", "faketime", "mount")
+
+# The packages of each suite, and the tests for them. The versions are shown, too.
+SUITES = {
+    "trixie": ((*SLURM, *OAR), ("test_slurm.py", "test_oar.py")),
+    "forky": ((*SLURM, "condor"), ("test_slurm.py", "test_htcondor.py")),
+}
+_VERSIONS = "dpkg-query -W -f '${Package} ${Version}\\n' slurmd condor oar-server 2> /dev/null || true"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the tests in each folder; returns 1 if one fails."""
-    parser = argparse.ArgumentParser(prog="python -m tests.long.newer_systems", description="Tests on newer Slurms.")
+    parser = argparse.ArgumentParser(prog="python -m tests.long.newer_systems", description="Tests on newer systems.")
     parser.add_argument("--folder", default="/var/tmp/guild-dask-newer", help="where the Debians are, or will be made")
     parser.add_argument("--suite", action="append", choices=SUITES, help="only this one")
     options, rest = parser.parse_known_args(arguments)
@@ -32,12 +40,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _passes(debian: Debian, arguments: list[str]) -> bool:
-    debian.install(*TOOLS, *SLURM)
+    packages, tests = SUITES[debian.suite]
+    debian.install(*TOOLS, *packages)
     project = debian.copy_project()
     place = debian.environment(project, "python3")
-    tests = shlex.join(arguments or ["tests/systems/test_slurm.py"])
+    user = debian.add_user()
+    given = shlex.join(arguments or [f"tests/systems/{name}" for name in tests])
+    debian.run(_VERSIONS)
     try:
-        debian.run(f"slurmd -V; cd {project} && exec {place}/bin/pytest -p no:cacheprovider {tests}", {"CI": "true"})
+        debian.run_tests(f"{place}/bin/pytest --account {user} {given}", project)
     except subprocess.CalledProcessError:
         return False
     return True

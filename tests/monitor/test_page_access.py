@@ -1,7 +1,9 @@
 """Who can read the dashboard of a scheduler, ours and Dask's pages alike: its user, and nobody else."""
 
+import contextlib
 import http.client
 import json
+import os
 import socket
 import urllib.parse
 from collections.abc import Iterator
@@ -13,11 +15,12 @@ from guild_dask.cluster.dashboard import access_for
 from guild_dask.cluster.http_ports import guard
 from guild_dask.cluster.local import LocalCluster
 from guild_dask.host.http_access import Access
+from guild_dask.host.http_connections import MOST
 from guild_dask.monitor.page.rows import Rows
 from guild_dask.monitor.page.server import show
 from guild_dask.settings.settings import BadSetting, DashboardAddress, settings_for
 from tests.support.other_user import run_as_other_user
-from tests.support.sandbox import Guild, Sandbox
+from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import a_project, stage
 
 HERE = DashboardAddress("127.0.0.1", 0)
@@ -95,6 +98,18 @@ def test_pages_are_for_those_who_have_the_token(link: str, access: Access, reque
     assert entered.headers["Set-Cookie"].startswith(cookie)
     assert "HttpOnly" in entered.headers["Set-Cookie"]
     assert "SameSite=Lax" in entered.headers["Set-Cookie"]
+
+
+def test_connections_take_no_more_than_some_descriptors(link: str, access: Access) -> None:
+    # Whoever can reach the port can connect; with too many open files, the scheduler could start no run.
+    address = urllib.parse.urlsplit(link)
+    before = len(os.listdir("/proc/self/fd"))
+    with contextlib.ExitStack() as closing:
+        for _ in range(2 * MOST):
+            closing.enter_context(socket.create_connection((address.hostname, address.port or 0)))
+        wait_until(lambda: len(os.listdir("/proc/self/fd")) - before - 2 * MOST <= MOST)
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) - before < 10)
+    assert ask(link, f"/guild?token={access.token}").status == 200
 
 
 def test_another_user_cannot_read_flags_through_the_dashboard(user: Sandbox, guild: Guild) -> None:

@@ -42,6 +42,18 @@ def as_user(*words: str) -> list[str]:
     return [shutil.which("setpriv") or "setpriv", *ids, *words]
 
 
+def user_name() -> str:
+    """Returns the name of the user that Guild's commands are run as."""
+    account = chosen()
+    return account.name if account else pwd.getpwuid(os.getuid()).pw_name
+
+
+def open_to_user(folder: pathlib.Path) -> None:
+    """Lets that user read a folder of this process, if it is another user."""
+    if chosen():
+        folder.chmod(0o755)
+
+
 def give(*paths: pathlib.Path) -> None:
     """Makes that user the owner of files or folders that this process has made, and able to reach them."""
     account = chosen()

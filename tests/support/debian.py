@@ -21,6 +21,8 @@ _APT = "apt-get -qq -o Acquire::Check-Valid-Until=false"
 
 _CERTIFICATES = pathlib.Path("/etc/ssl/certs/ca-certificates.crt")
 
+_USER = "tester"
+
 _ENTER = """
 set -e
 root=$1; shift
@@ -97,10 +99,20 @@ class Debian:
     def environment(self, project: str, python: str) -> str:
         """Installs the project, with what its tests need, for one Python of the folder; returns where it is there."""
         place = f"/srv/venv-{python}"
-        pip = f"{place}/bin/pip --disable-pip-version-check install -q --no-compile"
+        pip = f"{place}/bin/pip --disable-pip-version-check install -q"
         self.run(f"{python} -m venv {place} && {pip} '{project}[test]'")
         self.run(f"{pip} --no-deps --force-reinstall {project}")
         return place
+
+    def add_user(self) -> str:
+        """Makes an ordinary user of the folder if there is none, and returns the name."""
+        self.run(f"id {_USER} > /dev/null 2>&1 || useradd --create-home --shell /bin/bash {_USER}")
+        return _USER
+
+    def run_tests(self, command: str, project: str) -> None:
+        """Runs a command in the project, in a network of its own, in which nothing is left over from other commands."""
+        script = f"ip link set lo up; cd {project} && {command} -p no:cacheprovider"
+        self.run(f"unshare --net sh -c {shlex.quote(script)}", {"CI": "true"})
 
 
 def mirror() -> str:

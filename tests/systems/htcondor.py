@@ -6,10 +6,10 @@ HTCondor does not take jobs from root, so tests need an account (`--account`).
 import pathlib
 from collections.abc import Mapping
 
-from tests.support.account import as_user, chosen
+from tests.support.account import as_user, chosen, open_to_user
 from tests.support.sandbox import run_command, wait_until
 from tests.systems.hosts import Host, Network, clean_environ
-from tests.systems.needs import Missing, program
+from tests.systems.needs import NotAsked, program
 
 _CONFIGURATION = """
 RELEASE_DIR = /usr
@@ -67,12 +67,12 @@ class HTCondor:
     """A pool that takes jobs on its head."""
 
     def __init__(self, network: Network, nodes: tuple[str, ...]) -> None:
+        if chosen() is None:
+            raise NotAsked("HTCondor takes no jobs from root; name an account with --account")
         for name in ("condor_master", "condor_submit", "condor_q"):
             program(name)
-        if chosen() is None:
-            raise Missing("HTCondor takes no jobs from root; name an account with --account")
         self._state = network.state
-        self._state.chmod(0o755)
+        open_to_user(self._state)
         self.head = network.add("head")
         self.hosts = {name: network.add(name) for name in nodes}
         self._start(self.head, _HEAD)

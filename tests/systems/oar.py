@@ -8,10 +8,10 @@ import pathlib
 import re
 from collections.abc import Mapping
 
-from tests.support.account import as_user, chosen
+from tests.support.account import as_user, chosen, open_to_user
 from tests.support.sandbox import run_command, wait_until
 from tests.systems.hosts import Host, Network, clean_environ
-from tests.systems.needs import Missing, program
+from tests.systems.needs import Missing, NotAsked, program
 
 _INSTALLED = pathlib.Path("/etc/oar/oar.conf")
 _POSTGRESQL = pathlib.Path("/usr/lib/postgresql")
@@ -38,14 +38,14 @@ class OAR:
     """An OAR that takes jobs on its head."""
 
     def __init__(self, network: Network, nodes: tuple[str, ...]) -> None:
+        if chosen() is None:
+            raise NotAsked("OAR takes no jobs from root; name an account with --account")
         for name in ("oarsub", "oar-server", "oar-database", "sshd"):
             program(name)
         if not _POSTGRESQL.is_dir():
             raise Missing("there is no PostgreSQL on this machine")
-        if chosen() is None:
-            raise Missing("OAR takes no jobs from root; name an account with --account")
         self._state = network.state
-        self._state.chmod(0o755)
+        open_to_user(self._state)
         self.head = network.add("head")
         self.hosts = {name: network.add(name) for name in nodes}
         self._write_files()

@@ -1,7 +1,9 @@
 """Hosts with an sshd each, and a head host with a user who can log in to them."""
 
+import shlex
 import subprocess
 
+from tests.support import account
 from tests.support.sandbox import wait_until
 from tests.systems.hosts import Host, Network
 from tests.systems.needs import program
@@ -42,7 +44,9 @@ class OpenSSH:
             self.start_host(host)
 
     def _move_in(self) -> None:
-        """Gives root a home with a key on the head, by /etc/passwd: ssh ignores the variable HOME."""
+        """Gives the user a home with a key on the head, by /etc/passwd: ssh ignores the variable HOME."""
+        account.open_to_user(self.network.state)
+        account.open_to_user(self._keys)
         home = self.network.state / "home"
         folder = home / ".ssh"
         folder.mkdir(mode=0o700, parents=True)
@@ -50,14 +54,19 @@ class OpenSSH:
         known = [f"{host.name},{host.address} {public}\n" for host in self.hosts.values()]
         (folder / "known_hosts").write_text("".join(known))
         (folder / "config").write_text(f"Host *\n  IdentityFile {self._keys}/user\n")
+        account.give(self._keys / "user", home, folder, folder / "known_hosts", folder / "config")
         users = self.network.state / "passwd"
-        users.write_text(f"root:x:0:0:root:{home}:/bin/sh\nsshd:x:100:65534::/run/sshd:/usr/sbin/nologin\n")
+        lines = [f"root:x:0:0:root:{home}:/bin/sh", "sshd:x:100:65534::/run/sshd:/usr/sbin/nologin"]
+        user = account.chosen()
+        lines += [f"{user.name}:x:{user.uid}:{user.gid}::{home}:/bin/sh"] if user else []
+        users.write_text("\n".join([*lines, ""]))
         self.head.run(f"mount --bind {users} /etc/passwd")
 
     def start_host(self, host: Host) -> None:
         """Starts sshd on a running host, and waits until a login works."""
         host.run(f"mkdir -p {_PRIVILEGES}; {program('sshd')} -f {self._keys}/sshd_config -o PidFile=none")
         login = f"ssh -o ConnectTimeout=2 {host.name} hostname || true"
+        login = shlex.join(account.as_user("sh", "-c", login))
         wait_until(lambda: self.head.run(login).strip() == host.name, describe=lambda: self.head.run(login))
 
     def reset(self) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import psutil
 
+from tests.support import account
 from tests.support.sandbox import run_command, wait_until
 from tests.systems.hosts import Host, Network, clean_environ
 from tests.systems.needs import program
@@ -68,6 +69,7 @@ class Slurm:
         self.network = network
         self.nodes = nodes
         self._state = network.state
+        account.open_to_user(self._state)
         self._head = network.add("head")
         self.hosts = {node.name: network.add(node.name) for node in nodes}
         self._write_files()
@@ -144,7 +146,7 @@ class Slurm:
             host.connect() if host.is_on else host.switch_on()
             if not self.slurmd(name):
                 self.start_node(name)
-        self.command("scancel", "--user=root")
+        self.command("scancel", f"--user={account.user_name()}")
         wait_until(lambda: not self.jobs(), describe=lambda: f"the end of {self.jobs()}")
         for name, state in self.states().items():
             if state.rstrip("*") in ("down", "drained", "draining"):

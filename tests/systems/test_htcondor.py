@@ -12,7 +12,7 @@ from tests.systems.site import configure
 SCHEDULER = f"run dask:scheduler cluster=htcondor {NO_DASHBOARD} poll-interval=0.5 lease=3 -y"
 
 # The queue looks for jobs to start in cycles.
-LONG = 150.0
+LONG = 300.0
 
 
 @pytest.fixture

@@ -18,7 +18,10 @@ QUEUES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"queue": "long", "project": "ours", "use_stdin": True, "lsf_units": "mb"},
         ["#BSUB -q long", '#BSUB -P "ours"', "#BSUB -W 02:00:00"],
     ),
-    "oar": ({"queue": "long", "project": "ours"}, ["#OAR -q long", "#OAR --project ours", "walltime=02:00:00"]),
+    "oar": (
+        {"queue": "long", "project": "ours"},
+        ["#OAR -q long", "#OAR --project ours", "walltime=02:00:00", "/job-logs/dask-worker-%jobid%.err"],
+    ),
     "moab": ({"queue": "long", "account": "ours"}, ["#PBS -q long", "#PBS -A ours", "#PBS -l walltime=02:00:00"]),
     "htcondor": ({"disk": "1GB"}, ["MY.DaskWorkerDisk = 1000000000", "MY.DaskWorkerCores = 1"]),
 }

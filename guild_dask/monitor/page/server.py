@@ -10,6 +10,7 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 from tornado.web import Application, RedirectHandler
 
+from guild_dask.host import http_connections
 from guild_dask.monitor.page.handlers import Route, routes_for
 from guild_dask.monitor.page.rows import Rows
 from guild_dask.monitor.page.search_cells import SearchCells
@@ -70,6 +71,7 @@ class PageServer:
             application = Application([*routes, (r"/", RedirectHandler, {"url": "guild", "permanent": False})])
             self._guard(application)
             server = HTTPServer(application)
+            http_connections.limit(server)
             self._stop = functools.partial(_stop, server)
             server.listen(port, host)
             self.port = next(iter(server._sockets.values())).getsockname()[1]

@@ -1,0 +1,182 @@
+"""Too many open files at any step of a recovery: what cannot be read is unknown. It is neither missing nor dead."""
+
+import builtins
+import contextlib
+import errno
+import io
+import os
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from guild_dask.home import claims, end_note, run_directory
+from guild_dask.home.errors import HomeUnavailable
+from guild_dask.home.heartbeat import Heartbeat
+from guild_dask.home.listing import RunsDirectory
+from guild_dask.home.recovery import recover
+from guild_dask.home.run_queue import GuildHome
+from guild_dask.host import processes
+from tests.support.sandbox import Guild, Sandbox
+from tests.support.scheduling import a_project, stage, statuses
+
+RUN = "short-of-files-test"
+
+# What takes a descriptor, as this process calls it.
+OPENING = ((os, "open"), (io, "open"), (builtins, "open"), (os, "listdir"), (os, "scandir"))
+
+
+class Files:
+    """Counts files that are opened, and lets one of them fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self.count = 0
+
+    @contextlib.contextmanager
+    def failing(self, chosen: int) -> Iterator[None]:
+        """Lets the file with that number fail, within the block."""
+        self.count = 0
+        with self._monkeypatch.context() as patched:
+            for module, name in OPENING:
+                patched.setattr(module, name, self._counted(getattr(module, name), chosen))
+            yield
+
+    def _counted(self, call: Callable[..., Any], chosen: int) -> Callable[..., Any]:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.count += 1
+            if self.count == chosen:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return call(*args, **kwargs)
+
+        return counted
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Files:
+    return Files(monkeypatch)
+
+
+@pytest.fixture
+def home(user: Sandbox, guild: Guild) -> GuildHome:
+    """A Guild home with a run that had started, under a scheduler that is gone."""
+    a_project(user, "quick: {exec: echo quick}")
+    stage(guild, "quick", RUN)
+    me = processes.identity(os.getpid())
+    assert me
+    found = GuildHome(str(user.guild_home), Heartbeat(str(user.guild_home), "me", me))
+    found.heartbeat.renew()
+    dead = replace(me, started=me.started - 1)
+    (run,) = found.staged().staged
+    assert found.claim([(run, claims.Claim(RUN, "other", dead, dead))]).runs
+    assert claims.mark_started(claims.path(found.claims_folder, RUN))
+    return found
+
+
+def _change(home: GuildHome, **facts: Any) -> None:
+    """Changes the claim on the run."""
+    found = claims.present(home.claims_folder, RUN)
+    assert found
+    assert found.claim
+    claimed = claims.write(home.claims_folder, replace(found.claim, **facts))
+    os.replace(claimed, claimed.with_suffix(claims.STARTED))
+
+
+def _has_recorded_its_end(home: GuildHome) -> str:
+    run_directory.record_end(home.run_dir(RUN), 0)
+    return "completed"
+
+
+def _has_left_its_exit_code(home: GuildHome) -> str:
+    found = claims.present(home.claims_folder, RUN)
+    assert found
+    assert found.claim
+    end_note.write_exit(claims.path(home.claims_folder, RUN), end_note.Exit(0, found.claim.owner))
+    return "completed"
+
+
+def _lives_under_another_scheduler(home: GuildHome) -> str:
+    parent = processes.identity(os.getppid())
+    assert parent
+    _change(home, owner=parent, scheduler=parent)
+    return "pending"
+
+
+def _lives_without_a_scheduler(home: GuildHome) -> str:
+    parent = processes.identity(os.getppid())
+    assert parent
+    _change(home, owner=parent)
+    return "pending"
+
+
+def _lives_on_another_host(home: GuildHome) -> str:
+    _change(home, owner=replace(home.heartbeat.process, host="elsewhere"), lease=60.0)
+    claims.path(home.claims_folder, RUN).with_suffix(claims.HEARTBEAT).touch()
+    return "pending"
+
+
+STORIES = (
+    _has_recorded_its_end,
+    _has_left_its_exit_code,
+    _lives_under_another_scheduler,
+    _lives_without_a_scheduler,
+    _lives_on_another_host,
+)
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda each: each.__name__.strip("_"))
+def test_run_is_not_started_again_whatever_file_cannot_be_opened(
+    user: Sandbox, home: GuildHome, opened: Files, story: Callable[[GuildHome], str]
+) -> None:
+    expected = story(home)
+    kept = user.root / "kept"
+    shutil.copytree(user.guild_home, kept)
+    chosen = 0
+    while chosen == 0 or opened.count >= chosen:
+        chosen += 1
+        shutil.rmtree(user.guild_home)
+        shutil.copytree(kept, user.guild_home)
+        with opened.failing(chosen), contextlib.suppress(HomeUnavailable, OSError):
+            recover(home, again=lambda _dir, _is_loss: True)
+        recover(home, again=lambda _dir, _is_loss: True)
+        assert statuses(user) == {RUN: expected}, f"after file {chosen} could not be opened"
+        assert (claims.present(home.claims_folder, RUN) is None) == (expected == "completed")
+    assert chosen > 3
+
+
+def test_living_process_is_not_dead_if_there_are_too_many_open_files() -> None:
+    me = processes.identity(os.getpid())
+    assert me
+    assert processes.is_alive(me)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        for ask in (lambda: processes.is_alive(me), lambda: processes.variable_of(me.pid, "PATH")):
+            with pytest.raises(OSError, match="Too many open files"):
+                ask()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_staged_runs_are_found_once_there_are_files_again(user: Sandbox, guild: Guild, opened: Files) -> None:
+    a_project(user, "quick: {exec: echo quick}")
+    stage(guild, "quick", "aaa")
+    runs = user.guild_home / "runs"
+    for name in ("bbb", "ccc"):
+        shutil.copytree(runs / "aaa", runs / name)
+    chosen = 0
+    while chosen == 0 or opened.count >= chosen:
+        chosen += 1
+        directory = RunsDirectory(str(runs))
+        found: set[str] = set()
+        with opened.failing(chosen), contextlib.suppress(HomeUnavailable):
+            first = directory.poll()
+            assert not first.broken, f"after file {chosen} could not be opened"
+            found = {run.id for run in first.staged}
+        later = directory.poll()
+        assert found | {run.id for run in later.staged} == {"aaa", "bbb", "ccc"}, f"after file {chosen}"
+        assert not later.gone
+    assert chosen > 5
