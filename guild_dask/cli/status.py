@@ -114,7 +114,7 @@ def _search_data(search: PublishedSearch) -> dict[str, Any]:
     data = asdict(search.summary)
     best = [{**each, "values": [value if math.isfinite(value) else str(value) for value in each["values"]]}
             for each in data["best"]]  # fmt: skip
-    return {**data, "best": best, "status": search.status, "is_cut_short": search.is_cut_short}
+    return {**data, "best": best, "is_at_work": search.is_at_work, "is_cut_short": search.is_cut_short}
 
 
 def _scheduler_data(scheduler: Scheduler, home: str, now: float) -> dict[str, Any]:

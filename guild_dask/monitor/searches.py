@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from guild_dask.home import layout, search_journal, trials
+from guild_dask.home import layout, run_directory, search_journal, trials
 from guild_dask.home.search_journal import SearchLog
-from guild_dask.home.status import Status, status
+from guild_dask.home.status import living_process
 from guild_dask.home.trials import Search, Trial
 from guild_dask.host import files
 from guild_dask.monitor import search_results
@@ -31,6 +31,9 @@ _PERIOD = 10.0
 # The most bytes of a file that is read, and the most searches.
 _MOST_BYTES = 100_000
 MOST_SEARCHES = 20
+
+# A search on another host that has published nothing for so many seconds is not at work.
+_SILENT = 120.0
 
 # An ended search is shown for so many seconds.
 _SHOWN = 86_400.0
@@ -72,20 +75,15 @@ class Summary:
 
 @dataclass(frozen=True)
 class PublishedSearch:
-    """A search with its status: the search's own, and not that of its last publication."""
+    """A search, and whether its process is at work."""
 
     summary: Summary
-    status: str
-
-    @property
-    def is_at_work(self) -> bool:
-        """Tells whether the search goes on by itself."""
-        return self.status == Status.RUNNING.value
+    is_at_work: bool
 
     @property
     def is_cut_short(self) -> bool:
         """Tells whether the search was stopped or killed, and can go on."""
-        return not self.summary.ended and self.status not in (Status.RUNNING.value, Status.COMPLETED.value)
+        return not self.summary.ended and not self.is_at_work
 
 
 def summary_for(search: Search, found: Sequence[Trial], now: float) -> Summary:
@@ -127,27 +125,24 @@ class SearchPublisher:
         self._home = home
         self._batch = batch
         self._search: Search | None = None
-        self._last: Summary | None = None
+        self._last: object = None  # what was published last
+        self._at = 0.0
 
     def publish(self, found: Sequence[Trial], log: SearchLog) -> None:
-        """Publishes the trials as they are, if something has changed or some time has passed."""
+        """Publishes the trials as they are, if one has changed its state or some time has passed."""
+        now = time.time()
+        current = ([(trial.id, trial.state) for trial in found], log.ended, len(log.starts))
+        if current == self._last and 0 <= now - self._at < _PERIOD:
+            return
         with contextlib.suppress(OSError, ValueError):
-            now = time.time()
             if self._search is None:
                 self._search = trials.search(self._home, self._batch)
                 _remove_deleted(self._home)
             summary = summary_for(replace(self._search, log=log), found, now)
-            last = self._last
-            if last and _without_times(last) == _without_times(summary) and now - last.at < _PERIOD:
-                return
             folder = layout.searches_folder(self._home)
             folder.mkdir(parents=True, exist_ok=True)
             files.write(folder / f"{self._batch}.json", json.dumps(asdict(summary)), f"{self._batch}.draft")
-            self._last = summary
-
-
-def _without_times(summary: Summary) -> dict[str, Any]:
-    return {name: value for name, value in asdict(summary).items() if name not in ("at", "seconds_left")}
+            self._last, self._at = current, now
 
 
 def _remove_deleted(home: str) -> None:
@@ -183,10 +178,22 @@ def shown(home: str, now: float) -> list[PublishedSearch]:
         summary = read(home, batch)
         if summary is None:
             continue
-        search = PublishedSearch(summary, status(layout.run_dir(home, batch)).value)
+        search = PublishedSearch(summary, _is_at_work(layout.run_dir(home, batch), summary, now))
         if search.is_at_work or now - summary.at < _SHOWN:
             found.append(search)
     return found
+
+
+def _is_at_work(run_dir: str, summary: Summary, now: float) -> bool:
+    """Tells whether a search is at work.
+
+    Guild's status does not tell it: a run that was restarted keeps its exit status.
+    """
+    if summary.ended:
+        return False
+    if run_directory.known_attribute(run_dir, "host") == os.uname().nodename:
+        return living_process(run_dir) is not None
+    return now - summary.at < _SILENT
 
 
 def read(home: str, batch: str) -> Summary | None:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 import pathlib
 import re
 from typing import Any
@@ -112,6 +113,22 @@ def test_deleted_search_and_unreadable_file_are_left_out(tmp_path: pathlib.Path)
     assert [each.summary.batch for each in searches.shown(str(tmp_path), START)] == [BATCH]
     (folder / f"{BATCH}.json").write_text("{")
     assert searches.shown(str(tmp_path), START) == []
+
+
+def test_search_is_at_work_while_its_process_lives(tmp_path: pathlib.Path) -> None:
+    a_search(tmp_path, some_trials(2), SPACE, is_over=False)
+    run = tmp_path / "runs" / BATCH / ".guild"
+    (run / "attrs" / "host").write_text(os.uname().nodename)
+    assert [each.is_cut_short for each in searches.shown(str(tmp_path), START)] == [True]
+    # It was restarted: Guild keeps the exit status of before, and shows it as completed.
+    (run / "LOCK").write_text(str(os.getpid()))
+    [found] = searches.shown(str(tmp_path), START)
+    assert found.is_at_work
+    assert not found.is_cut_short
+    # Another host's process cannot be seen; what it publishes can.
+    (run / "attrs" / "host").write_text("elsewhere")
+    assert searches.shown(str(tmp_path), found.summary.at + 60)[0].is_at_work
+    assert not searches.shown(str(tmp_path), found.summary.at + 600)[0].is_at_work
 
 
 # The page

@@ -29,11 +29,15 @@ def trial_id(number: int) -> str:
 
 
 def a_search(
-    home: pathlib.Path, given: Sequence[GivenTrial], space: Mapping[str, Any], objective: str = "loss", most: int = 50
+    home: pathlib.Path,
+    given: Sequence[GivenTrial],
+    space: Mapping[str, Any],
+    objective: str = "loss",
+    is_over: bool = True,
 ) -> None:
     """Writes a search whose trials ended one second after the other, and publishes it."""
     batch = home / "runs" / BATCH
-    _run(batch, "dask:tpe", objective=objective, max_trials=most, initialized=START * 10**6, exit_status=0, flags={})
+    _run(batch, "dask:tpe", objective=objective, max_trials=50, initialized=START * 10**6, exit_status=0, flags={})
     _run(batch / ".guild" / "proto", "train", flags=dict(space))
     journal = SearchJournal(str(batch))
     journal.add("started", host="here", pid=1)
@@ -43,7 +47,8 @@ def a_search(
         if trial.end == "pruned":
             journal.add("pruning", trial=trial_id(number), step=len(trial.losses))
         _trial(home / "runs" / trial_id(number), trial, number)
-    journal.add("ended", why="it has had its trials")
+    if is_over:
+        journal.add("ended", why="it has had its trials")
     found = trials.search(str(home), BATCH)
     SearchPublisher(str(home), BATCH).publish(
         trials.TrialReader(str(home), BATCH, found.objectives).read(found.log), found.log
