@@ -109,11 +109,12 @@ class Round:
             time.sleep(self._dice.uniform(1.0, 5.0))
         wait_until(self._has_ended, _LONGEST_ROUND, lambda: f"the end of all runs: {self._open()}")
         scheduler.stop()
-        wait_until(lambda: scheduler.is_over, LONGEST_STOP, "the scheduler's end")
+        wait_until(lambda: scheduler.is_over, 4 * LONGEST_STOP, "the scheduler's end")
         self.aftermath.work_off()
 
     def _has_ended(self) -> bool:
-        return not self._open()
+        # A run that is about to start has neither a marker nor a process yet, and Guild takes it for one that failed.
+        return not self.home.claims() and not self._open()
 
     def _open(self) -> list[str]:
         return [plan.run_id for plan in self._plans if self.home.status(plan.run_id) not in ENDS]
