@@ -62,7 +62,7 @@ def test_run_of_a_removed_job_goes_on_in_another(
 ) -> None:
     # A command before the worker: the worker must be what HTCondor signals, and not a shell that waits for it.
     configure_for(user, job_script_prologue=["true"])
-    stage(site, "work seconds=4", "aaa")
+    stage(site, "work seconds=20", "aaa")  # long enough for the command below on a busy machine
     with site.started(f"{SCHEDULER} workers=0..1 run-once=yes") as scheduler:
         journal.wait_for("aaa", timeout=LONG)
         (job,) = htcondor.jobs()

@@ -54,7 +54,7 @@ def test_jobs_are_as_many_as_waiting_runs_need(site: Guild, oar: OAR, journal: J
 
 
 def test_run_of_a_deleted_job_goes_on_in_another(site: Guild, oar: OAR, journal: Journal, user: Sandbox) -> None:
-    stage(site, "work seconds=4", "aaa")
+    stage(site, "work seconds=20", "aaa")  # long enough for the command below on a busy machine
     with site.started(f"{SCHEDULER} workers=0..1 run-once=yes") as scheduler:
         journal.wait_for("aaa", timeout=LONG)
         (job,) = oar.jobs()
