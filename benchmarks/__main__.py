@@ -29,6 +29,7 @@ from benchmarks import (
     makespan,
     report,
     scale,
+    search,
     throughput,
     trials,
 )
@@ -132,6 +133,15 @@ def measure_backlog(bench: Bench) -> object:
     return backlog.measure(home, make_template(home, "stamped"), bench.sizes).as_data()
 
 
+def measure_search(bench: Bench) -> object:
+    """Returns how quickly searches find good flags, and what they cost."""
+    if not trials.install(bench.plugin, "optuna>=5,<6", "scikit-learn"):
+        raise click.ClickException("Optuna and scikit-learn are needed")
+    project = search.make_search_project(bench.folder / "search-project")
+    home = make_home(bench.plugin, pathlib.Path(tempfile.mkdtemp(dir=bench.folder)) / "search", project, 0)
+    return search.measure(home, bench.sizes).as_data()
+
+
 PARTS: dict[str, Callable[[Bench], object]] = {
     "latency": measure_latency,
     "scale": measure_scale,
@@ -142,6 +152,7 @@ PARTS: dict[str, Callable[[Bench], object]] = {
     "footprint": measure_footprint,
     "idle-scheduler": measure_idle_scheduler,
     "backlog": measure_backlog,
+    "search": measure_search,
     "endurance": measure_endurance,
 }
 

@@ -28,6 +28,14 @@ class Sizes:
     trials: int  # that are compared with pools of processes
     trial_rounds: int
     backlog: int  # staged runs in the largest home
+    search_trials: int  # of a search that runs one at a time
+    search_more: int  # of one that runs several at a time
+    search_many: int  # whose time is compared with bare processes
+    search_seconds: float  # that a trial takes
+    search_slots: int
+    search_seeds: int
+    search_stopped: int  # trials of which some are ended early
+    search_epochs: int
 
 
 FULL = Sizes(
@@ -48,6 +56,14 @@ FULL = Sizes(
     trials=200,
     trial_rounds=2,
     backlog=100_000,
+    search_trials=30,
+    search_more=100,
+    search_many=100,
+    search_seconds=1.0,
+    search_slots=8,
+    search_seeds=10,
+    search_stopped=60,
+    search_epochs=27,
 )
 
 QUICK = Sizes(
@@ -68,4 +84,12 @@ QUICK = Sizes(
     trials=10,
     trial_rounds=1,
     backlog=1_000,
+    search_trials=3,
+    search_more=6,
+    search_many=6,
+    search_seconds=0.2,
+    search_slots=2,
+    search_seeds=1,
+    search_stopped=9,
+    search_epochs=9,
 )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from benchmarks import search
 from benchmarks.contenders import BUILT_IN, FLOOR, HYPERQUEUE, OURS, PARALLEL
 
 Results = Mapping[str, Any]
@@ -54,6 +55,7 @@ def rows_for(results: Results) -> list[Row]:
         "footprint": _footprint,
         "idle-scheduler": _idle_scheduler,
         "backlog": _backlog,
+        "search": _search,
         "latency": _latency,
         "scale": _scale,
         "makespan": _makespan,
@@ -195,6 +197,22 @@ def _backlog(data: Results, is_busy: bool) -> Iterable[Row]:
     yield Row(f"{many}: `guild-dask status`", median(data["status"]), " s", 0.5, is_disturbed=is_busy)
     yield Row("- the same, CPU", median(data["status_cpu"]), " s")
     yield Row(f"{many}: memory of the scheduler", data["memory"], " MB", 500)
+
+
+def _search(data: Results, is_busy: bool) -> Iterable[Row]:
+    for problem, gain in data["gain"].items():
+        what = f"{problem}: sooner at what Guild's gp reaches in {data['count']} trials, with {data['slots']} slots"
+        yield Row(what, gain, " times", 5, True, is_busy)
+        for name, value in data["medians"][problem].items():
+            yield Row(f"- {problem}, best value by {name}, median of seeds", value, "")
+    ours, bare = (median(data["many"][name]) for name in (search.TPE, search.BARE))
+    what = f"{data['many_count']} trials of {data['seconds']:g} s, from command to end, over {search.BARE}"
+    yield Row(what, ours / bare, " times", 1.3, is_disturbed=is_busy)
+    share = (ours - bare) * data["slots"] / data["many_count"]
+    yield Row("- beyond these, for each trial and slot, with the start of Guild and Dask", share, " s")
+    never, asha = data["stopping"]["never"], data["stopping"]["asha"]
+    yield Row("digits: epochs with `stop-early=asha`, over all epochs", asha["steps"] / never["steps"], " times", 0.5)
+    yield Row("- best error with it, beyond that without", asha["error"] - never["error"], "")
 
 
 def _endurance(data: Results, _is_busy: bool) -> Iterable[Row]:
