@@ -4,7 +4,6 @@ import enum
 import json
 import sys
 import warnings
-from importlib import import_module
 
 from guild_dask.mends import hook, loading, table
 from guild_dask.mends.mend import Mend, version_of
@@ -22,9 +21,7 @@ class Status(enum.Enum):
 def main() -> None:
     """Prints the status of each mend, and its error, as JSON."""
     warnings.simplefilter("ignore")
-    # First those for modules that cannot be imported: Guild loads these before TensorBoard, whose modules need them.
-    found = {mend.name: _status(mend) for mend in sorted(table.MENDS, key=lambda mend: not mend.refuses)}
-    print(json.dumps({mend.name: [found[mend.name][0].value, found[mend.name][1]] for mend in table.MENDS}))  # noqa: T201
+    print(json.dumps({mend.name: [status.value, error] for mend in table.MENDS for status, error in [_status(mend)]}))  # noqa: T201
 
 
 def _status(mend: Mend) -> tuple[Status, str]:
@@ -40,7 +37,7 @@ def _error(mend: Mend) -> str:
     """Loads the modules of a mend, and returns what went wrong."""
     try:
         for name in mend.where:
-            import_module(name)
+            exec(f"import {name}", {"__name__": "guild"})  # as Guild does it: the mend of protobuf is for Guild only
     except Exception as e:  # noqa: BLE001
         return f"cannot load {name}: {e}"
     if not any(isinstance(each, loading.Mending) for each in sys.meta_path):
