@@ -8,6 +8,8 @@ import pathlib
 import re
 from typing import Any
 
+import pytest
+
 from guild_dask.home import layout, trials
 from guild_dask.home.trials import Trial, TrialState
 from guild_dask.monitor import importances, search_results, searches
@@ -159,6 +161,15 @@ def test_importances_are_evaluated_in_a_process_of_its_own(tmp_path: pathlib.Pat
     found = importances.evaluated(str(tmp_path), BATCH, 120)
     assert next(iter(found.shares)) == "lr", found
     assert math.isclose(sum(found.shares.values()), 1.0, abs_tol=1e-6)
+
+
+def test_without_optuna_there_are_no_importances_but_a_word(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "optuna.py").write_text("raise ImportError('there is none')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    a_search(tmp_path, some_trials(1), SPACE)
+    assert "Optuna is not installed (there is none); install it" in importances.evaluated(str(tmp_path), BATCH, 120).why
 
 
 def test_evaluation_that_is_not_json_is_reported(tmp_path: pathlib.Path) -> None:
