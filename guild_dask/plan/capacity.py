@@ -29,6 +29,11 @@ class Worker:
     is_to_come: bool = False  # it has not joined yet, and has nothing free
     lasts: float = math.inf  # seconds, from now on
 
+    @property
+    def is_for_searches(self) -> bool:
+        """Tells whether it takes searches, and nothing else."""
+        return SEARCH in self.total
+
 
 class FreeCapacity:
     """What is still free on one worker while a plan is made, and the run that some of it is reserved for, if any."""
@@ -58,9 +63,13 @@ class FreeCapacity:
             return self.worker.lasts
         return 1.0 if is_pin(name) else self.worker.total.get(name, 0.0)
 
+    def is_for(self, requests: Mapping[str, float]) -> bool:
+        """Tells whether the worker takes such runs at all: one takes searches and nothing else."""
+        return (SEARCH in requests) == self.worker.is_for_searches
+
     def could_hold(self, requests: Mapping[str, float]) -> bool:
         """Tells whether the requests would fit if nothing else ran on the worker."""
-        if (SEARCH in requests) != (SEARCH in self.worker.total):
+        if not self.is_for(requests):
             return False
         # Totals are not sums, so they have no rounding errors. Dask compares them exactly, too.
         if not all(self.defines(name) and amount <= self.most(name) for name, amount in requests.items()):

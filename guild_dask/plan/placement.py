@@ -189,8 +189,6 @@ def _has_all(capacity: FreeCapacity, requests: Mapping[str, float]) -> bool:
 
 def _reason(capacities: Sequence[FreeCapacity], queue: _Queue) -> Reason:
     requests, able = queue.requests, queue.able
-    if not capacities:
-        return NoWorker()
     impossible = None if able else _impossible(capacities, requests)
     if impossible:
         return impossible
@@ -211,7 +209,8 @@ def _reason(capacities: Sequence[FreeCapacity], queue: _Queue) -> Reason:
 
 
 def _impossible(capacities: Sequence[FreeCapacity], requests: Mapping[str, float]) -> Reason | None:
-    """Returns why no worker could hold the run even when idle; None if one could, or if there is no worker."""
+    """Returns why no worker could hold the run even when idle; None if one could, or if there is no worker for it."""
+    capacities = [capacity for capacity in capacities if capacity.is_for(requests)]
     if not capacities or any(capacity.could_hold(requests) for capacity in capacities):
         return None
     undefined = tuple(sorted(name for name in requests if not any(each.defines(name) for each in capacities)))

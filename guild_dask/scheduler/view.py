@@ -2,7 +2,6 @@
 
 from guild_dask.monitor.publisher import QueuedRun, View
 from guild_dask.monitor.state import MOST_WAITING, WorkerState
-from guild_dask.plan.capacity import SEARCH
 from guild_dask.plan.placement import Worker
 from guild_dask.plan.reasons import IMPOSSIBLE, Reason
 from guild_dask.scheduler.answers import ClusterView
@@ -35,7 +34,7 @@ def view_of(core: Core, cluster: ClusterView, now: float) -> View:
 
 def _without_head(workers: list[Worker]) -> list[Worker]:
     """Returns the workers without the one that takes searches only."""
-    return [worker for worker in workers if SEARCH not in worker.total]
+    return [worker for worker in workers if not worker.is_for_searches]
 
 
 def _worker_state(worker: Worker, label: str, host: str, about_devices: str) -> WorkerState:

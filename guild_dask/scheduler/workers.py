@@ -158,6 +158,7 @@ class FailingWorkers:
 
     def untried(self, runs: Sequence[str], workers: Iterable[Worker]) -> set[str]:
         """Returns the runs to start now: if all workers fail, those that were not tried, or all if all were."""
-        if any(each.name not in self._failing for each in workers if not each.is_to_come):
+        here = [each.name for each in workers if not (each.is_to_come or each.is_for_searches)]
+        if any(name not in self._failing for name in here):
             return set(runs)
         return {run_id for run_id in runs if run_id not in self._tried} or set(runs)

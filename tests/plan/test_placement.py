@@ -589,6 +589,14 @@ def test_no_run_is_placed_where_it_may_not_end_in_time_and_none_is_held_that_may
         assert isinstance(decided.held[each.id], TooLong) == (asked > longest)
 
 
+def test_worker_for_searches_alone_makes_no_other_run_impossible() -> None:
+    # Workers of a cluster that has just been opened join later.
+    head = Worker("scheduler", 16, {SEARCH: 16}, 16, {SEARCH: 16})
+    runs = [StagedRun("plain"), StagedRun("large", {"gpu": 9})]
+    assert plan(runs, [head]).held == {"plain": NoWorker(), "large": NoWorker()}
+    assert [is_impossible(run, [head]) for run in runs] == [None, None]
+
+
 def test_search_takes_no_slot_and_nothing_else_takes_its_place() -> None:
     # The one worker that has places for searches is the scheduler's own process.
     head = Worker("scheduler", 16, {SEARCH: 16}, 16, {SEARCH: 16})
