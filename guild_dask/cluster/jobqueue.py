@@ -1,4 +1,8 @@
-"""Workers that are jobs of a job queue, through dask-jobqueue and its own configuration."""
+"""Workers that are jobs of a job queue, through dask-jobqueue and its own configuration.
+
+A new job queue has its name in `settings/cluster_spec.py`, its class here, what it says of ended jobs in
+`queue_inquiries.py`, and its command in `cli/doctor/cluster.py`.
+"""
 
 import contextlib
 import itertools
@@ -16,11 +20,11 @@ from typing import Any
 import dask.config
 
 from guild_dask.cluster.base import ClusterError, Common, WorkerCapacity
-from guild_dask.cluster.batch_systems import jobs_over
 from guild_dask.cluster.dask_settings import settings_of_a_cluster
 from guild_dask.cluster.local import QuietScheduler
 from guild_dask.cluster.pool import WorkerPool
 from guild_dask.cluster.private_worker import AS_PRIVATE
+from guild_dask.cluster.queue_inquiries import jobs_over
 from guild_dask.cluster.security import remove_certificates, security_for
 from guild_dask.cluster.worker_jobs import PoolTerms
 from guild_dask.host import files

@@ -4,8 +4,8 @@ import pathlib
 
 import pytest
 
-from guild_dask.cluster.batch_systems import INQUIRIES, Answer
 from guild_dask.cluster.jobqueue import end_of_log
+from guild_dask.cluster.queue_inquiries import INQUIRIES, Answer
 from guild_dask.cluster.worker_jobs import complaint_in
 from guild_dask.settings.cluster_spec import JOB_QUEUES
 

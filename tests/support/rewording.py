@@ -40,7 +40,8 @@ _OF_OTHERS = re.compile(r"guild(-dask)? [a-z]|%Y|export CMD_DIR=")
 
 # Modules with texts that job queues, Dask, the kernel and Python itself read or write.
 _MODULES_OF_OTHERS = frozenset(
-    f"{PACKAGE}.{name}" for name in ("cluster.batch_systems", "cluster.dask_settings", "host.cgroups", "mends.loading")
+    f"{PACKAGE}.{name}"
+    for name in ("cluster.queue_inquiries", "cluster.dask_settings", "host.cgroups", "mends.loading")
 )
 
 # Every Python loads these at its start.
