@@ -23,7 +23,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from guild_dask.home import end_note
+from guild_dask.home import end_note, run_processes
 from guild_dask.home.claim_record import Claim, claim_for_text
 from guild_dask.home.end_note import ENDED, EXITED
 from guild_dask.home.errors import is_of_home
@@ -97,13 +97,18 @@ def take(folder: pathlib.Path, staged: str, claim: Claim) -> None:
 
 
 def _goes_on(folder: pathlib.Path, run_id: str, staged: str) -> bool:
-    """Tells whether a staged run is still running: its starter is alive, or sent a heartbeat after it was staged."""
+    """Tells whether a staged run is still running.
+
+    Its starter is alive, or sent a heartbeat after the run was staged, or was killed and left the operation behind.
+    """
     found = files.first([path(folder, run_id).with_suffix(STARTED)], _found)
     if found is None or found.claim is None:
         return False
     lives = is_alive(found.claim.owner)
     if lives is None and found.claim.lease:
         return last_heartbeat(folder, run_id) > os.stat(staged).st_mtime
+    if lives is False:
+        return run_processes.go_on_without(found.claim.owner.pid, os.path.dirname(os.path.dirname(staged)))
     return bool(lives)
 
 

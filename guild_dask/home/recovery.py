@@ -178,9 +178,8 @@ def _is_operation_alive(run_dir: str, starter_pid: int) -> bool:
     pid = run_directory.locked_by(run_dir)
     if pid is not None:
         return run_processes.belongs_to(pid, run_dir)
-    # Guild records the pid just after it has started the process. Until then, only the process itself shows which run
-    # it belongs to: by its environment or, before the environment is set, by the starter's session.
-    return processes.exists_in_session(starter_pid) or any(run_processes.all_of(run_dir))
+    # Guild records the pid just after it has started the process.
+    return run_processes.go_on_without(starter_pid, run_dir)
 
 
 def _remove_output(folder: str, run_id: str) -> None:

@@ -26,3 +26,11 @@ def belongs_to(pid: int, run_dir: str) -> bool:
 def all_of(run_dir: str) -> Iterator[Any]:
     """Yields the living processes of a run, wherever they are in the tree of processes."""
     return processes.all_where(lambda pid: belongs_to(pid, run_dir))
+
+
+def go_on_without(starter_pid: int, run_dir: str) -> bool:
+    """Tells whether processes of a run are alive on this host, though its starter is not.
+
+    Only the processes themselves show that: by their environment or, before that is set, by the starter's session.
+    """
+    return processes.exists_in_session(starter_pid) or any(all_of(run_dir))

@@ -2,10 +2,14 @@
 
 import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
-from guild_dask.home import run_processes
+from guild_dask.home import claims, layout, run_processes, second_start
+from guild_dask.home.claim_record import Claim
+from guild_dask.host import processes
 from tests.support.processes import living
 
 
@@ -46,3 +50,29 @@ def test_id_decides_if_the_directory_cannot_be_seen(run_dir: pathlib.Path, tmp_p
     # It may have another path there, as in a container.
     assert pids_of(run_dir, RUN_ID="aaa", RUN_DIR=str(tmp_path / "not-here")) == (True, True)
     assert pids_of(run_dir, RUN_ID="bbb", RUN_DIR=str(tmp_path / "not-here")) == (False, False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads environments of processes")
+def test_run_whose_starter_alone_was_killed_is_neither_claimed_nor_started_again(run_dir: pathlib.Path) -> None:
+    # Recovery takes such a run for running; a user who stages or restarts it must not get a second copy.
+    starter = subprocess.Popen(["true"])
+    owner = processes.identity(starter.pid)
+    starter.wait()
+    home = run_dir.parents[1]
+    assert owner
+    folder = layout.claims_folder(str(home))
+    claim = Claim("aaa", "scheduler", owner, owner, 1, {})
+    claims.write(folder, claim)
+    os.rename(claims.path(folder, "aaa"), claims.path(folder, "aaa").with_suffix(claims.STARTED))
+    staged = run_dir / ".guild" / "STAGED"
+    staged.parent.mkdir()
+    staged.touch()
+    with living("sh", "-c", "echo ready; cat", env={**os.environ, "RUN_ID": "aaa", "RUN_DIR": str(run_dir)}) as process:
+        assert process.stdout
+        process.stdout.readline()
+        assert "runs aaa" in second_start.refusal_for(str(run_dir))
+        with pytest.raises(FileExistsError):
+            claims.take(folder, str(staged), claim)
+    assert second_start.refusal_for(str(run_dir)) == ""
+    claims.take(folder, str(staged), claim)
+    assert not staged.exists()
