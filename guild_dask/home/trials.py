@@ -18,7 +18,7 @@ from guild_dask.home.outcome import Cause, cause_for_name
 from guild_dask.home.run_scalars import ScalarReader
 from guild_dask.home.search_journal import Proposal, SearchLog
 from guild_dask.home.status import ENDED, Status, status
-from guild_dask.host import files
+from guild_dask.host import files, signals
 from guild_dask.plan.objectives import Objective, costs, objectives_for_text, scalar_for
 
 # A trial's attribute that names the search.
@@ -169,14 +169,17 @@ class TrialReader:
 
 
 def was_staged(run_dir: str, claims_folder: pathlib.Path) -> bool:
-    """Tells whether a trial's run is complete: it is staged, or has been claimed or started since."""
+    """Tells whether a trial's run is complete: it is staged, or has been claimed or started since.
+
+    Guild sets the STAGED marker before it removes PENDING. No scheduler takes a run that a kill left with both.
+    """
     # In this order: a run that a scheduler claims meanwhile, starts or gives back is seen at one of these places.
     return (
-        run_directory.has(run_dir, layout.STAGED)
+        run_directory.is_staged(run_dir)
         or claims.present(claims_folder, os.path.basename(run_dir)) is not None
         or run_directory.has(run_dir, layout.LOCK)
         or run_directory.has_end(run_dir)
-        or run_directory.has(run_dir, layout.STAGED)
+        or run_directory.is_staged(run_dir)
     )
 
 
@@ -184,18 +187,22 @@ _STATES = {
     Status.STAGED: TrialState.WAITING,
     Status.PENDING: TrialState.WAITING,
     Status.RUNNING: TrialState.RUNNING,
-    Status.COMPLETED: TrialState.COMPLETED,
 }
 
 
 def _state_of_ended(run_dir: str, found: Status, was_to_be_pruned: bool) -> TrialState:
     facts = run_directory.known_attribute(run_dir, run_info.NAME)
     cause = cause_for_name(run_info.cause_in(facts)[0]) if isinstance(facts, dict) else None
+    if cause is Cause.STOPPED:  # whatever the exit status: an operation may handle the signal
+        return TrialState.PRUNED if was_to_be_pruned else TrialState.STOPPED
+    if found is Status.COMPLETED:
+        return TrialState.COMPLETED
     if found is Status.TERMINATED and was_to_be_pruned:
         return TrialState.PRUNED
     if cause in (Cause.SCHEDULER_STOPPED, Cause.KILLED):
         return TrialState.CUT_SHORT
-    is_by_user = found is Status.TERMINATED and (cause is None or not (cause.is_loss or cause.is_limit))
+    # Without a cause, its starter was killed, or a user started it by hand.
+    is_by_user = cause is None and signals.is_request(run_directory.exit_status(run_dir) or 0)
     return TrialState.STOPPED if is_by_user else TrialState.FAILED
 
 

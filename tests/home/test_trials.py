@@ -1,0 +1,47 @@
+"""What became of the trials of a search, by the records of their runs."""
+
+import json
+import pathlib
+
+import pytest
+
+from guild_dask.home import layout, trials
+from tests.support.searches import BATCH, GivenTrial, a_search, trial_id
+
+STATES = [
+    ("completed", 0, "", "completed"),
+    ("failed", 1, "", "failed"),
+    ("pruned", -15, "stopped", "pruned"),
+    ("pruned", 0, "stopped", "pruned"),  # it handles SIGTERM
+    ("pruned", 143, "stopped", "pruned"),
+    ("pruned", 0, "", "completed"),  # it had ended by itself before
+    ("failed", 1, "stopped", "stopped"),
+    ("failed", -15, "", "stopped"),
+    ("failed", -9, "", "failed"),  # its starter was killed with it, as by the kernel
+    ("failed", -9, "starter-killed", "cut short"),
+    ("failed", -15, "scheduler-stopped", "cut short"),
+    ("failed", -15, "time-limit", "failed"),
+]
+
+
+@pytest.mark.parametrize(("end", "code", "cause", "expected"), STATES)
+def test_state_of_a_trial_that_has_ended(
+    tmp_path: pathlib.Path, end: str, code: int, cause: str, expected: str
+) -> None:
+    a_search(tmp_path, [GivenTrial({"x": 1}, (1.0,), end)], {"x": "[1:9]"})
+    attributes = tmp_path / "runs" / trial_id(1) / ".guild" / "attrs"
+    (attributes / "exit_status").write_text(str(code))
+    if cause:
+        (attributes / "dask").write_text(json.dumps({"ended": cause}))
+    (found,) = trials.TrialReader(str(tmp_path), BATCH, trials.search(str(tmp_path), BATCH).objectives).read()
+    assert found.state.value == expected
+
+
+def test_trial_that_a_kill_left_between_two_markers_is_not_staged(tmp_path: pathlib.Path) -> None:
+    # Guild sets STAGED before it removes PENDING; no scheduler would ever take the run.
+    a_search(tmp_path, [GivenTrial({"x": 1}, end="staged")], {"x": "[1:9]"})
+    run_dir = tmp_path / "runs" / trial_id(1)
+    claims = layout.claims_folder(str(tmp_path))
+    assert trials.was_staged(str(run_dir), claims)
+    (run_dir / ".guild" / "PENDING").touch()
+    assert not trials.was_staged(str(run_dir), claims)
