@@ -118,7 +118,7 @@ class ScalarReader:
         return dict(found[0]) if found else {}
 
     def _read(self, folder: str, path: str, read: _File, most: int) -> int:
-        """Reads records that are complete; returns the number of bytes that were read."""
+        """Reads records that are complete; returns the number of bytes that were read, 0 if there was none."""
         try:
             fd = files.open_file(path)
         except OSError:
@@ -128,10 +128,9 @@ class ScalarReader:
             about = os.fstat(fd)
             while used < most and read.place + HEADER <= about.st_size:
                 data = os.pread(fd, max(HEADER, min(_LONGEST * 4, most - used)), read.place)
-                used += max(len(data), HEADER)
-                ahead = self._records(folder, data, read, about.st_size)
-                if not ahead:
-                    break
+                if not self._records(folder, data, read, about.st_size):
+                    break  # the next record is not complete; what was read of it counts for nothing
+                used += len(data)
         except OSError:
             pass
         finally:

@@ -110,6 +110,17 @@ def test_one_update_reads_a_bounded_part(tmp_path: pathlib.Path) -> None:
     assert reader.scalars["loss"].points[-1] == 4999.0
 
 
+def test_records_that_are_never_complete_do_not_count_as_progress(tmp_path: pathlib.Path) -> None:
+    # A reader that reads until nothing is left must come to an end.
+    write(tmp_path, *losses(0.5), base="zzz")
+    for number in range(12):
+        text = struct.pack("<Q", 10**9) + b"\0" * 500_000
+        (tmp_path / f"broken{number}.tfevents.1").write_bytes(text)
+    reader = ScalarReader(str(tmp_path))
+    assert not reader.update()
+    assert reader.scalars["loss"].last == 0.5
+
+
 def test_large_records_are_skipped_unread(tmp_path: pathlib.Path) -> None:
     write(tmp_path, *losses(0.5), base="1")
     (file,) = tmp_path.glob("*tfevents*")
