@@ -82,6 +82,7 @@ class _Process:
         if any(os.environ.get(name) for name in _LISTING):
             raise _CannotSearch("trials depend on the results of others, so they cannot be listed in advance")
         self._kind = kind
+        self._code = 0  # of the scheduler that it was itself
         self._events = events
         self._is_stopping = is_stopping
         self._run = own_run.this_run()
@@ -196,7 +197,7 @@ class _Process:
             width,
             lambda: self._events.put(StopRequested()),
         )
-        service.run(settings, unknown, self._events, self._is_stopping, guest)
+        self._code = service.run(settings, unknown, self._events, self._is_stopping, guest)
         return guest.last
 
     def _finish(self, journal: SearchJournal, last: Step) -> int:
@@ -216,7 +217,7 @@ class _Process:
         costs = {run_id: trials.completed_costs(each, self._problem.objectives) for run_id, each in found.items()}
         for run_id in best_of({run_id: each for run_id, each in costs.items() if each}):
             _log.info("Best: trial %s, %s", run_id, described(found[run_id], self._problem.objectives))
-        return SEARCH_FAILED if last.is_failure else 0
+        return SEARCH_FAILED if last.is_failure else self._code
 
 
 class _Alone:

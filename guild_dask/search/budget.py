@@ -45,7 +45,9 @@ def verdict(  # noqa: PLR0913  # all that decides
     """
     counted = [trial for trial in trials if trial.state is not TrialState.DELETED]
     judged = [trial for trial in counted if trial.state is not TrialState.FAILED or trial.id not in former]
-    failure = _failure(judged, limits.max_failures) or _missing(counted, objectives)
+    failure = _failure(judged, limits.max_failures) or _missing(
+        [each for each in counted if each.id not in former], objectives
+    )
     if failure:
         return Verdict(over=failure, is_failure=True)
     reached = limits.target is not None and _has_reached(counted, objectives[0], limits.target)

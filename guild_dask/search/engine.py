@@ -19,8 +19,9 @@ INSTALL = "pip install 'optuna>=5,<6'"
 
 # How often Optuna is asked for a point that is new. In a small space, what it finds best may be what it knows best.
 _MOST_ASKED = 20
-# If it has none, the first new point of those that are left is taken, if the space is not larger than that.
+# If it has none, the first new point that is left is taken; in a space that is larger than that, one at random.
 _MOST_LISTED = 100_000
+_MOST_DRAWN = 1000
 
 
 class EngineMissing(Exception):
@@ -48,13 +49,16 @@ class Knowledge:
 class Engine:
     """Proposes points of one space."""
 
-    def __init__(self, kind: str, space: Space, directions: Sequence[str], seed: int) -> None:
+    def __init__(
+        self, kind: str, space: Space, directions: Sequence[str], seed: int, most_asked: int = _MOST_ASKED
+    ) -> None:
         """Loads Optuna; raises EngineMissing if it, or a package of the kind's own, is not installed."""
         self._optuna = _optuna(kind)
         self._kind = kind
         self._space = space
         self._directions = list(directions)
         self._seed = seed
+        self._most_asked = most_asked
         self._distributions = {name: self._distribution(each) for name, each in space.dimensions.items()}
 
     def propose(self, known: Knowledge, count: int) -> list[dict[str, Any]]:
@@ -75,15 +79,25 @@ class Engine:
         first = self._space.first
         if first and not avoided:
             study.enqueue_trial(self._encoded(first))
-        for _ in range(_MOST_ASKED):
+        for _ in range(self._most_asked):
             trial = study.ask(self._distributions)
             point = self._decoded(trial.params)
             if key_of(point) not in avoided:
                 return point
             study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
         if self._space.size > _MOST_LISTED:
-            return None
+            return self._random_point(avoided)
         return next((point for point in _all_points(self._space) if key_of(point) not in avoided), None)
+
+    def _random_point(self, avoided: set[Any]) -> dict[str, Any] | None:
+        """Returns a new point of a space that is much larger than what was tried; None if chance finds none."""
+        sampler = self._optuna.samplers.RandomSampler(seed=zlib.crc32(f"{self._seed}/{len(avoided)}".encode()))
+        study = self._optuna.create_study(sampler=sampler, directions=self._directions)
+        for _ in range(_MOST_DRAWN):
+            point = self._decoded(study.ask(self._distributions).params)
+            if key_of(point) not in avoided:
+                return point
+        return None
 
     def _study(self, known: Knowledge, count: int) -> Any:
         optuna = self._optuna

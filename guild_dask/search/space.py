@@ -176,6 +176,8 @@ def _choices(name: str, values: Sequence[Any]) -> Choices:
     if not options:
         raise BadSpace(f"flag {name} has an empty list: nothing can be chosen from it")
     for each in options:
+        if not isinstance(each, (str, int, float, bool, type(None))):
+            raise BadSpace(f"flag {name} has a list with {each}, a {type(each).__name__}: put it in quotes")
         if isinstance(each, str) and _FUNCTION.fullmatch(each) and ":" in each:
             raise BadSpace(f"flag {name} has a list with {each}: use a range, or a list of values")
     return Choices(options)

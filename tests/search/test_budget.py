@@ -57,6 +57,12 @@ def test_missing_scalar_is_named_after_the_first_completed_trial() -> None:
     assert "it has loss" in found.over
 
 
+def test_trials_before_a_restart_may_lack_the_scalar() -> None:
+    # The user may have corrected the script.
+    trials = _trials(TrialState.COMPLETED, values=None)
+    assert not verdict(trials, Limits(20), LOSS, 4, 0.0, former=["t1"]).is_failure
+
+
 def test_target_is_reached_by_a_completed_trial_only() -> None:
     assert _verdict(_trials(TrialState.COMPLETED), Limits(20, target=1.0)).over
     assert not _verdict(_trials(TrialState.RUNNING), Limits(20, target=1.0)).over

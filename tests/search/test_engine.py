@@ -43,6 +43,14 @@ def test_every_point_of_a_small_space_is_proposed_once() -> None:
     }
 
 
+def test_large_space_has_points_left_if_optuna_knows_none_that_is_new() -> None:
+    space = space_for_flags({name: list(range(7)) for name in "abcdef"})
+    engine = Engine("tpe", space, ["minimize"], 1, most_asked=0)
+    points = engine.propose(Knowledge(), 20)
+    assert len({key_of(point) for point in points}) == 20
+    assert all(map(space.contains, points))
+
+
 def test_first_values_are_tried_first() -> None:
     (point,) = _engine({"a": "[0.0:1.0:0.25]", "b": "[1:9:4]", "c": [1, 2]}).propose(Knowledge(), 1)
     assert (point["a"], point["b"]) == (0.25, 4)

@@ -1,5 +1,6 @@
 """The space of a search: what users type becomes dimensions, and every point of a space is one again when read back."""
 
+import datetime
 import math
 from typing import Any
 
@@ -102,6 +103,7 @@ def test_plain_value_is_fixed(value: Any) -> None:
         ({"x": "[0:1:7]"}, "not in its range"),
         ({"x": "gauss[0:1]"}, "unknown function"),
         ({"x": ["[0:1]", 2]}, "a list with [0:1]"),
+        ({"x": [datetime.date(2020, 1, 1), 2]}, "put it in quotes"),
     ],
 )
 def test_bad_space_is_one_line_that_names_the_flag(flags: dict[str, Any], says: str) -> None:
