@@ -231,7 +231,8 @@ def options_for(run: Staged, claim: Claim, options: StarterOptions, time_limit: 
         options,
         grace=GRACE,
         attempt=claim.attempt,
-        time_limit=run.requirements.time_limit or time_limit or 0.0,
+        # A search takes as long as its trials together; each of these has the limit.
+        time_limit=run.requirements.time_limit or (not run.is_search and time_limit) or 0.0,
         threads=max(1, int(cpus)) if cpus else 0,
         devices=",".join(claim.devices) if claim.devices else options.devices,
         memory=memory if memory >= LEAST_MEMORY else 0.0,

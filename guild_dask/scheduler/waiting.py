@@ -50,7 +50,9 @@ class Demand:
     def candidate_for(self, run: Staged) -> StagedRun:
         """Returns a run as the plan sees it; its time limit is a request where workers end."""
         requests = self.requests_of(run)
-        seconds = (run.requirements.time_limit or self.time_limit) if self.do_workers_end else None
+        seconds = (
+            (run.requirements.time_limit or self.time_limit) if self.do_workers_end and not run.is_search else None
+        )
         return StagedRun(run.id, {**requests, TIME: seconds} if seconds else requests)
 
 

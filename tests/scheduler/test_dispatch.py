@@ -1,5 +1,6 @@
 """What a run's starter is told."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -28,6 +29,12 @@ def test_time_limit_of_the_run_wins_over_that_of_the_scheduler(
     tags: tuple[str, ...], limit: float | None, expected: float
 ) -> None:
     assert options(*tags, limit=limit).time_limit == expected
+
+
+def test_time_limit_of_the_scheduler_is_for_trials_and_not_for_their_search() -> None:
+    run = dataclasses.replace(staged_run("aaa", 1), is_search=True)
+    claim = Claim("aaa", "me", ME, ME, 1, {})
+    assert options_for(run, claim, StarterOptions(), 60.0).time_limit == 0.0
 
 
 @pytest.mark.parametrize(("tag", "threads"), [("dask:gpu=1", 0), ("dask:cpu=4", 4), ("dask:cpu=0.5", 1)])
