@@ -226,9 +226,11 @@ class WarmServers:
         """Returns the process of an operation, which waits to begin; None if a fresh process must be started."""
         kind = warm_kind.kind_for(arguments, environ, sys.executable, preload)
         server = self._servers.get(kind) if kind else None
-        if server is None or not server.modules or _has_shadows(directory, environ, server.modules):
+        if server is None or not server.modules:
             return None
         try:
+            if _has_shadows(directory, environ, server.modules):
+                return None
             return _request(server, arguments, environ, directory, descriptors)
         except (OSError, ValueError):
             return None
