@@ -187,6 +187,7 @@ _STATES = {
     Status.STAGED: TrialState.WAITING,
     Status.PENDING: TrialState.WAITING,
     Status.RUNNING: TrialState.RUNNING,
+    Status.COMPLETED: TrialState.COMPLETED,  # also if it was to be pruned, and had ended by itself before
 }
 
 
@@ -195,8 +196,6 @@ def _state_of_ended(run_dir: str, found: Status, was_to_be_pruned: bool) -> Tria
     cause = cause_for_name(run_info.cause_in(facts)[0]) if isinstance(facts, dict) else None
     if cause is Cause.STOPPED:  # whatever the exit status: an operation may handle the signal
         return TrialState.PRUNED if was_to_be_pruned else TrialState.STOPPED
-    if found is Status.COMPLETED:
-        return TrialState.COMPLETED
     if found is Status.TERMINATED and was_to_be_pruned:
         return TrialState.PRUNED
     if cause in (Cause.SCHEDULER_STOPPED, Cause.KILLED):

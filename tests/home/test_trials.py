@@ -12,9 +12,9 @@ STATES = [
     ("completed", 0, "", "completed"),
     ("failed", 1, "", "failed"),
     ("pruned", -15, "stopped", "pruned"),
-    ("pruned", 0, "stopped", "pruned"),  # it handles SIGTERM
-    ("pruned", 143, "stopped", "pruned"),
-    ("pruned", 0, "", "completed"),  # it had ended by itself before
+    ("pruned", 143, "stopped", "pruned"),  # it handles SIGTERM
+    ("pruned", 0, "", "completed"),
+    ("pruned", 0, "stopped", "completed"),  # it had ended by itself before the signal came
     ("failed", 1, "stopped", "stopped"),
     ("failed", -15, "", "stopped"),
     ("failed", -9, "", "failed"),  # its starter was killed with it, as by the kernel
