@@ -1,4 +1,4 @@
-"""A short form of tests/long/chaos.py and tests/long/every_step.py, part of the usual tests."""
+"""A short form of tests/long/chaos.py and tests/long/every_step.py, for .ci/run."""
 
 import os
 import pathlib
