@@ -2,7 +2,7 @@
 
 A staged run is never lost and never started twice. It stays staged until it starts, and a run that cannot start says
 why. Guild discovers `plugin`. Its operation `dask:scheduler` (dask.yml) is `python -m guild_dask.scheduler`; its
-optimizers, such as `dask:tpe`, are `python -m guild_dask.search`.
+optimizers, such as `dask:tpe`, are `python -m guild_dask.scheduler.search`.
 
 The rooms, each with a docstring that says what it may import and where to start reading:
 

@@ -17,8 +17,8 @@ def command(batch: str, file: str) -> None:
     FILE is a journal of Optuna's JournalStorage, and must not exist. `optuna-dashboard FILE` shows it. Trials that
     wait are left out; those that users stopped are failed ones there. The attribute guild_run of a trial is its run.
     """
-    from guild_dask.search import study
-    from guild_dask.search.engine import EngineMissing
+    from guild_dask.scheduler.search import study
+    from guild_dask.scheduler.search.engine import EngineMissing
 
     if os.path.lexists(file):
         common.fail(f"{file} exists already; a journal is not overwritten")

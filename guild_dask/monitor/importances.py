@@ -92,7 +92,7 @@ def _is_due(known: _Evaluation | None, completed: int, is_over: bool, now: float
 
 
 def _started(home: str, batch: str) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "guild_dask.search.study", os.path.abspath(home), batch]
+    command = [sys.executable, "-m", "guild_dask.scheduler.search.study", os.path.abspath(home), batch]
     # The working directory is a user's, and may have modules with the names of ours.
     return subprocess.Popen(
         command,

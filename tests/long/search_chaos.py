@@ -135,7 +135,7 @@ class Round:
         with contextlib.suppress(psutil.Error, IndexError):
             victim = self._chance.choice(self._box.processes())
             command = " ".join(victim.cmdline())
-            kinds = ("guild_dask.search", "guild_dask.scheduler", "forkserver", "op_main", "warm", "guild")
+            kinds = ("guild_dask.scheduler.search", "guild_dask.scheduler", "forkserver", "op_main", "warm", "guild")
             kind = next((each for each in kinds if each in command), "other")
             victim.kill()
             self.kills[kind] += 1

@@ -4,8 +4,8 @@ import math
 
 from guild_dask.home.trials import Trial, TrialState
 from guild_dask.plan.objectives import Objective
-from guild_dask.search.budget import Limits, Verdict, verdict
-from guild_dask.search.width import Capacity, width_for, width_to_come
+from guild_dask.scheduler.search.budget import Limits, Verdict, verdict
+from guild_dask.scheduler.search.width import Capacity, width_for, width_to_come
 
 LOSS = (Objective("loss"),)
 

@@ -19,12 +19,12 @@ from guild_dask.monitor import formatting
 from guild_dask.monitor.flag_columns import text_for_value
 from guild_dask.monitor.searches import SearchPublisher
 from guild_dask.plan.objectives import Objective, best_of
-from guild_dask.search import stopping
-from guild_dask.search.budget import Limits, Verdict, verdict
-from guild_dask.search.engine import Engine, Knowledge, Observation
-from guild_dask.search.settings import SearchSettings
-from guild_dask.search.space import Space, key_of
-from guild_dask.search.staging import Stager, mark_pruned
+from guild_dask.scheduler.search import stopping
+from guild_dask.scheduler.search.budget import Limits, Verdict, verdict
+from guild_dask.scheduler.search.engine import Engine, Knowledge, Observation
+from guild_dask.scheduler.search.settings import SearchSettings
+from guild_dask.scheduler.search.space import Space, key_of
+from guild_dask.scheduler.search.staging import Stager, mark_pruned
 
 log = logging.getLogger("guild")
 

@@ -8,7 +8,7 @@ from guild_dask.home.run_directory import BrokenRun, Staged
 from guild_dask.home.run_filter import BadFilter, Selection
 from guild_dask.monitor import schedulers
 from guild_dask.monitor.schedulers import Scheduler
-from guild_dask.search.width import Capacity, width_for, width_to_come
+from guild_dask.scheduler.search.width import Capacity, width_for, width_to_come
 
 
 def taker(home: str, batch: str, requests: Mapping[str, float]) -> Scheduler | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from guild_dask.search.space import Choices, Dimension, Point, Range, Space, key_of
+from guild_dask.scheduler.search.space import Choices, Dimension, Point, Range, Space, key_of
 
 INSTALL = "pip install 'optuna>=5,<6'"
 

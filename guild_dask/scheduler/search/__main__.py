@@ -21,16 +21,16 @@ from guild_dask.plan.objectives import BadObjective, best_of, text_for
 from guild_dask.plan.tags import requirements_for_tags
 from guild_dask.scheduler import own_run, service
 from guild_dask.scheduler.events import OutsideEvent, StopRequested
+from guild_dask.scheduler.search import settings as search_settings
+from guild_dask.scheduler.search import takers
+from guild_dask.scheduler.search.engine import Engine, EngineMissing
+from guild_dask.scheduler.search.guest import SearchGuest, Steps
+from guild_dask.scheduler.search.prior import observations
+from guild_dask.scheduler.search.search import Problem, Search, Step, described
+from guild_dask.scheduler.search.settings import SearchSettings
+from guild_dask.scheduler.search.space import BadSpace, space_for_flags
+from guild_dask.scheduler.search.width import Capacity, width_for, width_to_come
 from guild_dask.scheduler.service import BAD_SETTING
-from guild_dask.search import settings as search_settings
-from guild_dask.search import takers
-from guild_dask.search.engine import Engine, EngineMissing
-from guild_dask.search.guest import SearchGuest, Steps
-from guild_dask.search.prior import observations
-from guild_dask.search.search import Problem, Search, Step, described
-from guild_dask.search.settings import SearchSettings
-from guild_dask.search.space import BadSpace, space_for_flags
-from guild_dask.search.width import Capacity, width_for, width_to_come
 from guild_dask.settings import flags as declared
 from guild_dask.settings.settings import BadSetting, Settings, section_of, settings_for
 from guild_dask.worker.forkserver import use_libyaml

@@ -11,7 +11,7 @@ from guild_dask.home import layout
 from guild_dask.home.heartbeat import STATE, Heartbeat
 from guild_dask.host import processes
 from guild_dask.monitor.state import State, WorkerState, as_data
-from guild_dask.search.takers import taker, width_of
+from guild_dask.scheduler.search.takers import taker, width_of
 
 # Guild's filters leave the files of attributes open.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

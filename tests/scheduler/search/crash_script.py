@@ -16,10 +16,10 @@ from typing import Any
 from guild_dask.home import run_view, trials
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.plan.objectives import Objective
-from guild_dask.search.engine import Engine
-from guild_dask.search.search import Problem, Search
-from guild_dask.search.settings import SearchSettings
-from guild_dask.search.space import space_for_flags
+from guild_dask.scheduler.search.engine import Engine
+from guild_dask.scheduler.search.search import Problem, Search
+from guild_dask.scheduler.search.settings import SearchSettings
+from guild_dask.scheduler.search.space import space_for_flags
 
 TRIALS = 2
 _WRITES = ("os.mkdir", "os.rename", "os.symlink", "os.remove", "shutil.copyfile")

@@ -8,8 +8,8 @@ from guild_dask.home import layout, run_directory, run_view
 from guild_dask.home.run_scalars import read_scalars
 from guild_dask.home.status import Status, status
 from guild_dask.plan.objectives import Objective, scalar_for
-from guild_dask.search.engine import Observation
-from guild_dask.search.space import Space
+from guild_dask.scheduler.search.engine import Observation
+from guild_dask.scheduler.search.space import Space
 
 
 def observations(

@@ -5,7 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guild_dask.search.stopping import Curve, Curves, Stop, asha, cost_at, median
+from guild_dask.scheduler.search.stopping import Curve, Curves, Stop, asha, cost_at, median
 
 # Few values, so that there are ties, in curves of any length; trials are numbered.
 CURVE = st.lists(st.integers(0, 9), min_size=1, max_size=12).map(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guild_dask.search.engine import Engine, EngineMissing, Knowledge, Observation
-from guild_dask.search.space import key_of, space_for_flags
-from tests.search.test_space import texts
+from guild_dask.scheduler.search.engine import Engine, EngineMissing, Knowledge, Observation
+from guild_dask.scheduler.search.space import key_of, space_for_flags
+from tests.scheduler.search.test_space import texts
 
 FLAGS = {"lr": "loguniform[1e-5:1e-1]", "layers": [1, 2, 3], "q": "quniform[0:1:0.1]", "n": "logint[1:64]"}
 
@@ -103,8 +103,8 @@ def test_missing_package_is_one_line_with_the_command_to_install_it() -> None:
     except ImportError:
         with pytest.raises(EngineMissing, match="pip install torch scipy"):
             _engine(FLAGS, "gp")
-    code = "import sys; sys.modules['optuna'] = None\nfrom guild_dask.search.engine import *\n"
-    code += "from guild_dask.search.space import space_for_flags\n"
+    code = "import sys; sys.modules['optuna'] = None\nfrom guild_dask.scheduler.search.engine import *\n"
+    code += "from guild_dask.scheduler.search.space import space_for_flags\n"
     code += "try: Engine('tpe', space_for_flags({'x': [1, 2]}), ['minimize'], 1)\nexcept EngineMissing as e: print(e)"
     text = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert "pip install 'optuna" in text

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guild_dask.search.space import BadSpace, Choices, Range, Space, key_of, space_for_flags
+from guild_dask.scheduler.search.space import BadSpace, Choices, Range, Space, key_of, space_for_flags
 
 FINITE = st.floats(-1e6, 1e6, allow_nan=False)
 

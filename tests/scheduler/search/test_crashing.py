@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import sys
 
-from tests.search import crash_script
+from tests.scheduler.search import crash_script
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import a_project, scheduler_process
 

@@ -1,7 +1,7 @@
 """A search as a study of Optuna's, for its evaluators and its dashboard. Optuna is loaded only here and in the engine.
 
-`python -m guild_dask.search.study HOME BATCH` prints the importances of the flags as JSON. It is a process of its own:
-Optuna takes a second and some memory, which a scheduler with an open page must not pay.
+`python -m guild_dask.scheduler.search.study HOME BATCH` prints the importances of the flags as JSON. It is a
+process of its own: Optuna takes a second and some memory, which a scheduler with an open page must not pay.
 """
 
 import json
@@ -14,8 +14,8 @@ from typing import Any
 
 from guild_dask.home import trials
 from guild_dask.home.trials import Search, Trial, TrialState
-from guild_dask.search.engine import Engine, EngineMissing
-from guild_dask.search.space import BadSpace, Choices, Space, space_for_flags
+from guild_dask.scheduler.search.engine import Engine, EngineMissing
+from guild_dask.scheduler.search.space import BadSpace, Choices, Space, space_for_flags
 
 # With fewer completed trials, importances say nothing.
 LEAST_COMPLETED = 8

@@ -13,8 +13,8 @@ from guild_dask.home.listing import Listing
 from guild_dask.home.trials import batch_of
 from guild_dask.monitor.publisher import Publisher
 from guild_dask.monitor.state import EndedRun, State
-from guild_dask.search.search import Search, Step
-from guild_dask.search.staging import CannotStage
+from guild_dask.scheduler.search.search import Search, Step
+from guild_dask.scheduler.search.staging import CannotStage
 
 log = logging.getLogger("guild")
 
