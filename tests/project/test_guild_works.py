@@ -132,11 +132,12 @@ def test_flags_are_found_in_scripts(guild: Guild, project: pathlib.Path) -> None
     assert "z 2" in clean(guild("run with_globals.py name=z rate=2 -y"))
 
 
+# Real numbers: an optimizer warns, rightly, when it comes to the same point of a few whole ones again.
 SEARCHES = {
     "random": "x=[1:10] rate=loguniform[0.01:1] name=[a,b]",
-    "gp": "x=[1:10] rate=uniform[-1:1]",
-    "forest": "x=[1:10] rate=uniform[-1:1]",
-    "gbrt": "x=[1:10] rate=uniform[-1:1]",
+    "gp": "x=[1:10] rate=uniform[-1.0:1.0]",
+    "forest": "x=[1:10] rate=uniform[-1.0:1.0]",
+    "gbrt": "x=[1:10] rate=uniform[-1.0:1.0]",
 }
 
 
