@@ -146,7 +146,8 @@ def test_each_document_is_a_user_of_its_own(tmp_path: pathlib.Path, monkeypatch:
 
 
 def test_processes_left_behind_are_killed_and_told(tmp_path: pathlib.Path) -> None:
-    text = '>>> quiet("sleep 601 & echo $! > pid")\n'
+    # The shell itself tells that it is there: one that is about to be executed has no environment.
+    text = """>>> quiet("sh -c 'echo $$ > pid; sleep 601; :' & until [ -s pid ]; do :; done")\n"""
     with (
         pytest.raises(AssertionError, match=r"(?s)not yet: the end of.*sleep 601"),
         sandbox(tmp_path, patience=0) as box,
