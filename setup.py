@@ -70,7 +70,15 @@ setup(
         "jobqueue": JOBQUEUE,
         "ssh": TLS,
         "optimize": OPTIMIZE,
-        "test": ["pytest>=8", "hypothesis>=6.100", "selenium>=4.15", "setuptools>=77", *JOBQUEUE, *OPTIMIZE],
+        "test": [
+            "pytest>=8",
+            "pytest-xdist>=3.6",
+            "hypothesis>=6.100",
+            "selenium>=4.15",
+            "setuptools>=77",
+            *JOBQUEUE,
+            *OPTIMIZE,
+        ],
     },
     cmdclass={"build_py": BuildWithStartFiles},
     entry_points={
