@@ -34,7 +34,7 @@ _REPLY_TIMEOUT = 10.0
 # Bytes of a message: a wish has a whole environment.
 _LONGEST = 1 << 20
 
-# Seconds that a starter waits for a warm server, without and with modules of the user's choice to load.
+# Seconds for a warm server to get ready, without and with modules of the user's choice to load.
 _START_TIMEOUT = 30.0
 _PRELOAD_TIMEOUT = 600.0
 
@@ -79,11 +79,12 @@ class _Starting:
 class WarmServers:
     """The warm servers of one forkserver. Its starters inherit it."""
 
-    def __init__(self, folder: str | None = None) -> None:
+    def __init__(self, folder: str | None = None, preload_timeout: float = _PRELOAD_TIMEOUT) -> None:
         self._servers: dict[Kind, _Server] = {}
         self._starting: dict[Kind, _Starting] = {}  # those in _servers that are not ready yet
         self._deaths: dict[Kind, int] = {}
         self._folder = folder  # an empty folder, in place of a run's directory; None: made with the first server
+        self._preload_timeout = preload_timeout
         self._wishes, self._wish = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._wish.setblocking(False)
 
@@ -111,6 +112,8 @@ class WarmServers:
         starter = socket.socket(fileno=descriptors[0])
         wish = json.loads(text)
         kind = warm_kind.kind_for(wish["arguments"], wish["environ"], sys.executable, wish["preload"])
+        if kind in self._starting and time.monotonic() > self._starting[kind].begun + self._timeout(kind.preload):
+            self._give_up(kind)
         if kind and kind not in self._servers and len(self._servers) < MOST_SERVERS:
             self._start(kind, wish)
         if kind in self._starting:
@@ -137,6 +140,15 @@ class WarmServers:
             )
         self._servers[kind] = _Server(ours)
         self._starting[kind] = _Starting(begun)
+
+    def _timeout(self, preload: Sequence[str]) -> float:
+        return self._preload_timeout if preload else _START_TIMEOUT
+
+    def _give_up(self, kind: Kind) -> None:
+        """Does without a server that does not get ready. It ends when it sees that its connection is closed."""
+        self._bury(kind, self._servers[kind], was_ready=False)
+        for starter in self._starting.pop(kind).waiting:
+            starter.close()
 
     def _take_in(self, kind: Kind, server: _Server) -> None:
         """Takes in that a server is ready, or has died."""
@@ -181,6 +193,8 @@ class WarmServers:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(server.pid, 0)  # so that its CPU time counts as ours
             server.connection.close()
+        self._wishes.close()
+        self._wish.close()
         if self._folder:
             with contextlib.suppress(OSError):
                 os.rmdir(self._folder)
@@ -204,15 +218,20 @@ class WarmServers:
             return []
         wish = {"arguments": list(arguments[:3]), "environ": dict(environ), "preload": list(preload)}
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with contextlib.suppress(OSError, ValueError), ours:
-            with its:
-                socket.send_fds(self._wish, [json.dumps(wish).encode()], [its.fileno()])
-            ours.settimeout(_PRELOAD_TIMEOUT if preload else _START_TIMEOUT)
-            text, descriptors, _, _ = socket.recv_fds(ours, _LONGEST, 1)
-            if descriptors:
-                server = _server_for_text(text.lstrip(b"!"), socket.socket(fileno=descriptors[0]))
-                self._servers[kind] = server
-                return [f"{name}: {why}" for name, why in server.refused.items()] if text.startswith(b"!") else []
+        try:
+            with ours:
+                with its:
+                    socket.send_fds(self._wish, [json.dumps(wish).encode()], [its.fileno()])
+                ours.settimeout(self._timeout(preload))
+                text, descriptors, _, _ = socket.recv_fds(ours, _LONGEST, 1)
+                if descriptors:
+                    server = _server_for_text(text.lstrip(b"!"), socket.socket(fileno=descriptors[0]))
+                    self._servers[kind] = server
+                    return [f"{name}: {why}" for name, why in server.refused.items()] if text.startswith(b"!") else []
+        except TimeoutError:
+            return [f"{', '.join(preload)}: not loaded within {self._timeout(preload):g} s"] if preload else []
+        except (OSError, ValueError):
+            pass
         return []
 
     def forked(

@@ -26,23 +26,26 @@ _OUTLIVED = frozenset(("jemalloc_bg_thd",))
 _GOOD = "+"
 _LONGEST = 500
 
+# Seconds for the import of one module. On a busy network file system a large one takes minutes.
+_PATIENCE = 240.0
+
 # Seconds for a thread that has ended to vanish from the kernel's list.
 _TIME_TO_VANISH = 1.0
 _INTERVAL = 0.01
 
 
-def load(names: Iterable[str], lifeline: int | None = None) -> dict[str, str]:
+def load(names: Iterable[str], lifeline: int | None = None, patience: float = _PATIENCE) -> dict[str, str]:
     """Imports modules one after the other; returns those that operations must not share, each with the reason.
 
     What came with such a module must not stay. So each is imported in a forked process, and if operations may share it,
     that process goes on from here, and this one exits. When the other end of the lifeline is closed, nobody waits for
     the modules any more, and both end.
     """
-    problems = {name: _problem_in_fork(name, lifeline) for name in names}
+    problems = {name: _problem_in_fork(name, lifeline, patience) for name in names}
     return {name: problem for name, problem in problems.items() if problem}
 
 
-def _problem_in_fork(name: str, lifeline: int | None) -> str:
+def _problem_in_fork(name: str, lifeline: int | None, patience: float) -> str:
     """Returns an empty text in a forked process that has imported the module, or in this one why it must not be."""
     reading, writing = os.pipe()
     pid = os.fork()
@@ -55,11 +58,13 @@ def _problem_in_fork(name: str, lifeline: int | None) -> str:
         os.close(writing)
         return ""
     os.close(writing)
-    if lifeline in select.select([reading] if lifeline is None else [reading, lifeline], [], [])[0]:
+    ready = select.select([reading] if lifeline is None else [reading, lifeline], [], [], patience)[0]
+    if reading not in ready:
         os.kill(pid, signal.SIGKILL)
+    if lifeline in ready:
         os._exit(1)
     with open(reading, "rb") as f:
-        problem = f.read().decode(errors="replace")
+        problem = f.read().decode(errors="replace") if ready else f"its import takes longer than {patience:g} s"
     if problem == _GOOD:
         os._exit(0)
     os.waitpid(pid, 0)

@@ -4,9 +4,11 @@ import contextlib
 import json
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 import yaml
 
 from guild_dask.worker import warm_kind, warm_preload
+from guild_dask.worker.warm_client import WarmServers
 from tests.support.sandbox import Guild, Sandbox, Started, run_command, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, stage, statuses
 
@@ -516,6 +519,46 @@ def test_module_that_operations_must_not_share_is_not_preloaded(tmp_path: pathli
     assert (loaded, threads) == (["good", "numpy"], [])
 
 
+NEVER = "import threading\nthreading.Event().wait()\n"
+
+
+def test_module_whose_import_does_not_end_is_left_out(tmp_path: pathlib.Path) -> None:
+    path = installed(tmp_path, {"never": NEVER, "good": GOOD})
+    code = (
+        f"import json, sys; sys.path.append({path!r}); from guild_dask.worker import warm_preload as w; "
+        "print(json.dumps([w.load(['never', 'good'], patience=3), 'never' in sys.modules, 'good' in sys.modules]))"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert json.loads(printed) == [{"never": "its import takes longer than 3 s"}, False, True]
+
+
+@pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning")  # a forkserver reaps all its children
+def test_only_the_first_run_waits_for_a_warm_server_that_does_not_get_ready(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", installed(tmp_path, {"never": NEVER}))
+    warm = WarmServers(preload_timeout=1.0)
+    arguments = [sys.executable, "-um", "guild.op_main"]
+    serving = threading.Thread(target=_handle_two, args=[warm])
+    serving.start()
+    with contextlib.closing(warm):
+        assert warm.await_server(arguments, dict(os.environ), ["never"]) == ["never: not loaded within 1 s"]
+        (server,) = psutil.Process().children()
+        assert warm.await_server(arguments, dict(os.environ), ["never"]) == []
+        serving.join()
+        assert warm.forked(arguments, dict(os.environ), str(tmp_path), (), ["never"]) is None
+        wait_until(lambda: not _is_alive(server))
+        # What comes now has the answer without asking.
+        assert warm.await_server(arguments, dict(os.environ), ["never"]) == []
+    server.wait()
+
+
+def _handle_two(warm: WarmServers) -> None:
+    for _ in range(2):
+        (ready,), _, _ = select.select(warm.watched, [], [])
+        warm.handle(ready)
+
+
 @pytest.mark.parametrize("path", ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/kfd", "/dev/dri/card0"])
 def test_open_device_is_a_gpu(path: str) -> None:
     assert warm_preload.has_gpu(["/dev/null", path])
@@ -545,7 +588,7 @@ def test_runs_find_preloaded_modules(
 def test_run_is_stopped_while_it_waits_for_modules_to_load(
     user: Sandbox, guild: Guild, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    never = "import threading\nopen({!r}, 'w').close()\nthreading.Event().wait()\n".format(str(tmp_path / "loading"))
+    never = f"open({str(tmp_path / 'loading')!r}, 'w').close()\n{NEVER}"
     monkeypatch.setenv("PYTHONPATH", installed(tmp_path, {"never": never}))
     a_project(user, OPERATIONS, FILES)
     stage(guild, "fail", "aaa")
