@@ -358,7 +358,12 @@ class WarmProcess:
         return False
 
     def usage(self) -> tuple[float, int]:
-        """Returns the CPU seconds of the run's processes that have ended, and the largest memory of one, in bytes."""
+        """Returns the CPU seconds of the run's processes that have ended, and the largest memory of one, in bytes.
+
+        Zeros before the exit status has been read, which could come in place of the reply.
+        """
+        if self._status is None:
+            return 0.0, 0
         with self._lock, contextlib.suppress(OSError):
             self._connection.settimeout(_REPLY_TIMEOUT)
             self._connection.sendall(b"u")
