@@ -25,6 +25,7 @@ OPERATIONS = """
 facts: {main: facts, flags: {n: 1, text: plain}, flags-import: no, flags-dest: args}
 fail: {main: fail}
 crash: {main: crash}
+interrupt: {main: interrupt}
 ends: {main: ends}
 nap: {main: nap}
 grow: {main: grow}
@@ -214,9 +215,18 @@ inner()
 
 # Ends by a signal that the program sends itself, with a core dump where the system makes one.
 CRASH = """
-import os, sys
+import os, resource
+most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+resource.setrlimit(resource.RLIMIT_CORE, (most, most))
 print("before", flush=True)
 os.abort()
+"""
+
+# Ends by Ctrl-C.
+INTERRUPT = """
+import os, signal, time
+os.kill(os.getpid(), signal.SIGINT)
+time.sleep(60)
 """
 
 # What happens at the end of a program: callbacks, deleted objects of the program's modules, buffered files.
@@ -284,6 +294,7 @@ FILES = {
     "children.py": CHILDREN,
     "fail.py": FAIL,
     "crash.py": CRASH,
+    "interrupt.py": INTERRUPT,
     "ends.py": ENDS,
     "kept.py": "",
     "grow.py": GROW,
@@ -336,7 +347,7 @@ def facts_of(user: Sandbox, run_id: str) -> dict[str, Any]:
 @pytest.mark.every_python
 def test_warm_operation_cannot_tell_that_it_is_one(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS, FILES)
-    cold_and_warm(user, guild, "facts", "fail", "crash", "ends")
+    cold_and_warm(user, guild, "facts", "fail", "crash", "interrupt", "ends")
     cold, warm = (facts_of(user, f"facts-{name}") for name in ("cold", "warm"))
     different = {
         name: (cold["facts"][name], warm["facts"][name])
@@ -351,6 +362,7 @@ def test_warm_operation_cannot_tell_that_it_is_one(user: Sandbox, guild: Guild) 
     for operation, text, code in (
         ("fail", "ValueError: as expected", 1),
         ("crash", "before", -signal.SIGABRT),
+        ("interrupt", "", 0),  # Guild's way to end it
         ("ends", "object of a module deleted", 0),
     ):
         runs = [f"{operation}-{name}" for name in ("cold", "warm")]
@@ -359,6 +371,9 @@ def test_warm_operation_cannot_tell_that_it_is_one(user: Sandbox, guild: Guild) 
         assert text in outputs.pop()
         attributes = [user.guild_home / "runs" / each / ".guild" / "attrs" for each in runs]
         assert [int((each / "exit_status").read_text()) for each in attributes] == [code, code]
+    # There is a core dump for both, where the system leaves one in the directory.
+    cores = [len(list((user.guild_home / "runs" / f"crash-{name}").glob("core*"))) for name in ("cold", "warm")]
+    assert cores[0] == cores[1]
     assert {(user.guild_home / "runs" / f"ends-{name}" / "buffered").read_text() for name in ("cold", "warm")} == {
         "to the end"
     }
