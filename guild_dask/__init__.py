@@ -14,7 +14,7 @@ The rooms, each with a docstring that says what it may import and where to start
 - cluster: all of Dask: opening clusters of every kind, their workers, and jobs on them.
 - monitor: what users see: the state, the status page, reports and the log.
 - scheduler: the loop that connects all of these.
-- search: the optimizers `dask:tpe`, `dask:random` and `dask:gp`: parallel search for the best flags.
+- scheduler.search: the optimizers `dask:tpe`, `dask:random` and `dask:gp`: parallel search for the best flags.
 - cli: the command `guild-dask`.
 - mends: what makes guildai 0.9.0 work with today's Pythons and packages.
 """
