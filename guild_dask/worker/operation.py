@@ -198,7 +198,7 @@ class Operation:
         return True
 
     def end(self, exit_status: int) -> None:
-        """Notes that the operation's process has ended. Processes that it started may go on."""
+        """Notes that the operation's process has ended, before it is reaped. Processes that it started may go on."""
         if self.exit_status is None:
             self.exit_status = exit_status
             self._record_own_exit(exit_status)
@@ -223,9 +223,14 @@ class Operation:
     def _was_asked_by_guild(self) -> bool:
         """Tells whether the user may have stopped an operation that exited by itself and left processes behind.
 
-        `guild stop` signals the operation's own process, and is still running at this moment, to wait for its end.
+        `guild stop` signals the operation's own process, and waits until that is reaped: it is still running now.
         """
-        return self._has_processes() and self._is_guild_stopping()
+        return self._has_left_processes() and self._is_guild_stopping()
+
+    def _has_left_processes(self) -> bool:
+        from guild_dask.host import memory
+
+        return any(pid != self._pid for root in self._roots for pid in memory.below(root)) or bool(self._strays())
 
     def _is_guild_stopping(self) -> bool:
         from guild_dask.host import processes

@@ -100,6 +100,7 @@ class _Popen(subprocess.Popen):  # type: ignore[type-arg]
 
     def wait(self, timeout: float | None = None) -> int:
         if not self.warm_process:
+            self._note_before_reaping(is_blocking=timeout is None)
             return self._noted(super().wait(timeout))
         status = self.warm_process.wait(timeout)
         if status is None:
@@ -110,17 +111,29 @@ class _Popen(subprocess.Popen):  # type: ignore[type-arg]
     def poll(self) -> int | None:
         if self.warm_process and self.returncode is None:
             self.returncode = self.warm_process.wait(0)
+        self._note_before_reaping(is_blocking=False)
         status = self.returncode if self.warm_process else super().poll()
         return None if status is None else self._noted(status)
 
     def _internal_poll(self, *args: Any, **kwargs: Any) -> Any:
         return self.returncode if self.warm_process else super()._internal_poll(*args, **kwargs)  # type: ignore[misc]
 
+    def _note_before_reaping(self, is_blocking: bool) -> None:
+        """Has the end of a fresh process noted while `guild stop` still waits for it: until it is reaped."""
+        if not self.is_operation or self.warm_process or self.returncode is not None:
+            return
+        with contextlib.suppress(ChildProcessError):  # another thread of Guild's has reaped it
+            seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | (0 if is_blocking else os.WNOHANG))
+            if seen:
+                self._noted(seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status)
+
     def _noted(self, exit_status: int) -> int:
         if self.is_operation:
             self.operation.end(exit_status)
             if self.operation.is_cut_off:
                 threading.Event().wait()  # this process is about to be killed; Guild must not record an end
+        if self.warm_process:
+            self.warm_process.release()
         return exit_status
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from guild_dask.home.process_start import NOT_RECORDED, WARM, ProcessStart
 from guild_dask.worker import warm_kind
 from guild_dask.worker.warm_kind import Kind
-from guild_dask.worker.warm_server import REPORT, USAGE
+from guild_dask.worker.warm_server import RELEASE, REPORT, USAGE, USED
 
 # The most kinds of operations for which a forkserver has warm servers.
 MOST_SERVERS = 4
@@ -324,6 +324,7 @@ class WarmProcess:
         self._connection = connection
         self._lock = threading.Lock()
         self._status: int | None = None
+        self._is_released = False
         self.is_lost = False  # its supervisor was killed
 
     def begin(self) -> None:
@@ -348,6 +349,13 @@ class WarmProcess:
                     self._status = -signal.SIGKILL
             return self._status
 
+    def release(self) -> None:
+        """Has the operation, which has ended, reaped: until then, `guild stop` waits for it."""
+        with self._lock, contextlib.suppress(OSError):
+            if not self._is_released:
+                self._is_released = True
+                self._connection.sendall(RELEASE)
+
     @property
     def has_exited(self) -> bool:
         """Tells whether the operation has ended. Takes no lock, so that a signal handler may ask."""
@@ -366,7 +374,7 @@ class WarmProcess:
             return 0.0, 0
         with self._lock, contextlib.suppress(OSError):
             self._connection.settimeout(_REPLY_TIMEOUT)
-            self._connection.sendall(b"u")
+            self._connection.sendall(USED)
             seconds, memory = USAGE.unpack(_read(self._connection, USAGE.size))
             return seconds, int(memory)
         return 0.0, 0

@@ -38,6 +38,10 @@ REPORT = struct.Struct("=q")
 # How it reports what the run's processes have used: seconds of CPU, and bytes of memory.
 USAGE = struct.Struct("=dq")
 
+# What a starter may ask of the supervisor, beside that the operation begins: that it is reaped, and what it has used.
+RELEASE = b"r"
+USED = b"u"
+
 _PR_SET_MM, _PR_SET_MM_MAP = 35, 14
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -192,9 +196,17 @@ def _received(starter: socket.socket) -> dict[str, Any]:
 
 
 def _look_after(pid: int, starter: socket.socket, operation: socket.socket, wake: int) -> None:
-    """Reaps the run's processes, and reports the operation's exit status, until the starter is gone."""
+    """Reaps the run's processes, and reports the operation's exit status, until the starter is gone.
+
+    The operation is reaped when its starter has taken in its end. `guild stop` waits until then, and the starter can
+    see that the user stopped the operation.
+    """
+    is_reported = is_released = False
     while True:
-        _reap(pid, starter)
+        exited = _reap(0 if is_released else pid)
+        if exited is not None and not is_reported:
+            is_reported = True
+            starter.sendall(REPORT.pack(exited))
         ready, _, _ = select.select([starter.fileno(), wake], [], [])
         if wake in ready:
             os.read(wake, 4096)
@@ -202,21 +214,23 @@ def _look_after(pid: int, starter: socket.socket, operation: socket.socket, wake
             request = starter.recv(1)
             if not request:
                 return
-            if request == b"u":
+            if request == RELEASE:
+                is_released = True
+            elif request == USED:
                 used = resource.getrusage(resource.RUSAGE_CHILDREN)
                 starter.sendall(USAGE.pack(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024))
             else:
                 operation.sendall(b"!")
 
 
-def _reap(operation: int, starter: socket.socket) -> None:
+def _reap(spared: int) -> int | None:
+    """Reaps processes that have ended; returns the exit status of the one that is to be spared, once it is next."""
     with contextlib.suppress(ChildProcessError):
-        while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return
-            if pid == operation:
-                starter.sendall(REPORT.pack(os.waitstatus_to_exitcode(status)))
+        while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if found.si_pid == spared:
+                return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+            os.waitpid(found.si_pid, 0)
+    return None
 
 
 def _kill_all() -> None:

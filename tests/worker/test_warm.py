@@ -451,7 +451,8 @@ def test_warm_run_ends_with_all_its_processes_whatever_is_killed(
     stage(guild, "grow", "large", options="--tag dask:mem=200MB")
     wait_until(lambda: statuses(user)["large"] == "terminated", describe=lambda: statuses(user))
     assert start_of(user, "large") == "warm"
-    assert info_of(user, "large")["ended"] in ("memory-limit", "out-of-memory")  # by us, or by the kernel
+    ended = wait_until(lambda: info_of(user, "large").get("ended"), describe=lambda: info_of(user, "large"))
+    assert ended in ("memory-limit", "out-of-memory")  # by us, or by the kernel
 
     last = napping(user, guild, "last")
     scheduler.signal(signal.SIGTERM)

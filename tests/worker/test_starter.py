@@ -1,0 +1,52 @@
+"""What a starter does with the process of an operation."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import psutil
+import pytest
+
+from guild_dask.worker.operation import Operation
+from guild_dask.worker.options import StarterOptions
+from guild_dask.worker.starter import popen_for
+
+
+class _Operation(Operation):
+    """Looks at the operation's process when its end is noted."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        super().__init__(str(folder), folder / "aaa.claimed", StarterOptions())
+        self.pid = 0
+        self.seen: list[tuple[int, str]] = []
+
+    def begin(self) -> None:
+        """Needs no claim here."""
+
+    def end(self, exit_status: int) -> None:
+        if not self.seen:
+            self.seen.append((exit_status, psutil.Process(self.pid).status()))
+
+
+@pytest.mark.parametrize("is_polled", [False, True])
+@pytest.mark.parametrize(
+    ("program", "code"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 15)", -15)]
+)
+def test_end_is_noted_before_the_process_is_reaped(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, program: str, code: int, is_polled: bool
+) -> None:
+    # `guild stop` waits until the process is reaped, and only until then can be seen that the user stopped it.
+    monkeypatch.setattr("guild.op_util.threading", threading)  # which the starter changes, in its own process
+    operation = _Operation(tmp_path)
+    process = popen_for(operation)(
+        [sys.executable, "-c", program], env={"RUN_ID": tmp_path.name}, stdin=subprocess.PIPE
+    )
+    operation.pid = process.pid
+    if is_polled:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert process.poll() == code
+    assert process.wait() == code
+    process.stdin.close()
+    assert operation.seen == [(code, psutil.STATUS_ZOMBIE)]
