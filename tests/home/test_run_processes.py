@@ -55,8 +55,9 @@ def test_id_decides_if_the_directory_cannot_be_seen(run_dir: pathlib.Path, tmp_p
 @pytest.mark.skipif(sys.platform != "linux", reason="reads environments of processes")
 def test_run_whose_starter_alone_was_killed_is_neither_claimed_nor_started_again(run_dir: pathlib.Path) -> None:
     # Recovery takes such a run for running; a user who stages or restarts it must not get a second copy.
-    starter = subprocess.Popen(["true"])
+    starter = subprocess.Popen(["sleep", "60"])
     owner = processes.identity(starter.pid)
+    starter.kill()
     starter.wait()
     home = run_dir.parents[1]
     assert owner

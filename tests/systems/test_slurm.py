@@ -101,11 +101,11 @@ def test_pools_come_each_for_the_runs_that_need_them(
     configured["jobqueue"]["slurm-gpu"] = gpus
     file.write_text(yaml.safe_dump({**configured, "guild-dask": {"pools": pools}}))
     stage(guild, "work seconds=2", "aaa", options="--tag dask:GPU=2")
-    with guild.started(f"run dask:scheduler {NO_DASHBOARD} poll-interval=0.5 lease=3 run-once=yes -y") as scheduler:
+    with guild.started(f"run dask:scheduler {NO_DASHBOARD} poll-interval=0.5 lease=3 -y"):
         journal.wait_for("aaa")
         assert site.command("squeue", "-h", "-o", "%P").split() == ["gpu"]
         stage(guild, "work seconds=0.2", "bbb")
-        assert scheduler.wait().exit_code == 0
+        wait_until(lambda: statuses(user) == {"aaa": "completed", "bbb": "completed"}, describe=lambda: statuses(user))
     journal.check(["aaa", "bbb"])
 
 
