@@ -51,7 +51,6 @@ class WithHead:
         except Exception as e:  # noqa: BLE001  # any error is the job's
             event = JobLost(work.run_id, f"it could not be run: {e}")
         self._own.discard(work.run_id)
-        RUNNER.reap()
         self._report(event)
 
     def options(self, worker: str) -> StarterOptions:
@@ -73,8 +72,7 @@ class WithHead:
     def tidy(self) -> None:
         """Does periodic work; called at every poll."""
         self._cluster.tidy()
-        if self._own:
-            RUNNER.reap()  # what searches have left; other children of this process are not the runner's
+        RUNNER.reap()  # what searches have left
 
     # All else is the cluster's.
 

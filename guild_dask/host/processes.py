@@ -118,6 +118,38 @@ def reap_adopted(own: Container[int]) -> None:
             os.waitpid(dead.si_pid, os.WNOHANG)
 
 
+class Reaper:
+    """Reaps dead adopted processes in a process whose other parts start children, too, and wait for them.
+
+    Such a part reads the exit code of its child as soon as the child has died. So only a process that has been dead
+    for some seconds is reaped. May be called from one thread at a time.
+    """
+
+    def __init__(self, patience: float = 5.0) -> None:
+        self._patience = patience
+        self._dead: dict[int, float] = {}  # since when a child was seen to be dead
+
+    def reap(self, own: Container[int]) -> None:
+        """Reaps what is left of adopted processes, but for those of `own`, whose exit codes are needed."""
+        if sys.platform != "linux":
+            return
+        now = time.monotonic()
+        self._dead = {pid: self._dead.get(pid, now) for pid in _dead_children() if pid not in own}
+        for pid in [pid for pid, since in self._dead.items() if now - since >= self._patience]:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+
+def _dead_children() -> list[int]:
+    """Returns the children of this process that are dead and not reaped. Without any, this is a single system call."""
+    try:
+        if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return []
+        return [each.pid for each in psutil.Process().children() if not _is_running(each)]
+    except (ChildProcessError, psutil.Error):
+        return []
+
+
 def has_children() -> bool:
     """Tells whether this process has a child, alive or not yet reaped. This is a single system call."""
     if sys.platform != "linux":

@@ -102,6 +102,9 @@ class Runner:
         # Held while a process is started: until its pid is in _pids, reap() must not run.
         self._spawning = threading.Lock()
 
+        # Guarded by _spawning.
+        self._reaper = processes.Reaper()
+
     def run(self, job: Job) -> Ended:
         """Starts the run, waits for its end, and returns how it ended."""
         with self._idle:
@@ -251,11 +254,11 @@ class Runner:
             self._forkserver.prepare(environ)
 
     def reap(self) -> None:
-        """Reaps dead processes that this process adopted from starters."""
+        """Reaps dead processes that this process adopted from starters, some seconds after their death."""
         # A child that is being started is not in _pids yet.
         if self._spawning.acquire(blocking=False):
             try:
-                processes.reap_adopted({self._forkserver.pid, *self._pids})
+                self._reaper.reap({self._forkserver.pid, *self._pids})
             finally:
                 self._spawning.release()
 

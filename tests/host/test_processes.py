@@ -213,3 +213,25 @@ assert os.waitpid(orphan, 0) == (orphan, 0)
 def test_orphan_in_a_session_of_its_own_is_adopted() -> None:
     # A run may start daemons; when it is stopped, they must be found.
     subprocess.run([sys.executable, "-c", ADOPTS], check=True, timeout=DEADLINE)
+
+
+@ON_LINUX
+def test_exit_code_of_a_child_that_has_just_died_is_left_to_whoever_started_it() -> None:
+    # A job queue's commands are children, too: without its exit code, a job would count as not submitted.
+    with living("sh", "-c", "exit 7") as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        reaper = processes.Reaper()
+        reaper.reap(())
+        reaper.reap(())
+        assert process.wait(DEADLINE) == 7
+
+
+@ON_LINUX
+def test_child_that_stays_dead_is_reaped_unless_it_is_known() -> None:
+    with living("true") as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        reaper = processes.Reaper(patience=0.0)
+        reaper.reap({process.pid})
+        assert psutil.pid_exists(process.pid)
+        reaper.reap(())
+        assert not psutil.pid_exists(process.pid)
