@@ -14,7 +14,8 @@ from distributed import Client
 
 from guild_dask.cluster.base import ClusterError, Common, Timeouts
 from guild_dask.cluster.existing import open_existing
-from guild_dask.home import layout
+from guild_dask.home import layout, trials
+from guild_dask.plan.objectives import Objective
 from guild_dask.settings.cluster_spec import cluster_for_text
 from tests.support.sandbox import Guild, Sandbox, Started, free_port, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
@@ -22,6 +23,14 @@ from tests.systems.dask_processes import DaskProcesses, dask_processes
 from tests.systems.journal import Journal, Life
 
 SCHEDULER = f"run dask:scheduler {NO_DASHBOARD} poll-interval=0.5 lease=2 -y"
+
+TRAIN = """
+train:
+  exec: >-
+    sh -c 'until test -e $GUILD_HOME/enough; do sleep 0.1; done; echo "loss: ${x}"'
+  flags:
+    x: 1
+"""
 
 
 @pytest.fixture
@@ -245,3 +254,34 @@ def test_each_worker_gives_out_its_own_gpus(
     assert len([text for text in seen if text in ("sees [0]", "sees [1]")]) == 3
     assert "sees []" in seen
     assert max(seen.count("sees [0]"), seen.count("sees [1]")) == 2
+
+
+@pytest.mark.parametrize("has_scheduler", [False, True])
+def test_width_of_a_search_follows_the_workers(
+    user: Sandbox, guild: Guild, cluster: DaskProcesses, has_scheduler: bool
+) -> None:
+    # The trials wait for a file, and more of them are staged only if there are slots for them.
+    a_project(user, TRAIN)
+    cluster.start_worker("one")
+    search = "run train x=[1:99] --optimizer dask:random --max-trials 6 --run-id batch -y"
+    own = f"-Fo cluster={cluster.address} -Fo {NO_DASHBOARD} -Fo poll-interval=0.5"
+    with contextlib.ExitStack() as stack:
+        if has_scheduler:
+            scheduler = stack.enter_context(guild.started(f"{SCHEDULER} cluster={cluster.address}"))
+            scheduler.wait_for_output("Waiting for staged runs")
+        searching = stack.enter_context(guild.started(search if has_scheduler else f"{search} {own}"))
+        wait_until(lambda: _states_of_trials(user) == ["running"], describe=searching.so_far)
+        second = cluster.start_worker("two", "--nthreads 2")
+        wait_until(lambda: _states_of_trials(user) == ["running"] * 3, describe=searching.so_far)
+        second.kill()  # its two trials are lost, and wait for the slot that is left; none is added
+        wait_until(lambda: _states_of_trials(user) == ["running", "waiting", "waiting"], describe=searching.so_far)
+        (user.guild_home / "enough").touch()
+        ended = searching.wait()
+    assert "The search is over: it has had 6 trial(s)" in ended.output
+    assert _states_of_trials(user) == ["completed"] * 6
+    assert ("Proposing trials for scheduler" in ended.output) == has_scheduler
+
+
+def _states_of_trials(user: Sandbox) -> list[str]:
+    found = trials.TrialReader(str(user.guild_home), "batch", (Objective("loss"),)).read()
+    return sorted(trial.state.value for trial in found)
