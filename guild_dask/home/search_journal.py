@@ -4,6 +4,8 @@
     {"event": "proposed", "at": T, "trial": RUN, "number": N, "point": {}}   before the trial's run is made
     {"event": "staged", "at": T, "trial": RUN}                               the run is complete, and was staged
     {"event": "pruning", "at": T, "trial": RUN, "step": S}                   before the run is asked to end
+    {"event": "killed", "at": T, "trial": RUN, "started": T}                 before a killed trial is staged again
+    {"event": "given-up", "at": T, "trial": RUN}                             it was killed too often, and has failed
     {"event": "ended", "at": T, "why": TEXT}
 
 A line is written before what it announces is done, and is on disk by then. So a search that was killed knows what it
@@ -38,6 +40,9 @@ class SearchLog:
     proposals: dict[str, Proposal] = field(default_factory=dict)
     staged: set[str] = field(default_factory=set)
     pruning: dict[str, int] = field(default_factory=dict)  # trials that were to be ended early, and at which step
+    # Attempts that were killed since the search began last, by the time when they started.
+    kills: dict[str, set[float | None]] = field(default_factory=dict)
+    given_up: set[str] = field(default_factory=set)
     starts: list[float] = field(default_factory=list)  # when the search began, and went on
     ended: str = ""  # why the search ended; empty if it goes on, or was cut short
 
@@ -51,8 +56,14 @@ class SearchLog:
             self.staged.add(str(line["trial"]))
         elif event == "pruning":
             self.pruning[str(line["trial"])] = int(line["step"])
+        elif event == "killed":
+            started = line["started"]
+            self.kills.setdefault(str(line["trial"]), set()).add(None if started is None else float(started))
+        elif event == "given-up":
+            self.given_up.add(str(line["trial"]))
         elif event == "started":
             self.starts.append(float(line["at"]))
+            self.kills.clear()
             self.ended = ""
         elif event == "ended":
             self.ended = str(line["why"])

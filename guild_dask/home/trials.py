@@ -38,7 +38,7 @@ class TrialState(enum.Enum):
     PRUNED = "pruned"  # the search ended it early
     STOPPED = "stopped"  # a user ended it
     FAILED = "failed"
-    CUT_SHORT = "cut short"  # it was ended with its scheduler, and is to be staged again
+    CUT_SHORT = "cut short"  # it was ended with its scheduler or its starter, and is to be staged again
     DELETED = "deleted"
 
 
@@ -60,6 +60,7 @@ class Trial:
     scalars: tuple[str, ...] = ()  # names of all scalars that the run has
     started: float | None = None
     ended: float | None = None
+    cause: Cause | None = None  # of a trial that was cut short
 
     @property
     def is_in_flight(self) -> bool:
@@ -139,9 +140,17 @@ class TrialReader:
         if proposal.trial not in log.staged and not was_staged(run_dir, self._claims):
             return TrialState.PROPOSED
         found = status(run_dir)
-        if found in ENDED and claims.present(self._claims, proposal.trial) is not None:
+        if found not in ENDED:
+            return _STATES[found]
+        if claims.present(self._claims, proposal.trial) is not None:
             return TrialState.RUNNING  # its scheduler, or the next one, decides how it ended
-        return _STATES.get(found) or _state_of_ended(run_dir, found, proposal.trial in log.pruning)
+        again = status(run_dir)
+        if again is not found:
+            # A scheduler gave it back meanwhile: for a moment, it is neither pending nor staged, and reads as an error.
+            return _STATES.get(again, TrialState.RUNNING)
+        state = _STATES.get(found) or _state_of_ended(run_dir, found, proposal.trial in log.pruning)
+        is_given_up = state is TrialState.CUT_SHORT and proposal.trial in log.given_up
+        return TrialState.FAILED if is_given_up else state
 
     def _with_values(self, trial: Trial, known: _Known) -> Trial:
         if trial.state in (TrialState.PROPOSED, TrialState.WAITING, TrialState.DELETED):
@@ -165,6 +174,7 @@ class TrialReader:
             tuple(scalars),
             _seconds(run_dir, "started"),
             None if trial.is_in_flight else _seconds(run_dir, "stopped"),
+            _cause_of(run_dir) if trial.state is TrialState.CUT_SHORT else None,
         )
 
 
@@ -192,8 +202,7 @@ _STATES = {
 
 
 def _state_of_ended(run_dir: str, found: Status, was_to_be_pruned: bool) -> TrialState:
-    facts = run_directory.known_attribute(run_dir, run_info.NAME)
-    cause = cause_for_name(run_info.cause_in(facts)[0]) if isinstance(facts, dict) else None
+    cause = _cause_of(run_dir)
     if cause is Cause.STOPPED:  # whatever the exit status: an operation may handle the signal
         return TrialState.PRUNED if was_to_be_pruned else TrialState.STOPPED
     if found is Status.TERMINATED and was_to_be_pruned:
@@ -203,6 +212,12 @@ def _state_of_ended(run_dir: str, found: Status, was_to_be_pruned: bool) -> Tria
     # Without a cause, its starter was killed, or a user started it by hand.
     is_by_user = cause is None and signals.is_request(run_directory.exit_status(run_dir) or 0)
     return TrialState.STOPPED if is_by_user else TrialState.FAILED
+
+
+def _cause_of(run_dir: str) -> Cause | None:
+    """Returns what cut a run short, as it is on record."""
+    facts = run_directory.known_attribute(run_dir, run_info.NAME)
+    return cause_for_name(run_info.cause_in(facts)[0]) if isinstance(facts, dict) else None
 
 
 def _seconds(run_dir: str, name: str) -> float | None:

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from guild_dask.home import layout, trials
+from guild_dask.home import claims, layout, trials
 from tests.support.searches import BATCH, GivenTrial, a_search, trial_id
 
 STATES = [
@@ -41,7 +41,25 @@ def test_trial_that_a_kill_left_between_two_markers_is_not_staged(tmp_path: path
     # Guild sets STAGED before it removes PENDING; no scheduler would ever take the run.
     a_search(tmp_path, [GivenTrial({"x": 1}, end="staged")], {"x": "[1:9]"})
     run_dir = tmp_path / "runs" / trial_id(1)
-    claims = layout.claims_folder(str(tmp_path))
-    assert trials.was_staged(str(run_dir), claims)
+    folder = layout.claims_folder(str(tmp_path))
+    assert trials.was_staged(str(run_dir), folder)
     (run_dir / ".guild" / "PENDING").touch()
-    assert not trials.was_staged(str(run_dir), claims)
+    assert not trials.was_staged(str(run_dir), folder)
+
+
+def test_trial_that_is_given_back_while_it_is_read_has_not_failed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A scheduler that gives a run back removes PENDING before it returns STAGED.
+    a_search(tmp_path, [GivenTrial({"x": 1}, end="staged")], {"x": "[1:9]"})
+    staged = tmp_path / "runs" / trial_id(1) / ".guild" / "STAGED"
+    staged.unlink()
+    present = claims.present
+
+    def give_back_first(folder: pathlib.Path, run_id: str) -> claims.Found | None:
+        staged.touch()
+        return present(folder, run_id)
+
+    monkeypatch.setattr(claims, "present", give_back_first)
+    (found,) = trials.TrialReader(str(tmp_path), BATCH, trials.search(str(tmp_path), BATCH).objectives).read()
+    assert found.state is trials.TrialState.WAITING

@@ -18,6 +18,7 @@ from guild_dask.home.search_journal import SearchJournal
 from guild_dask.monitor import log
 from guild_dask.monitor.searches import SearchPublisher
 from guild_dask.plan.objectives import BadObjective, best_of, text_for
+from guild_dask.plan.retries import policy_for
 from guild_dask.plan.tags import requirements_for_tags
 from guild_dask.scheduler import own_run, service
 from guild_dask.scheduler.events import OutsideEvent, StopRequested
@@ -43,7 +44,7 @@ SEARCH_FAILED = 1
 _LISTING = ("PRINT_TRIALS_CMD", "PRINT_TRIALS", "SAVE_TRIALS")
 
 
-class _CannotSearch(Exception):
+class CannotSearch(Exception):
     """The search cannot begin; the text is for the user."""
 
 
@@ -58,7 +59,7 @@ def main(kind: str, **flags: str | None) -> None:
     given = {name.replace("_", "-"): text for name, text in flags.items()}
     try:
         code = _Process(kind, given, events, is_stopping).run()
-    except (_CannotSearch, ClusterError, BadSetting, BadSpace, BadObjective, EngineMissing) as e:
+    except (CannotSearch, ClusterError, BadSetting, BadSpace, BadObjective, EngineMissing) as e:
         click.echo(f"dask:{kind}: {e}", err=True)
         code = BAD_SETTING
     except (OSError, run_directory.BrokenRun) as e:
@@ -80,7 +81,7 @@ class _Process:
     ) -> None:
         """Reads everything that can be wrong, before anything is staged; raises what main() reports."""
         if any(os.environ.get(name) for name in _LISTING):
-            raise _CannotSearch("trials depend on the results of others, so they cannot be listed in advance")
+            raise CannotSearch("trials depend on the results of others, so they cannot be listed in advance")
         self._kind = kind
         self._code = 0  # of the scheduler that it was itself
         self._events = events
@@ -89,7 +90,7 @@ class _Process:
         self._home = run_queue.guild_home()
         self._proto = layout.prototype(self._run.dir)
         if not os.path.isdir(layout.guild_dir(self._proto)):
-            raise _CannotSearch(f"it is an optimizer: use guild run OPERATION --optimizer dask:{kind}")
+            raise CannotSearch(f"it is an optimizer: use guild run OPERATION --optimizer dask:{kind}")
         self._problem = self._read_problem()
         self._flags = flags
         self._settings: SearchSettings = search_settings.settings_for(flags, len(self._problem.objectives))
@@ -99,11 +100,11 @@ class _Process:
         run_dir = self._run.dir
         given = run_directory.attribute(self._proto, "flags") or {}
         if run_directory.known_attribute(self._proto, "trials"):
-            raise _CannotSearch("a batch file lists its trials, so there is nothing to search")
+            raise CannotSearch("a batch file lists its trials, so there is nothing to search")
         limit = run_directory.known_attribute(run_dir, "max_trials")
         max_trials = limit if isinstance(limit, int) else 20
         if max_trials < 1:
-            raise _CannotSearch(f"max-trials is {max_trials}: there is nothing to do")
+            raise CannotSearch(f"max-trials is {max_trials}: there is nothing to do")
         return Problem(self._home, self._run.id, space_for_flags(given), trials.objectives(run_dir), max_trials)
 
     def run(self) -> int:
@@ -111,13 +112,15 @@ class _Process:
         settings, unknown = self._scheduler_settings()
         engine = self._engine()
         use_libyaml()  # Guild spends half of the time to stage a trial on YAML
-        with _Alone(self._run.path(".guild/dask-search.lock")):
+        with Alone(self._run.path(".guild/dask-search.lock")):
             journal = SearchJournal(self._run.dir)
             with self._logging(settings):
                 objectives = text_for(self._problem.objectives)
                 _log.info("Searching with dask:%s: %s, %d trial(s)", self._kind, objectives, self._problem.max_trials)
-                search = Search(self._problem, self._settings, engine, journal, self._prior(journal))
+                search = Search(self._problem, self._settings, engine, journal, policy_for(settings.retries))
                 journal.add("started", host=os.uname().nodename, pid=os.getpid())
+                search.publish()  # so that views show it before workers and earlier runs are found
+                search.learn_from(self._prior(journal))
                 last = self._propose_while_others_schedule(search)
             if not (last.is_over or self._is_stopping()):
                 last = self._be_scheduler(search, settings, unknown)
@@ -220,7 +223,7 @@ class _Process:
         return SEARCH_FAILED if last.is_failure else self._code
 
 
-class _Alone:
+class Alone:
     """Ensures that no other process searches for the same batch."""
 
     def __init__(self, path: str) -> None:
@@ -230,8 +233,12 @@ class _Alone:
         self._file = open(self._path, "w", encoding="utf-8")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise _CannotSearch("this search is running already, in another process") from None
+        except BlockingIOError:
+            self._file.close()
+            raise CannotSearch("this search is running already, in another process") from None
+        except OSError as e:
+            self._file.close()
+            raise CannotSearch(f"cannot lock {self._path}: {e.strerror or e}") from None
 
     def __exit__(self, *_exception: object) -> None:
         self._file.close()

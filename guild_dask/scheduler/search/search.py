@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from guild_dask.home import claims, control, layout, run_queue
+from guild_dask.home.outcome import Cause, text_for_cause
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.home.trials import Trial, TrialReader, TrialState, completed_costs
 from guild_dask.monitor import formatting
 from guild_dask.monitor.flag_columns import text_for_value
 from guild_dask.monitor.searches import SearchPublisher
 from guild_dask.plan.objectives import Objective, best_of
+from guild_dask.plan.retries import Policy
 from guild_dask.scheduler.search import stopping
 from guild_dask.scheduler.search.budget import Limits, Verdict, verdict
 from guild_dask.scheduler.search.engine import Engine, Knowledge, Observation
@@ -62,7 +64,7 @@ class Search:
         settings: SearchSettings,
         engine: Engine,
         journal: SearchJournal,
-        prior: Sequence[Observation] = (),
+        policy: Policy,
     ) -> None:
         self._problem = problem
         self._settings = settings
@@ -71,7 +73,8 @@ class Search:
         self._reader = TrialReader(problem.home, problem.batch, problem.objectives)
         self._publisher = SearchPublisher(problem.home, problem.batch)
         self._stager = Stager(problem.home, problem.batch, journal)
-        self._prior = list(prior)
+        self._prior: list[Observation] = []
+        self._policy = policy
         self._began = time.monotonic()
         self._limits = Limits(problem.max_trials, settings.max_time, settings.target, settings.max_failures)
         # Trials of earlier starts, which prior=none does not learn from.
@@ -83,6 +86,14 @@ class Search:
         self._best: list[str] = []  # as it was last logged
         self._has_told_of_steps = False
         self._asked: set[str] = set()  # trials that were asked to end early
+
+    def learn_from(self, prior: Sequence[Observation]) -> None:
+        """Makes the search know runs that are none of its trials."""
+        self._prior = list(prior)
+
+    def publish(self) -> None:
+        """Shows the search to its observers, as it is before its first step."""
+        self._publisher.publish(self._reader.read(self._journal.log), self._journal.log)
 
     def step(self, width: int, may_go_on: Callable[[], bool] = lambda: True) -> Step:
         """Does what is to be done now; raises OSError or HomeUnavailable if that cannot be written.
@@ -122,12 +133,30 @@ class Search:
                 self._complete(trial, flags)
             elif trial.state is TrialState.PRUNED:
                 mark_pruned(layout.run_dir(self._problem.home, trial.id))
-        cut_short = [trial.id for trial in trials if trial.state is TrialState.CUT_SHORT]
+        cut_short = [trial for trial in trials if trial.state is TrialState.CUT_SHORT and self._may_go_on_with(trial)]
         if cut_short:
-            problems = run_queue.stage_ended(self._problem.home, cut_short)
-            for run_id in [each for each in cut_short if each not in problems]:
-                log.info("Staged trial %s again (it was ended with its scheduler)", run_id)
-                self._announce(run_id)
+            problems = run_queue.stage_ended(self._problem.home, [trial.id for trial in cut_short])
+            for trial in [each for each in cut_short if each.id not in problems]:
+                why = text_for_cause(trial.cause) if trial.cause else "it was cut short"
+                log.info("Staged trial %s again (%s)", trial.id, why)
+                self._announce(trial.id)
+
+    def _may_go_on_with(self, trial: Trial) -> bool:
+        """Tells whether a trial that was cut short is to be staged again, and gives it up if it was killed too often.
+
+        A stop of its scheduler does not count. A kill of its starter may be the trial's own fault, as when the kernel
+        runs out of memory: since the search was started, there are as many more attempts as after the loss of a worker.
+        """
+        if trial.cause is not Cause.KILLED:
+            return True
+        kills = self._journal.log.kills.get(trial.id, set())
+        if trial.started not in kills:
+            if len(kills) >= self._policy.lost:
+                self._journal.add("given-up", trial=trial.id)
+                log.warning("Giving up trial %s: %s", trial.id, text_for_kills(len(kills) + 1))
+                return False
+            self._journal.add("killed", trial=trial.id, started=trial.started)
+        return True
 
     def _complete(self, trial: Trial, flags: Mapping[str, Any]) -> None:
         log.info("Completing trial %s, which was left half staged", trial.id)
@@ -237,6 +266,11 @@ class Search:
         for run_id in best:
             if run_id not in self._best:
                 log.info("Best so far: trial %s, %s", run_id, described(by_id[run_id], self._problem.objectives))
+
+
+def text_for_kills(count: int) -> str:
+    """Returns how often the process that started a trial was killed."""
+    return f"{text_for_cause(Cause.KILLED)} {count} time(s)"
 
 
 def described(trial: Trial, objectives: Sequence[Objective]) -> str:

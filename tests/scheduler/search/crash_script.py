@@ -16,6 +16,7 @@ from typing import Any
 from guild_dask.home import run_view, trials
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.plan.objectives import Objective
+from guild_dask.plan.retries import Policy
 from guild_dask.scheduler.search.engine import Engine
 from guild_dask.scheduler.search.search import Problem, Search
 from guild_dask.scheduler.search.settings import SearchSettings
@@ -29,7 +30,7 @@ def _step(home: str, batch: str, steps: int) -> None:
     space = space_for_flags({"x": "[1:9]"})
     problem = Problem(home, batch, space, (Objective("loss"),), TRIALS)
     journal = SearchJournal(f"{home}/runs/{batch}")
-    search = Search(problem, SearchSettings(), Engine("random", space, ["minimize"], 1), journal)
+    search = Search(problem, SearchSettings(), Engine("random", space, ["minimize"], 1), journal, Policy())
     for _ in range(steps):
         search.step(TRIALS)
 

@@ -1,0 +1,193 @@
+"""A whole search, as a user starts it: what it learns from, what observers see of it, its end, and bad days."""
+
+import errno
+import fcntl
+import json
+import os
+import pathlib
+import signal
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from guild_dask.home import claims, layout, trials
+from guild_dask.home.search_journal import SearchJournal
+from guild_dask.host.processes import ProcessIdentity
+from guild_dask.plan.objectives import Objective
+from guild_dask.plan.retries import Policy
+from guild_dask.scheduler.search.__main__ import Alone, CannotSearch
+from guild_dask.scheduler.search.engine import Engine, Knowledge
+from guild_dask.scheduler.search.search import Problem, Search
+from guild_dask.scheduler.search.settings import SearchSettings
+from guild_dask.scheduler.search.space import key_of, space_for_flags
+from tests.support.exhaustion import disk, fill
+from tests.support.sandbox import Guild, Sandbox, Started, run_command, wait_until
+from tests.support.scheduling import NO_DASHBOARD, a_project
+from tests.support.searches import BATCH, SPACE, a_search, some_trials
+
+# Waits for a file, so that a test decides when trials end.
+SCRIPT = """
+import os, sys, time
+x = 1
+while not os.path.exists(os.environ["GUILD_HOME"] + "/enough"):
+    time.sleep(0.05)
+if os.path.exists(os.environ["GUILD_HOME"] + "/fail"):
+    sys.exit(3)
+print("loss: %d" % x)
+"""
+TRAIN = """
+train:
+  main: train
+  flags-import: all
+"""
+SEARCH = f"run train x=[1:9] --optimizer dask:random --run-id batch -Fo {NO_DASHBOARD} -y"
+
+
+@pytest.fixture
+def home(user: Sandbox) -> pathlib.Path:
+    """A Guild home, and a project with an operation whose runs wait for the file `enough` in it."""
+    a_project(user, TRAIN, {"train.py": SCRIPT})
+    return user.guild_home
+
+
+def _trials(home: pathlib.Path) -> list[trials.Trial]:
+    return trials.TrialReader(str(home), "batch", (Objective("loss"),)).read()
+
+
+def _states(home: pathlib.Path) -> list[str]:
+    return [trial.state.value for trial in _trials(home)]
+
+
+# What it learns from
+
+
+class _Asked(Engine):
+    """An engine that keeps what it is asked with, and has no point to propose."""
+
+    asked: Knowledge
+
+    def propose(self, knowledge: Knowledge, _count: int) -> list[dict[str, Any]]:
+        self.asked = knowledge
+        return []
+
+
+@pytest.mark.parametrize(("prior", "observed"), [("none", 0), ("batch", 12)])
+def test_search_that_goes_on_with_prior_none_forgets_results_but_not_points(
+    tmp_path: pathlib.Path, prior: str, observed: int
+) -> None:
+    a_search(tmp_path, some_trials(12), SPACE)
+    space = space_for_flags(dict(SPACE))
+    engine = _Asked("tpe", space, ["minimize"], 1)
+    journal = SearchJournal(layout.run_dir(str(tmp_path), BATCH))
+    problem = Problem(str(tmp_path), BATCH, space, (Objective("loss"),), 50)
+    Search(problem, SearchSettings(prior=prior), engine, journal, Policy()).step(1)
+    assert len(engine.asked.observations) == observed
+    assert engine.asked.avoided == {key_of(trial.point) for trial in some_trials(12)}
+
+
+# What observers see
+
+
+def test_status_shows_a_search_whose_cluster_is_not_open_yet(home: pathlib.Path, guild: Guild) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        with guild.started(f"{SEARCH} -Fo cluster={address}") as search:
+            search.wait_for_output("Initializing cluster")
+            (shown,) = json.loads(_status(home))["searches"]
+            assert (shown["batch"], shown["is_at_work"]) == ("batch", True), search.so_far()
+            assert set(shown["counts"].values()) == {0}
+
+
+def _status(home: pathlib.Path) -> str:
+    return run_command(["guild-dask", "status", "--json"], os.environ, home).output
+
+
+# How it ends
+
+
+def test_exit_code_of_a_search_is_1_if_it_gives_up_and_0_if_it_is_over_or_stopped(
+    home: pathlib.Path, guild: Guild
+) -> None:
+    for name in ("enough", "fail"):
+        (home / name).touch()
+    failed = guild(f"{SEARCH} -Fo workers=2 -Fo max-failures=2", exit_code=1)
+    assert "the search stops: the last 2 trial(s) failed" in failed.output
+    (home / "fail").unlink()
+    # Failed trials alone do not make it fail: the next ones may be better.
+    assert "it has had 4 trial(s)" in guild("run --restart batch --max-trials 4 -y").output
+    assert "completed" in _states(home)
+    (home / "enough").unlink()
+    with guild.started("run --restart batch --max-trials 6 -y") as search:
+        wait_until(lambda: _states(home).count("running") == 2, describe=search.so_far)
+        guild("stop batch -y")
+        assert search.wait().exit_code == 0, search.so_far()
+
+
+def test_search_that_is_running_is_not_started_again(home: pathlib.Path, guild: Guild) -> None:
+    guild(f"{SEARCH} --stage")
+    with (home / "runs" / "batch" / ".guild" / "dask-search.lock").open("w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        assert "this search is running already" in guild("run --start batch -y", exit_code=2).output
+
+
+def test_file_system_without_locks_is_not_taken_for_a_search_that_is_running(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(CannotSearch, match=r"cannot lock .*/lock: No locks available"), Alone(str(tmp_path / "lock")):
+        pass
+
+
+# Bad days
+
+
+@pytest.mark.parametrize("left", [4, 40])
+def test_search_waits_while_the_disk_is_full_and_then_completes_its_trials(
+    home: pathlib.Path, user: Sandbox, guild: Guild, left: int
+) -> None:
+    with disk("tmpfs", home, user.root / "image"):
+        with guild.started(f"{SEARCH} --max-trials 4 -Fo workers=2 -Fo poll-interval=0.2") as search:
+            wait_until(lambda: _states(home).count("running") == 2, describe=search.so_far)
+            fill(home / "filler", left * 1024)
+            (home / "enough").touch()
+            search.wait_for_output("No space left on device")
+            (home / "filler").unlink()
+            ended = search.wait()
+        assert ended.exit_code == 0, ended
+        found = _trials(home)
+        assert len({key_of(trial.point) for trial in found}) == len(found) == 4, ended
+        runs = [path for path in (home / "runs").iterdir() if path.name != "batch"]
+        assert len(runs) == 4, ended
+        assert "Traceback" not in ended.output, ended
+
+
+def test_trial_whose_starter_is_killed_again_and_again_fails(home: pathlib.Path, guild: Guild) -> None:
+    with guild.started(f"{SEARCH} --max-trials 1 -Fo workers=1 -Fo retries=1 -Fo poll-interval=0.2") as search:
+        killed: list[ProcessIdentity] = []
+        for _ in range(2):
+            killed.append(_kill_starter(home, killed, search))
+        ended = search.wait()
+    assert ended.output.count("again (the process that started it was killed)") == 1, ended
+    assert "Giving up trial" in ended.output
+    assert _states(home) == ["failed"]
+    # A user who starts the search again knows that.
+    assert "it has had 1 trial(s)" in guild("run --restart batch -y").output
+
+
+def _kill_starter(home: pathlib.Path, before: Sequence[ProcessIdentity], search: Started) -> ProcessIdentity:
+    """Ends the starter of the only running trial, unless it was ended before."""
+
+    def starters() -> list[ProcessIdentity]:
+        found = claims.all_claims(layout.claims_folder(str(home)))
+        owners = [each.claim.owner for each in found if each.is_started and each.claim]
+        return [owner for owner in owners if owner not in before]
+
+    (starter,) = wait_until(starters, describe=search.so_far)
+    wait_until(lambda: _states(home) == ["running"], describe=search.so_far)
+    os.kill(starter.pid, signal.SIGTERM)
+    return starter
