@@ -144,6 +144,11 @@ def _mend_gradient_boosting(module: Any) -> None:
     module.np = View(module.np, in1d=module.np.isin)
 
 
+def _mend_preview(module: Any) -> None:
+    is_optimizer = module._is_likey_optimizer
+    module._is_likey_optimizer = lambda op: is_optimizer(op) or op.opref.model_name == "dask"
+
+
 def _refuse_second_starts(module: Any) -> None:
     init_run = module.init_run
 
@@ -270,5 +275,12 @@ MENDS: tuple[Mend, ...] = (
         why="'guild run --start' and '--restart' start a second copy of a run that a scheduler runs, in its directory",
         needed=(Range("guildai"),),  # Guild calls no plugin when it starts a run that exists
         change=_refuse_second_starts,
+    ),
+    Mend(
+        "preview",
+        where=("guild.commands.run_impl",),
+        why="the preview of dask:random does not name its objective: Guild takes every operation 'random' for its own",
+        needed=(Range("guildai"),),
+        change=_mend_preview,
     ),
 )

@@ -102,6 +102,15 @@ except SystemExit as e:
 else:
     raise AssertionError("the run was started")
 """,
+    "preview": """
+import types
+from guild import opref
+from guild.commands import run_impl
+def is_optimizer(model, name):
+    return run_impl._is_likey_optimizer(types.SimpleNamespace(opref=opref.OpRef("builtin", "p", "1", model, name)))
+assert is_optimizer("dask", "random")
+assert not is_optimizer("skopt", "random") and not is_optimizer("", "+")
+""",
 }
 
 VALUES = (
