@@ -117,6 +117,7 @@ class _Process:
             with self._logging(settings):
                 objectives = text_for(self._problem.objectives)
                 _log.info("Searching with dask:%s: %s, %d trial(s)", self._kind, objectives, self._problem.max_trials)
+                self._report_unknown_flags()
                 search = Search(self._problem, self._settings, engine, journal, policy_for(settings.retries))
                 journal.add("started", host=os.uname().nodename, pid=os.getpid())
                 search.publish()  # so that views show it before workers and earlier runs are found
@@ -126,6 +127,13 @@ class _Process:
                 last = self._be_scheduler(search, settings, unknown)
             with self._logging(settings):
                 return self._finish(journal, last)
+
+    def _report_unknown_flags(self) -> None:
+        """Logs which flags are not ours. Guild checks those of a command, but not those of `optimizers:` in a file."""
+        given = run_directory.known_attribute(self._run.dir, "flags") or {}
+        unknown = sorted(str(name) for name in given if name not in self._flags)
+        if unknown:
+            _log.warning("Ignoring what dask:%s has no flag for: %s", self._kind, ", ".join(unknown))
 
     @contextlib.contextmanager
     def _logging(self, settings: Settings) -> Iterator[None]:

@@ -203,7 +203,9 @@ def _range(name: str, text: str, function: str, arguments: Sequence[str]) -> Ran
         raise BadSpace(f"flag {name} has {len(arguments)} number(s) in {text}: use {function}[{shape}]")
     numbers = [_number(name, text, each) for each in arguments]
     low, high = numbers[:2]
-    is_integer = must_be_integer or (not is_log and all(isinstance(each, int) for each in numbers[: most - 1]))
+    # A first value of 0.5 says that [0:1:0.5] is not of integers; with a step, it must be one of the steps.
+    decisive = numbers[:3] if has_step else numbers
+    is_integer = must_be_integer or (not is_log and all(isinstance(each, int) for each in decisive))
     if low > high:
         raise BadSpace(f"flag {name} has an inverted range in {text}: its end {high} is below its beginning {low}")
     if must_be_integer and not (isinstance(low, int) and isinstance(high, int)):

@@ -104,6 +104,14 @@ def _status(home: pathlib.Path) -> str:
     return run_command(["guild-dask", "status", "--json"], os.environ, home).output
 
 
+def test_unknown_flag_in_a_guild_file_is_reported(home: pathlib.Path, user: Sandbox, guild: Guild) -> None:
+    quick = "  optimizers:\n    quick: {algorithm: dask:random, parallel: 1, max-trials: 2}\n"
+    a_project(user, TRAIN + quick, {"train.py": SCRIPT})
+    (home / "enough").touch()
+    done = guild(f"run train x=[1:9] --optimizer quick --max-trials 1 -Fo {NO_DASHBOARD} -y")
+    assert "Ignoring what dask:random has no flag for: max-trials" in done.output
+
+
 # How it ends
 
 
