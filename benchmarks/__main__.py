@@ -33,7 +33,7 @@ from benchmarks import (
     throughput,
     trials,
 )
-from benchmarks.environments import Environment, dask_environment, plugin_environment
+from benchmarks.environments import Environment, dask_environment, environment_of_its_own, plugin_environment
 from benchmarks.homes import Home, make_home, make_project, make_template
 from benchmarks.sizes import EMPTY, FULL, QUICK, VERY_MANY, Sizes
 
@@ -43,6 +43,7 @@ class Bench:
     """The environments and sizes that the parts use."""
 
     folder: pathlib.Path
+    environments: pathlib.Path
     project: pathlib.Path
     plugin: Environment
     dask: Environment
@@ -134,12 +135,34 @@ def measure_backlog(bench: Bench) -> object:
 
 
 def measure_search(bench: Bench) -> object:
-    """Returns how quickly searches find good flags, and what they cost."""
+    """Returns how quickly searches find good flags."""
+    return search.measure(_home_of_searches(bench), _environments_of_searches(bench), bench.sizes).as_data()
+
+
+def measure_search_overhead(bench: Bench) -> object:
+    """Returns what a trial of a search costs beside its own time."""
+    return search.measure_overhead(_home_of_searches(bench), _environments_of_searches(bench), bench.sizes).as_data()
+
+
+def measure_search_stopping(bench: Bench) -> object:
+    """Returns what it saves to end trials early."""
+    return search.measure_stopping(_home_of_searches(bench), bench.sizes)
+
+
+def _home_of_searches(bench: Bench) -> Home:
     if not trials.install(bench.plugin, "optuna>=5,<6", "scikit-learn"):
         raise click.ClickException("Optuna and scikit-learn are needed")
-    project = search.make_search_project(bench.folder / "search-project")
-    home = make_home(bench.plugin, pathlib.Path(tempfile.mkdtemp(dir=bench.folder)) / "search", project, 0)
-    return search.measure(home, bench.sizes).as_data()
+    folder = pathlib.Path(tempfile.mkdtemp(dir=bench.folder))
+    return make_home(bench.plugin, folder / "search", search.make_search_project(folder / "project"), 0)
+
+
+def _environments_of_searches(bench: Bench) -> dict[str, Environment]:
+    """Returns the environments of contenders that have one, as far as pip can install them."""
+    found = {
+        name: environment_of_its_own(bench.environments, script.removesuffix(".py"), packages)
+        for name, (script, packages) in search.OTHERS.items()
+    }
+    return {name: environment for name, environment in found.items() if environment}
 
 
 PARTS: dict[str, Callable[[Bench], object]] = {
@@ -153,6 +176,8 @@ PARTS: dict[str, Callable[[Bench], object]] = {
     "idle-scheduler": measure_idle_scheduler,
     "backlog": measure_backlog,
     "search": measure_search,
+    "search-overhead": measure_search_overhead,
+    "search-stopping": measure_search_stopping,
     "endurance": measure_endurance,
 }
 
@@ -180,7 +205,7 @@ def main(
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as scratch:
         bench = _bench(pathlib.Path(scratch), environments, quick)
         if rounds:
-            sizes = replace(bench.sizes, rounds=rounds, mixed_rounds=rounds, trial_rounds=rounds)
+            sizes = replace(bench.sizes, rounds=rounds, mixed_rounds=rounds, trial_rounds=rounds, search_seeds=rounds)
             bench = replace(bench, sizes=sizes)
         for name in only or PARTS:
             click.echo(f"measuring {name}", err=True)
@@ -195,6 +220,7 @@ def _bench(scratch: pathlib.Path, environments: pathlib.Path | None, quick: bool
     dask = dask_environment(folder, plugin)
     return Bench(
         folder=scratch,
+        environments=folder,
         project=make_project(scratch / "project"),
         plugin=plugin,
         dask=dask,

@@ -3,6 +3,8 @@
 - guild: guildai, and what it needs to work without guild-dask
 - dask: the same with Dask and all other requirements of guild-dask, but without guild-dask
 - plugin: the same with guild-dask from this checkout
+
+A contender that needs other packages has an environment of its own, with their newest versions.
 """
 
 import dataclasses
@@ -12,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 
 import click
 
@@ -82,6 +85,17 @@ def guild_environment(folder: pathlib.Path, plugin: Environment) -> Environment:
     wanted = [line for line in pinned if line.partition("==")[0].lower() in GUILD_ONLY]
     guild.pip("install", "--quiet", "--constraint", str(constraints), *wanted)
     return guild
+
+
+def environment_of_its_own(folder: pathlib.Path, name: str, packages: Sequence[str]) -> Environment | None:
+    """Returns an environment with packages, which it makes if it is missing; None if pip cannot install them."""
+    environment = _made(name, folder)
+    try:
+        environment.pip("install", "--quiet", *packages)
+    except subprocess.CalledProcessError:
+        click.echo(f"{', '.join(packages)} cannot be installed, and is left out", err=True)
+        return None
+    return environment
 
 
 def _made(name: str, folder: pathlib.Path) -> Environment:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 
 import click
 
+from benchmarks.environments import PROJECT, Environment
 from benchmarks.homes import Home
 from benchmarks.measuring import PATIENCE
 from benchmarks.sizes import Sizes
@@ -23,6 +24,14 @@ TPE = "dask:tpe"
 GP = "Guild's gp, one at a time"
 RANDOM = "Guild's random, one at a time"
 BARE = "Optuna with bare processes"
+DASK = "Optuna with DaskStorage, bare processes"
+RAY = "Ray Tune with Optuna, bare processes"
+
+# Contenders in environments of their own: the script, and the packages that it needs.
+OTHERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    DASK: ("optuna_dask.py", ("optuna>=5,<6", "optuna-integration[dask]", "distributed")),
+    RAY: ("ray_search.py", ("ray[tune]", "optuna")),
+}
 
 GUILD_FILE = """\
 branin: {main: branin, flags-import: no, flags: {x: 0.0, y: 0.0, seconds: 1.0}}
@@ -91,29 +100,45 @@ Trace = list[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Searches:
-    """The traces by problem and contender, one for each seed; the many trials; and early stopping."""
+    """The traces by problem and contender, one for each seed."""
 
     traces: dict[str, dict[str, list[Trace]]]
     slots: int
     seconds: float  # that a trial takes
     count: int  # trials of the contenders that run one at a time
-    many: dict[str, list[float]]  # seconds from command to end of many trials, by contender
-    many_count: int
-    stopping: dict[str, dict[str, float]]  # steps in all, and the best error, by rule
 
     def as_data(self) -> dict[str, object]:
         medians = {
             problem: {name: statistics.median(best(trace) for trace in found) for name, found in traces.items()}
             for problem, traces in self.traces.items()
         }
-        return {**asdict(self), "medians": medians, "gain": {each.operation: self._gain(each) for each in PROBLEMS}}
+        sooner = {problem: self._sooner(traces) for problem, traces in self.traces.items()}
+        return {**asdict(self), "medians": medians, "sooner": sooner}
 
-    def _gain(self, problem: Problem) -> float:
-        """Returns how many times sooner ours reaches the best value of Guild's gp, as a median over seeds."""
-        traces = self.traces[problem.operation]
-        pairs = zip(traces[TPE], traces[GP], strict=True)
-        gains = [reached(theirs, best(theirs)) / reached(ours, best(theirs)) for ours, theirs in pairs]
-        return statistics.median(gains)
+    def _sooner(self, traces: Mapping[str, list[Trace]]) -> dict[str, float]:
+        """Returns how many times sooner than Guild's gp each contender reaches its best value, as a median over seeds.
+
+        A contender that does not reach it counts as infinitely late.
+        """
+        return {
+            name: statistics.median(
+                reached(gp, best(gp)) / reached(trace, best(gp)) for trace, gp in zip(found, traces[GP], strict=True)
+            )
+            for name, found in traces.items()
+        }
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """How long many trials take from the command to the end, by contender."""
+
+    walls: dict[str, list[float]]
+    count: int
+    slots: int
+    seconds: float  # that a trial takes
+
+    def as_data(self) -> dict[str, object]:
+        return asdict(self)
 
 
 def best(trace: Trace) -> float:
@@ -137,32 +162,59 @@ def make_search_project(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def measure(home: Home, sizes: Sizes) -> Searches:
-    """Returns all figures; the home's project has the operations to search."""
-    contenders: dict[str, Callable[[Problem, int, int], tuple[float, Trace]]] = {
+Contender = Callable[[Problem, int, int], tuple[float, Trace]]
+
+
+def parallel_contenders(home: Home, others: Mapping[str, Environment], sizes: Sizes) -> dict[str, Contender]:
+    """Returns the contenders that run several trials at a time; `others` are the environments of those that have one.
+
+    Each is called with a problem, a seed and a number of trials.
+    """
+
+    def by_script(environment: Environment, script: str) -> Contender:
+        return lambda problem, seed, count: _by_script(home, environment, script, problem, seed, count, sizes)
+
+    return {
         TPE: lambda problem, seed, count: _by_guild(home, problem, seed, count, sizes, TPE, sizes.search_slots),
+        BARE: by_script(home.environment, "optuna_processes.py"),
+        **{name: by_script(environment, OTHERS[name][0]) for name, environment in others.items()},
+    }
+
+
+def measure(home: Home, others: Mapping[str, Environment], sizes: Sizes) -> Searches:
+    """Returns how good the trials are, over time; the home's project has the operations to search."""
+    parallel = parallel_contenders(home, others, sizes)
+    one_at_a_time: dict[str, Contender] = {
         GP: lambda problem, seed, count: _by_guild(home, problem, seed, count, sizes, "gp", None),
         RANDOM: lambda problem, seed, count: _by_guild(home, problem, seed, count, sizes, "random", None),
-        BARE: lambda problem, seed, count: _by_optuna(home, problem, seed, count, sizes),
     }
+    everyone = {**parallel, **one_at_a_time}
     traces: dict[str, dict[str, list[Trace]]] = {
-        problem.operation: {name: [] for name in contenders} for problem in PROBLEMS
+        problem.operation: {name: [] for name in everyone} for problem in PROBLEMS
     }
     for seed in range(1, sizes.search_seeds + 1):
         for problem in PROBLEMS:
-            for name, search in contenders.items():
-                is_parallel = name in (TPE, BARE)
-                _, trace = search(problem, seed, sizes.search_more if is_parallel else sizes.search_trials)
+            for name, search in everyone.items():
+                _, trace = search(problem, seed, sizes.search_more if name in parallel else sizes.search_trials)
                 traces[problem.operation][name].append(trace)
                 click.echo(f"seed {seed}: {problem.operation}, {name}, best {best(trace):.4g}", err=True)
-    many: dict[str, list[float]] = {TPE: [], BARE: []}
+    return Searches(traces, sizes.search_slots, sizes.search_seconds, sizes.search_trials)
+
+
+def measure_overhead(home: Home, others: Mapping[str, Environment], sizes: Sizes) -> Overhead:
+    """Returns how long many trials take."""
+    parallel = parallel_contenders(home, others, sizes)
+    walls: dict[str, list[float]] = {name: [] for name in parallel}
     for seed in range(1, sizes.trial_rounds + 1):
-        for name, walls in many.items():
-            walls.append(contenders[name](PROBLEMS[0], seed, sizes.search_many)[0])
-    stopping = {rule: _stopping(home, rule, sizes) for rule in ("never", "asha")}
-    return Searches(
-        traces, sizes.search_slots, sizes.search_seconds, sizes.search_trials, many, sizes.search_many, stopping
-    )
+        for name, search in parallel.items():
+            walls[name].append(search(PROBLEMS[0], seed, sizes.search_many)[0])
+            click.echo(f"round {seed}: {sizes.search_many} trials, {name}, {walls[name][-1]:.1f} s", err=True)
+    return Overhead(walls, sizes.search_many, sizes.search_slots, sizes.search_seconds)
+
+
+def measure_stopping(home: Home, sizes: Sizes) -> dict[str, dict[str, float]]:
+    """Returns how many epochs all trials trained, and the best error, by rule."""
+    return {rule: _stopping(home, rule, sizes) for rule in ("never", "asha")}
 
 
 def _by_guild(  # noqa: PLR0913, PLR0917  # all that makes a search
@@ -207,23 +259,21 @@ def _values(run_dir: pathlib.Path, scalar: str) -> list[float]:
     return [float(line.partition(":")[2]) for line in lines if line.startswith(f"{scalar}:")]
 
 
-def _by_optuna(home: Home, problem: Problem, seed: int, count: int, sizes: Sizes) -> tuple[float, Trace]:
+def _by_script(  # noqa: PLR0913, PLR0917  # all that makes a search
+    home: Home, environment: Environment, script: str, problem: Problem, seed: int, count: int, sizes: Sizes
+) -> tuple[float, Trace]:
     spaces = [f"{name}={low}:{high}" for name, (low, high) in problem.ranges.items()]
-    script = home.project / f"{problem.operation}.py"
     numbers = map(str, (sizes.search_slots, count, seed, sizes.search_seconds))
-    command: Sequence[str] = (
-        home.environment.python,
-        str(SCRIPTS / "optuna_processes.py"),
-        str(script),
-        *numbers,
-        *spaces,
-    )
+    searched = home.project / f"{problem.operation}.py"
+    command: Sequence[str] = (environment.python, str(SCRIPTS / script), str(searched), *numbers, *spaces)
+    variables = {**environment.variables, "PYTHONPATH": str(PROJECT)}
     begun = time.monotonic()
-    output = subprocess.run(
-        command, check=True, stdout=subprocess.PIPE, text=True, env=home.variables, timeout=PATIENCE
-    ).stdout
+    # Ray reports to standard error what nobody needs to know.
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=variables, timeout=PATIENCE)
     wall = time.monotonic() - begun
-    pairs = [line.split() for line in output.splitlines()]
+    if done.returncode:
+        raise click.ClickException(f"{script} failed:\n{done.stderr}")
+    pairs = [line.split() for line in done.stdout.splitlines()]
     return wall, sorted((float(at), float(value)) for at, value in pairs)
 
 

@@ -1,5 +1,6 @@
 """Figures and their targets. All targets are ratios or differences within one measurement."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -56,6 +57,8 @@ def rows_for(results: Results) -> list[Row]:
         "idle-scheduler": _idle_scheduler,
         "backlog": _backlog,
         "search": _search,
+        "search-overhead": _search_overhead,
+        "search-stopping": _search_stopping,
         "latency": _latency,
         "scale": _scale,
         "makespan": _makespan,
@@ -200,17 +203,33 @@ def _backlog(data: Results, is_busy: bool) -> Iterable[Row]:
 
 
 def _search(data: Results, is_busy: bool) -> Iterable[Row]:
-    for problem, gain in data["gain"].items():
+    for problem, sooner in data["sooner"].items():
         what = f"{problem}: sooner at what Guild's gp reaches in {data['count']} trials, with {data['slots']} slots"
-        yield Row(what, gain, " times", 5, True, is_busy)
+        yield Row(what, sooner[search.TPE], " times", 5, True, is_busy)
+        for name, times in sooner.items():
+            if name not in (search.TPE, search.GP):
+                yield Row(f"- the same, {name} (0: not at all)", times, " times")
         for name, value in data["medians"][problem].items():
             yield Row(f"- {problem}, best value by {name}, median of seeds", value, "")
-    ours, bare = (median(data["many"][name]) for name in (search.TPE, search.BARE))
-    what = f"{data['many_count']} trials of {data['seconds']:g} s, from command to end, over {search.BARE}"
-    yield Row(what, ours / bare, " times", 1.3, is_disturbed=is_busy)
-    share = (ours - bare) * data["slots"] / data["many_count"]
-    yield Row("- beyond these, for each trial and slot, with the start of Guild and Dask", share, " s")
-    never, asha = data["stopping"]["never"], data["stopping"]["asha"]
+
+
+def _search_overhead(data: Results, is_busy: bool) -> Iterable[Row]:
+    walls = {name: median(found) for name, found in data["walls"].items()}
+    ours = walls[search.TPE]
+    base = search.DASK if search.DASK in walls else search.BARE
+    for name, wall in walls.items():
+        if name != search.TPE:
+            what = f"{data['count']} trials of {data['seconds']:g} s, from command to end, over {name}"
+            yield Row(what, ours / wall, " times", 1.3 if name == base else None, is_disturbed=is_busy)
+    least = math.ceil(data["count"] / data["slots"]) * data["seconds"]
+    yield Row("- the same, over the trials' own time", ours / least, " times")
+    for name, wall in walls.items():
+        share = (wall - least) * data["slots"] / data["count"]
+        yield Row(f"- beyond that, for each trial and slot, with the start of everything, {name}", share, " s")
+
+
+def _search_stopping(data: Results, _is_busy: bool) -> Iterable[Row]:
+    never, asha = data["never"], data["asha"]
     yield Row("digits: epochs with `stop-early=asha`, over all epochs", asha["steps"] / never["steps"], " times", 0.5)
     yield Row("- best error with it, beyond that without", asha["error"] - never["error"], "")
 
