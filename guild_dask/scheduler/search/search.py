@@ -75,7 +75,7 @@ class Search:
         self._stager = Stager(problem.home, problem.batch, journal)
         self._prior: list[Observation] = []
         self._policy = policy
-        self._began = time.monotonic()
+        self._began: float | None = None  # at the first step: before, it may have waited for a cluster
         self._limits = Limits(problem.max_trials, settings.max_time, settings.target, settings.max_failures)
         # Trials of earlier starts, which prior=none does not learn from.
         self._forgotten = frozenset(journal.log.proposals if settings.prior == "none" else ())
@@ -109,8 +109,9 @@ class Search:
             return Step(reading=reading)
         if self._former is None:
             self._former = frozenset(trial.id for trial in trials if not trial.is_in_flight)
-        elapsed = time.monotonic() - self._began
-        found = verdict(trials, self._limits, self._problem.objectives, width, elapsed, former=self._former)
+        now = time.monotonic()
+        self._began = now if self._began is None else self._began
+        found = verdict(trials, self._limits, self._problem.objectives, width, now - self._began, former=self._former)
         if found.is_failure:
             return Step(True, found.over, True)
         self._mend(trials)

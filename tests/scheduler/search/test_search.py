@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from guild_dask.home import claims, layout, trials
+from guild_dask.home import claims, layout, run_view, trials
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.plan.objectives import Objective
@@ -110,6 +110,41 @@ def test_unknown_flag_in_a_guild_file_is_reported(home: pathlib.Path, user: Sand
     (home / "enough").touch()
     done = guild(f"run train x=[1:9] --optimizer quick --max-trials 1 -Fo {NO_DASHBOARD} -y")
     assert "Ignoring what dask:random has no flag for: max-trials" in done.output
+
+
+# Its trials
+
+
+def test_tags_of_a_search_are_those_of_its_trials_and_limit_how_many_are_in_flight(
+    home: pathlib.Path, guild: Guild
+) -> None:
+    search = f"{SEARCH} --max-trials 4 --tag dask:gpu=1 -Fo workers=3 -Fo resources=gpu=2"
+    with guild.started(search) as searching:
+        wait_until(lambda: _states(home).count("running") == 2, describe=searching.so_far)
+        (home / "enough").touch()
+        ended = searching.wait()
+    assert "(requires gpu=1)" in ended.output
+    assert "waits for" not in ended.output, "a third trial would have been staged in vain"
+    assert _states(home) == ["completed"] * 4, ended
+    tags = [list(run_view.tags(layout.run_dir(str(home), trial.id))) for trial in _trials(home)]
+    assert tags == [["dask:gpu=1"]] * 4
+
+
+def test_trials_without_steps_are_reported_once_if_they_are_to_be_ended_early(home: pathlib.Path, guild: Guild) -> None:
+    (home / "enough").touch()
+    output = guild(f"{SEARCH} --max-trials 3 -Fo workers=1 -Fo stop-early=asha").output
+    assert output.count("Trials cannot be ended early") == 1
+    assert 'as in print(f"step: {step}")' in output
+
+
+@pytest.mark.parametrize(("flag", "why"), [("max-time=0.1s", "its time is over"), ("target=9", "a trial has reached")])
+def test_search_is_over_when_its_time_is_or_a_trial_is_good_enough(
+    home: pathlib.Path, guild: Guild, flag: str, why: str
+) -> None:
+    (home / "enough").touch()
+    ended = guild(f"{SEARCH} --max-trials 9 -Fo workers=1 -Fo {flag}")
+    assert f"The search is over: {why}" in ended.output
+    assert _states(home) == ["completed"], ended
 
 
 # How it ends
