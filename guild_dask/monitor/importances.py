@@ -72,15 +72,27 @@ class ImportanceEvaluator:
                 each.process = None
 
 
+class PendingImportances:
+    """An evaluation of a search that goes on while its caller does something else."""
+
+    def __init__(self, home: str, batch: str) -> None:
+        self._began = time.monotonic()
+        self._process = _started(home, batch)
+
+    def result(self, seconds: float) -> Importances:
+        """Returns the importances, once; waits for them until so many seconds after the evaluation began."""
+        try:
+            left = max(0.0, self._began + seconds - time.monotonic())
+            return _answer(self._process.communicate(timeout=left)[0])
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+            return Importances(why=f"the evaluation took longer than {seconds:g} s")
+
+
 def evaluated(home: str, batch: str, seconds: float) -> Importances:
     """Returns the importances of a search; waits for them, that long at most."""
-    process = _started(home, batch)
-    try:
-        return _answer(process.communicate(timeout=seconds)[0])
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        return Importances(why=f"the evaluation took longer than {seconds:g} s")
+    return PendingImportances(home, batch).result(seconds)
 
 
 def _is_due(known: _Evaluation | None, completed: int, is_over: bool, now: float) -> bool:

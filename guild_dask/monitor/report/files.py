@@ -36,11 +36,13 @@ def write_report(run_dir: str, path: str, patience: float = PATIENCE) -> bool:
     history = history_of(run_dir)
     if history is None:
         return False
+    runs_dir = os.path.dirname(run_dir)
+    facts = facts_of(runs_dir, history.spans, history.left)
+    # Before Bokeh is loaded, which takes a while: the importances of searches are evaluated meanwhile.
+    found = reported_searches(run_dir, facts, patience)
     from guild_dask.monitor.report import page
 
-    runs_dir = os.path.dirname(run_dir)
-    names, facts = names_of(runs_dir, page.latest(history).spans), facts_of(runs_dir, history.spans, history.left)
+    names = names_of(runs_dir, page.latest(history).spans)
     title = f"Dask scheduler {os.path.basename(run_dir)[:8]}"
-    found = reported_searches(run_dir, facts, patience)
     page.write(page.page(history, names, title, facts, found), path)
     return True

@@ -81,7 +81,6 @@ def page(
 
     `names` has the operation and label of runs for the charts, and `facts` what the tables say about single runs.
     """
-    search_script, search_lines = sections(searches)
     whole, history = history, latest(history)
     left_out = len(whole.spans) - len(history.spans)
     # All charts over time share one range, and move together.
@@ -97,6 +96,8 @@ def page(
     script, parts = components([chart for chart in charts.values() if chart is not None])
     # Only Bokeh's drawing component: the file is a quarter of the size with all of it.
     code = Resources(mode="inline", components=["bokeh"]).render()
+    runs = _runs(whole, names, facts or {})
+    search_script, search_lines = sections(searches)  # at last, since it waits for the importances
     return "\n".join(
         [
             "<!doctype html>",
@@ -106,7 +107,7 @@ def page(
             f"<style>{_STYLE}</style>{code}{script}{search_script}</head><body>",
             *_head(whole, title, left_out),
             *search_lines,
-            *_runs(whole, names, facts or {}),
+            *runs,
             *_sections(charts, list(parts)),
             *table("Operations", summary.OPERATION_COLUMNS, _last_as_text(summary.operations(whole))),
             "</body></html>",

@@ -1,13 +1,14 @@
 """The searches whose trials a scheduler has run, read for its report."""
 
+import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from guild_dask.home import search_journal, trials
 from guild_dask.home.trials import Search, Trial, TrialReader
-from guild_dask.monitor import importances, search_results
-from guild_dask.monitor.importances import Importances
+from guild_dask.monitor import search_results
+from guild_dask.monitor.importances import Importances, PendingImportances
 from guild_dask.monitor.search_results import Drawing
 
 # The most searches of a report, and the seconds for reading one.
@@ -26,8 +27,13 @@ class ReportedSearch:
     counts: dict[str, int]
     best: list[Trial]
     drawing: Drawing
-    importances: Importances
+    pending: Callable[[], Importances]  # waits for their evaluation; see importances
     is_complete: bool = True  # all its trials were read
+
+    @functools.cached_property
+    def importances(self) -> Importances:
+        """Returns the importances. They are evaluated while the rest of the report is made, so ask for them last."""
+        return self.pending()
 
 
 def reported_searches(run_dir: str, run_ids: Iterable[str], patience: float) -> list[ReportedSearch]:
@@ -55,6 +61,13 @@ def _reported(home: str, batch: str, patience: float) -> ReportedSearch:
         counts,
         search_results.best(found, search.objectives),
         search_results.drawing_for(found, search.objectives, search.space),
-        importances.evaluated(home, batch, patience) if counts["completed"] else Importances(why="no trial completed"),
+        _importances_of(home, batch, patience)
+        if counts["completed"]
+        else lambda: Importances(why="no trial completed"),
         is_complete,
     )
+
+
+def _importances_of(home: str, batch: str, patience: float) -> Callable[[], Importances]:
+    pending = PendingImportances(home, batch)
+    return lambda: pending.result(patience)
