@@ -19,6 +19,7 @@ import json
 import pathlib
 import random
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -117,8 +118,11 @@ class Round:
 
     def _command(self) -> str:
         self.starts += 1
-        if (self._box.guild_home / "runs" / "batch" / ".guild" / "attrs" / "op").exists():
+        batch = self._box.guild_home / "runs" / "batch"
+        digest = batch / ".guild" / "proto" / ".guild" / "attrs" / "sourcecode_digest"
+        if digest.exists() and digest.read_text().strip():
             return "guild run --restart batch -y"
+        shutil.rmtree(batch, ignore_errors=True)  # Guild was killed while it made it, and nothing has begun
         first = f"guild run train x=[1:1000] --optimizer dask:random --max-trials {self._trials} --run-id batch -y"
         return f"{first} {_FLAGS}"
 

@@ -91,6 +91,12 @@ class _Process:
         self._proto = layout.prototype(self._run.dir)
         if not os.path.isdir(layout.guild_dir(self._proto)):
             raise CannotSearch(f"it is an optimizer: use guild run OPERATION --optimizer dask:{kind}")
+        # Guild writes this last. Without it, the source code for the trials may be missing.
+        if run_directory.known_attribute(self._proto, "sourcecode_digest") is None:
+            command = f"guild run --restart {self._run.id[:8]} --force-sourcecode"
+            raise CannotSearch(
+                f"guild was killed while it prepared this search: '{command}' in its project does it again"
+            )
         self._problem = self._read_problem()
         self._flags = flags
         self._settings: SearchSettings = search_settings.settings_for(flags, len(self._problem.objectives))

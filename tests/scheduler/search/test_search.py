@@ -189,6 +189,20 @@ def test_file_system_without_locks_is_not_taken_for_a_search_that_is_running(
 # Bad days
 
 
+def test_search_that_guild_has_not_prepared_to_the_end_is_refused_until_it_is(home: pathlib.Path, guild: Guild) -> None:
+    # Without the source code, each trial would fail.
+    guild(f"{SEARCH} --stage --max-trials 1")
+    proto = home / "runs" / "batch" / ".guild" / "proto"
+    (proto / "train.py").unlink()
+    (proto / ".guild" / "attrs" / "sourcecode_digest").unlink()
+    (home / "enough").touch()
+    refused = guild("run --restart batch -y", exit_code=2).output
+    assert "'guild run --restart batch --force-sourcecode' in its project does it again" in refused
+    assert len(list((home / "runs").iterdir())) == 1, "nothing was staged"
+    guild("run --restart batch --force-sourcecode -y")
+    assert _states(home) == ["completed"]
+
+
 @pytest.mark.parametrize("left", [4, 40])
 def test_search_waits_while_the_disk_is_full_and_then_completes_its_trials(
     home: pathlib.Path, user: Sandbox, guild: Guild, left: int
