@@ -25,7 +25,7 @@ from guild_dask.scheduler.events import OutsideEvent, StopRequested
 from guild_dask.scheduler.search import settings as search_settings
 from guild_dask.scheduler.search import takers
 from guild_dask.scheduler.search.engine import Engine, EngineMissing
-from guild_dask.scheduler.search.guest import SearchGuest, Steps
+from guild_dask.scheduler.search.guest import EARLY_PERIOD, SearchGuest, Steps
 from guild_dask.scheduler.search.prior import observations
 from guild_dask.scheduler.search.search import Problem, Search, Step, described
 from guild_dask.scheduler.search.settings import SearchSettings
@@ -185,7 +185,10 @@ class _Process:
     def _steps(self, search: Search, width: Callable[[], int]) -> Steps:
         wanted = self._settings.parallel
         given = (lambda: wanted) if wanted else width
-        return Steps(search, given, lambda: not self._is_stopping(), self._run.path("error.log"))
+        error_log = self._run.path("error.log")
+        if self._settings.stop_early == "never":
+            return Steps(search, given, lambda: not self._is_stopping(), error_log)
+        return Steps(search, given, lambda: not self._is_stopping(), error_log, EARLY_PERIOD)
 
     def _propose_for(self, search: Search, scheduler_id: str) -> Step:
         _log.info("Proposing trials for scheduler %s", scheduler_id)

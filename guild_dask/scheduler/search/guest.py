@@ -19,8 +19,9 @@ from guild_dask.scheduler.search.staging import CannotStage
 log = logging.getLogger("guild")
 
 # Seconds between steps if no run ends, at least and at most. If it takes long to read the trials, that is done less
-# often.
+# often. A trial that is to be ended early goes on until the next step.
 _PERIOD = 0.5
+EARLY_PERIOD = 0.1
 _LONGEST = 5.0
 _SHARE = 10
 
@@ -33,7 +34,15 @@ def _failed(why: str) -> Step:
 class Steps:
     """Takes steps until the search is over, or is closed."""
 
-    def __init__(self, search: Search, width: Callable[[], int], may_go_on: Callable[[], bool], error_log: str) -> None:
+    def __init__(
+        self,
+        search: Search,
+        width: Callable[[], int],
+        may_go_on: Callable[[], bool],
+        error_log: str,
+        period: float = _PERIOD,
+    ) -> None:
+        self._period = period
         self._search = search
         self._width = width
         self._may_go_on = may_go_on
@@ -48,7 +57,7 @@ class Steps:
         while not (self.last.is_over or self._is_closed or until()):
             self.last = self._step()
             if not self.last.is_over:
-                self._wake.wait(min(max(_PERIOD, _SHARE * self.last.reading), _LONGEST))
+                self._wake.wait(min(max(self._period, _SHARE * self.last.reading), _LONGEST))
                 self._wake.clear()
         return self.last
 
