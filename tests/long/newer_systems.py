@@ -7,12 +7,10 @@ and OAR take no jobs from root, so Guild's commands are run as a user of the fol
 docs/clusters.md.
 """
 
-import argparse
 import pathlib
 import shlex
-import subprocess
 
-from tests.support.debian import Debian, need_root_and_debootstrap
+from tests.support.debian import Debian, need_root_and_debootstrap, parser_for
 
 SLURM = ("munge", "slurmctld", "slurmd", "slurm-client")
 OAR = ("oar-server", "oar-server-pgsql", "oar-user", "oar-user-pgsql", "oar-node", "postgresql", "openssh-server")
@@ -28,8 +26,7 @@ _VERSIONS = "dpkg-query -W -f '${Package} ${Version}\\n' slurmd condor oar-serve
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the tests in each folder; returns 1 if one fails."""
-    parser = argparse.ArgumentParser(prog="python -m tests.long.newer_systems", description="Tests on newer systems.")
-    parser.add_argument("--folder", default="/var/tmp/guild-dask-newer", help="where the Debians are, or will be made")
+    parser = parser_for("tests.long.newer_systems", "Tests on newer systems.")
     parser.add_argument("--suite", action="append", choices=SUITES, help="only this one")
     options, rest = parser.parse_known_args(arguments)
     need_root_and_debootstrap()
@@ -47,11 +44,7 @@ def _passes(debian: Debian, arguments: list[str]) -> bool:
     user = debian.add_user()
     given = shlex.join(arguments or [f"tests/systems/{name}" for name in tests])
     debian.run(_VERSIONS)
-    try:
-        debian.run_tests(f"{place}/bin/pytest --account {user} {given}", project)
-    except subprocess.CalledProcessError:
-        return False
-    return True
+    return debian.passes(f"{place}/bin/pytest --account {user} {given}", project)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,11 @@ Needs Linux, root, debootstrap and a network. Slurm and sshd run as root, and Gu
 The tests without other systems run as that user altogether; some need root, and are skipped.
 """
 
-import argparse
 import pathlib
 import shlex
-import subprocess
 
 from tests.long.newer_systems import SLURM, TOOLS
-from tests.support.debian import Debian, need_root_and_debootstrap
+from tests.support.debian import Debian, need_root_and_debootstrap, parser_for
 
 SUITE = "trixie"
 SYSTEMS = ("tests/systems/test_slurm.py", "tests/systems/test_ssh.py")
@@ -20,8 +18,7 @@ SYSTEMS = ("tests/systems/test_slurm.py", "tests/systems/test_ssh.py")
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the tests; returns 1 if one fails."""
-    parser = argparse.ArgumentParser(prog="python -m tests.long.ordinary_user", description="Tests without root.")
-    parser.add_argument("--folder", default="/var/tmp/guild-dask-newer", help="where the Debian is, or will be made")
+    parser = parser_for("tests.long.ordinary_user", "Tests without root.")
     options, rest = parser.parse_known_args(arguments)
     need_root_and_debootstrap()
     debian = Debian(SUITE, pathlib.Path(options.folder, SUITE))
@@ -31,17 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
     user = debian.add_user()
     as_user = f"setpriv --reuid {user} --regid {user} --clear-groups env -u CI HOME=/home/{user}"
     commands = [f"{pytest} --account {user} {shlex.join(SYSTEMS)}", f"{as_user} {pytest} {shlex.join(rest)}"]
-    failed = [command for command in commands if not _passes(debian, command, project)]
+    failed = [command for command in commands if not debian.passes(command, project)]
     print("failed" if failed else "passed", *failed, sep="\n")  # noqa: T201
     return int(bool(failed))
-
-
-def _passes(debian: Debian, command: str, project: str) -> bool:
-    try:
-        debian.run_tests(command, project)
-    except subprocess.CalledProcessError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

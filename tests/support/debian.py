@@ -5,6 +5,7 @@ folder has the configuration of pip here, with the local folders and the certifi
 because making it takes minutes. Each command in it has its own mounts and processes, which end with it.
 """
 
+import argparse
 import os
 import pathlib
 import shlex
@@ -109,10 +110,21 @@ class Debian:
         self.run(f"id {_USER} > /dev/null 2>&1 || useradd --create-home --shell /bin/bash {_USER}")
         return _USER
 
-    def run_tests(self, command: str, project: str) -> None:
-        """Runs a command in the project, in a network of its own, in which nothing is left over from other commands."""
-        script = f"ip link set lo up; cd {project} && {command} -p no:cacheprovider"
-        self.run(f"unshare --net sh -c {shlex.quote(script)}", {"CI": "true"})
+    def passes(self, pytest: str, project: str) -> bool:
+        """Runs tests in the project, in a network of their own without leftovers; returns whether they pass."""
+        script = f"ip link set lo up; cd {project} && {pytest} -p no:cacheprovider"
+        try:
+            self.run(f"unshare --net sh -c {shlex.quote(script)}", {"CI": "true"})
+        except subprocess.CalledProcessError:
+            return False
+        return True
+
+
+def parser_for(module: str, description: str) -> argparse.ArgumentParser:
+    """Returns the parser of a command that uses Debians in a folder."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    parser.add_argument("--folder", default="/var/tmp/guild-dask-newer", help="where Debians are, or will be made")
+    return parser
 
 
 def mirror() -> str:
