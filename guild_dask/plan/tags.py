@@ -33,8 +33,8 @@ AFTER_ANY = "dask-after-any:"
 
 # What users should know about a staged batch.
 BATCH = (
-    "It is a batch, and runs its trials one after the other in one slot; stage them with --stage-trials instead of "
-    "--stage to run them in parallel"
+    "It is a batch, and runs its trials one after the other in one slot; to run them in parallel, use --stage-trials "
+    "instead of --stage, or an optimizer of guild-dask, such as dask:tpe"
 )
 
 _HIGHEST = 1000

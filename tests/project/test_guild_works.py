@@ -161,6 +161,19 @@ def test_ranges_and_lists_are_staged_and_scheduled(guild: Guild, project: pathli
     assert "5 run(s) completed, 0 failed" in clean(guild(ONCE))
 
 
+@pytest.mark.parametrize("optimizer", ["gp", "forest", "gbrt"])
+def test_sequential_optimizer_is_staged_as_a_whole(guild: Guild, project: pathlib.Path, optimizer: str) -> None:
+    # It chooses a trial by the results of earlier ones, so Guild does not let it stage trials.
+    (project / "search.py").write_text(GLOBALS_SCRIPT)
+    command = f"run search.py {SEARCHES[optimizer]} --optimizer {optimizer} --max-trials 2 -y"
+    refused = clean(guild(f"{command} --stage-trials", exit_code=1))
+    assert f"operation 'skopt:{optimizer}' does not support --stage-trials" in refused
+    assert listed(guild) == []
+    clean(guild(f"{command} --stage"))
+    assert "1 run(s) completed, 0 failed" in guild(ONCE).output
+    assert [run[2] for run in listed(guild) if run[1] == "search.py"] == ["completed"] * 2
+
+
 def test_runs_are_labelled_compared_moved_and_merged(guild: Guild, project: pathlib.Path, user: Sandbox) -> None:
     (project / "search.py").write_text(GLOBALS_SCRIPT)
     clean(guild("run search.py x=4 --run-id aaa -y"))
