@@ -165,11 +165,13 @@ class WorkerJobs:
             ids = {self._ids[name]: name for name in names if name in self._ids}
             failures = self._terms.failures_of(list(ids))
             lost = {job_id: name for job_id, name in ids.items() if job_id in failures and self.is_missing(name)}
+            if lost:
+                # The pause begins first: a job that is forgotten makes room for another one.
+                self.fail([NoWorkerStarted(failures[job_id]) for job_id in lost])
             for name in lost.values():
                 self._forget(name)
             if lost:
                 self._cluster.sync(self._cluster._correct_state)
-                self.fail([NoWorkerStarted(failures[job_id]) for job_id in lost])
         except Exception as e:  # noqa: BLE001  # as in _correct
             self.fail([_cause(e)])
         finally:

@@ -148,6 +148,20 @@ def test_command_that_hangs_delays_neither_workers_nor_the_end(queue: FakeQueue)
     # The end of the block has a deadline.
 
 
+def test_no_job_is_requested_in_the_pause_while_an_ended_job_is_cancelled(queue: FakeQueue) -> None:
+    with queue.pool(most=1) as pool:
+        queue.adjust(pool, 1)
+        wait_for_jobs(queue, 1)
+        queue.write("listed")
+        queue.write("scancel-waits")
+        queue.adjust(pool, 1)
+        queue.wait_for("cancelled")
+        queue.adjust(pool, 1)
+        (queue.folder / "scancel-waits").unlink()
+        wait_for_trouble(queue)
+        assert len(queue.lines("submitted")) == 1
+
+
 def test_prologue_may_have_any_comment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {
         "job-script-prologue": ["# don't load --resources GPU=9"],

@@ -108,6 +108,7 @@ class Debian:
     def add_user(self) -> str:
         """Makes an ordinary user of the folder if there is none, and returns the name."""
         self.run(f"id {_USER} > /dev/null 2>&1 || useradd --create-home --shell /bin/bash {_USER}")
+        self.run(f"usermod --password '*' {_USER}")  # sshd refuses a locked account, and useradd makes one
         return _USER
 
     def passes(self, pytest: str, project: str) -> bool:

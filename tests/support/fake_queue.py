@@ -43,6 +43,7 @@ echo asked >> asked
 _SCANCEL = """#!/bin/sh
 cd {folder}
 echo "$1" >> cancelled
+while [ -e scancel-waits ]; do sleep 0.1; done
 """
 
 
