@@ -103,7 +103,8 @@ def _is_bad_in_newer(options: argparse.Namespace) -> bool:
 
 def results_for(python: str, options: argparse.Namespace) -> Results:
     """Runs the documents with a Python, in environments that have guild-dask and do not."""
-    holds = {}
+    holds: dict[str, dict[str, bool]] = {}
+    version = subprocess.run([python, "--version"], check=True, capture_output=True, text=True).stdout.split()[1]
     with tempfile.TemporaryDirectory(prefix="documents-") as scratch:
         folder = pathlib.Path(scratch)
         for kind in (options.only,) if options.only else ("without", "with"):
@@ -112,11 +113,9 @@ def results_for(python: str, options: argparse.Namespace) -> Results:
             with concurrent.futures.ThreadPoolExecutor(options.at_a_time) as pool:
                 outcomes = pool.map(lambda name, there=environment: holds_in(there, name), names)
             holds[kind] = dict(zip(names, outcomes, strict=True))
-        version = subprocess.run([python, "--version"], check=True, capture_output=True, text=True).stdout.split()[1]
-    results = Results(version, holds)
-    for kind in holds:
-        print(f"Python {version}, {kind} guild-dask: {results.failing(kind)} fail", flush=True)  # noqa: T201
-    return results
+            failing = Results(version, holds).failing(kind)
+            print(f"Python {version}, {kind} guild-dask: {failing} fail", flush=True)  # noqa: T201
+    return Results(version, holds)
 
 
 def _environment(folder: pathlib.Path, python: str, is_ours: bool) -> pathlib.Path:
