@@ -26,7 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
     project = debian.copy_project()
     pytest = f"{debian.environment(project, 'python3')}/bin/pytest"
     user = debian.add_user()
-    as_user = f"setpriv --reuid {user} --regid {user} --clear-groups env -u CI HOME=/home/{user}"
+    home = f"/home/{user}"
+    own = f"HOME={home} HYPOTHESIS_STORAGE_DIRECTORY={home}/.hypothesis"  # the folder of the project is not writable
+    as_user = f"setpriv --reuid {user} --regid {user} --clear-groups env -u CI {own}"
     commands = [f"{pytest} --account {user} {shlex.join(SYSTEMS)}", f"{as_user} {pytest} {shlex.join(rest)}"]
     failed = [command for command in commands if not debian.passes(command, project)]
     print("failed" if failed else "passed", *failed, sep="\n")  # noqa: T201
