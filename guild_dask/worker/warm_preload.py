@@ -78,8 +78,10 @@ def _problem_with(name: str) -> str:
         importlib.import_module(name)
     except BaseException as e:  # noqa: BLE001  # a module may even exit
         return " ".join(f"it cannot be imported: {type(e).__name__}: {e}".split())
-    added = {number: path for number, path in _descriptors().items() if number not in descriptors}
-    if has_gpu([*added.values(), *_mapped()]):
+    mapped = _mapped()
+    # libffi may keep its own file open, which is mapped, too (see warm_server.py).
+    added = {n: path for n, path in _descriptors().items() if n not in descriptors and path not in mapped}
+    if has_gpu([*added.values(), *mapped]):
         return "it opens a GPU when it is imported"
     foreign = _foreign({each: sys.modules.get(each) for each in set(sys.modules) - modules})
     if foreign:
@@ -137,10 +139,10 @@ def _descriptors() -> dict[str, str]:
     return found
 
 
-def _mapped() -> Iterable[str]:
+def _mapped() -> Collection[str]:
     """Returns the files that this process has mapped into its memory."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as f:
-        return [line[line.index("/") :].strip() for line in f if "/" in line]
+        return {line[line.index("/") :].strip() for line in f if "/" in line}
 
 
 def _has_children() -> bool:

@@ -68,6 +68,7 @@ def serve(descriptor: int, loaded: Collection[str], report: dict[str, Any]) -> N
     gc.collect()
     gc.freeze()  # the garbage collector would touch every page, and undo copy-on-write; so it stays for operations
     names = sorted({name.partition(".")[0] for name in sys.modules})
+    libraries = _of_libraries()
     requests.send(json.dumps({"modules": names, "pid": os.getpid(), **report}).encode())
     # Not SIG_IGN: what the kernel reaps itself is missing in the CPU time of the processes above.
     signal.signal(signal.SIGCHLD, lambda _number, _frame: _reap_supervisors())
@@ -82,7 +83,7 @@ def serve(descriptor: int, loaded: Collection[str], report: dict[str, Any]) -> N
         if len(descriptors) == DESCRIPTORS and _is_forked():
             try:
                 requests.close()
-                _begin(descriptors, home)
+                _begin(descriptors, home, libraries)
             except BaseException:  # noqa: BLE001  # nothing has begun: the starter starts a fresh process
                 os._exit(1)
             return
@@ -96,11 +97,16 @@ def _reap_supervisors() -> None:
             pass
 
 
-def _begin(descriptors: Sequence[int], home: str) -> None:
+def _begin(descriptors: Sequence[int], home: str, kept: Collection[int]) -> None:
     """Returns in the operation's process, when its starter lets it begin; exits if the starter is gone."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     order, supervisor = _supervise(descriptors)
-    _become(order, descriptors, supervisor, home)
+    for target, each in enumerate(descriptors[1:]):
+        os.dup2(each, target)
+    _close_all_but({supervisor, *kept})
+    for name in [name for name in sys.modules if name not in _modules]:
+        del sys.modules[name]  # what socket has loaded to receive descriptors
+    _become(order, home)
     os.write(supervisor, b"!")  # ready
     if not os.read(supervisor, 1):
         os._exit(1)
@@ -265,12 +271,8 @@ def _descendants() -> list[int]:
 # The operation
 
 
-def _become(order: dict[str, Any], descriptors: Sequence[int], supervisor: int, home: str) -> None:
-    """Gives this process all that a fresh one would have been started with."""
-    for target, each in enumerate(descriptors[1:]):
-        os.dup2(each, target)
-    os.closerange(3, supervisor)
-    os.closerange(supervisor + 1, os.sysconf("SC_OPEN_MAX"))
+def _become(order: dict[str, Any], home: str) -> None:
+    """Gives this process all that a fresh one would have been started with, but for its descriptors."""
     os.umask(order["umask"])
     os.chdir(order["directory"])
     os.environ.clear()
@@ -290,6 +292,30 @@ def _become(order: dict[str, Any], descriptors: Sequence[int], supervisor: int, 
     if hasattr(thread, "_set_native_id"):
         thread._set_native_id()  # older Pythons leave the one of the process before the fork
     _draw_random_numbers()
+
+
+def _close_all_but(kept: Collection[int]) -> None:
+    """Closes all descriptors but the standard ones and these."""
+    first = 3
+    for each in sorted(kept):
+        os.closerange(first, each)
+        first = each + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
+
+
+def _of_libraries() -> list[int]:
+    """Returns the descriptors of libraries that this process runs code of.
+
+    Where libffi is built so, it keeps its own file open, by number, to map it again for the callbacks of ctypes.
+    """
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as f:
+        run = {line[line.index("/") :].rstrip("\n") for line in f if "/" in line and "x" in line.split(None, 2)[1]}
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the descriptor of this list
+            if os.readlink(f"/proc/self/fd/{name}") in run:
+                found.append(int(name))
+    return found
 
 
 def _draw_random_numbers() -> None:

@@ -88,8 +88,7 @@ def _executed(name: str) -> "dict[str, Any]":
 
 def _load_guild() -> None:
     """Imports what `guild.op_main` imports before it runs the user's code, in the same order."""
-    import contextlib
-    import importlib
+    import importlib  # Python has loaded it to find guild.op_main
 
     package = sys.modules["guild"]
     module = importlib.import_module("guild.op_main")
@@ -97,8 +96,10 @@ def _load_guild() -> None:
         vars(sys.modules["__main__"])["__warningregistry__"] = module.__warningregistry__
     # Python runs that module as __main__, so that a fresh process does not have it under its own name.
     del sys.modules["guild.op_main"], package.op_main
-    with contextlib.suppress(ImportError):
+    try:  # noqa: SIM105  # contextlib may not be loaded before Guild loads it
         importlib.import_module("absl.logging")  # guild.log imports it when logging begins
+    except ImportError:
+        pass
     names = os.environ.get("GUILD_PLUGINS")
     if names:
         os.environ["NO_GUILD_MODEL_FINDER"] = "1"
