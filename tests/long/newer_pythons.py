@@ -14,7 +14,7 @@ SUITE = "forky"
 PYTHONS = ("3.14", "3.15")
 
 # A compiler for what has no wheel for the newest Python yet (PyYAML on 3.15), and what tests use.
-TOOLS = ("gcc", "libc6-dev", "git", "iproute2", "faketime", "procps", "util-linux")
+TOOLS = ("gcc", "libc6-dev", "git", "iproute2", "faketime", "procps", "util-linux", "chromium", "chromium-driver")
 
 
 def main(arguments: list[str] | None = None) -> int:
