@@ -29,7 +29,7 @@ GUILD = "guildai==0.9.0"
 ABOUT_PLUGINS = frozenset({"plugins"})
 
 # What Guild's own developers have beside it: documents use these packages.
-ALSO = ("pandas", "scikit-learn")
+ALSO = ("pandas", "scikit-learn", "matplotlib", "hiplot", "wheel", "twine")
 
 # Seconds for one document; the longest takes about a minute on an idle machine.
 _LONGEST = 600.0
