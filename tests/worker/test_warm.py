@@ -593,6 +593,29 @@ def test_runs_do_not_wait_again_for_a_warm_server_that_does_not_get_ready(
     server.wait()
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the server's two owners are one process here
+def test_warm_operation_is_reaped_when_its_starter_has_taken_in_its_end(tmp_path: pathlib.Path) -> None:
+    # `guild stop` waits until it is reaped, and only until then can be seen that the user stopped it.
+    (tmp_path / "done.py").write_text("")
+    warm = WarmServers()
+    arguments = [sys.executable, "-um", "guild.op_main", "done"]
+    is_over = threading.Event()
+    serving = threading.Thread(target=_handle, args=[warm, is_over])
+    with contextlib.closing(warm), open(os.devnull, "r+b") as null:
+        serving.start()
+        warm.await_server(arguments, dict(os.environ), [])
+        process = warm.forked(arguments, dict(os.environ), str(tmp_path), [null.fileno()] * 3)
+        assert process
+        process.begin()
+        assert process.wait() is not None
+        assert psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE
+        process.release()
+        wait_until(lambda: not psutil.pid_exists(process.pid))
+        process.close()
+        is_over.set()
+        serving.join()
+
+
 def _handle(warm: WarmServers, is_over: threading.Event) -> None:
     while not is_over.is_set():
         for each in select.select(warm.watched, [], [], 0.1)[0]:
