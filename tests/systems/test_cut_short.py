@@ -112,7 +112,8 @@ def test_run_that_has_ended_by_itself_is_not_tried_again_when_its_job_is_cancell
             scheduler_process(user).kill()
             scheduler.wait()
         for process in (psutil.Process(worker.pid), starter, left):
-            process.send_signal(number)
+            with contextlib.suppress(psutil.NoSuchProcess):  # the starter may have ended it already
+                process.send_signal(number)
         worker.wait()
         if has_scheduler:
             _wait_for_end(user, code, scheduler)
