@@ -45,6 +45,10 @@ trial:
   description: Trains a small model, with scikit-learn and pandas
   main: trial
   flags-import: no
+training:
+  description: Trains a model for about half a second, with scikit-learn and pandas
+  main: training
+  flags-import: no
 """
 
 # The first instruction takes the time, before any import.
@@ -67,6 +71,22 @@ def objective(seed):
     data = pandas.DataFrame({"a": range(200), "b": [(7 * n) % 13 for n in range(200)]})
     model = RandomForestClassifier(n_estimators=3, random_state=seed)
     return float(model.fit(data, data["a"] % 2).score(data, data["a"] % 2))
+
+
+if __name__ == "__main__":
+    print(f"score: {objective(1)}")
+"""
+TRAINING = """\
+import pandas
+from sklearn.datasets import load_digits
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.model_selection import cross_val_score
+
+
+def objective(seed):
+    digits = load_digits()
+    model = RandomForestClassifier(n_estimators=50, random_state=seed)
+    return float(cross_val_score(model, pandas.DataFrame(digits.data), digits.target, cv=3).mean())
 
 
 if __name__ == "__main__":
@@ -151,6 +171,7 @@ def make_project(folder: pathlib.Path) -> pathlib.Path:
     (folder / "scalar.py").write_text('print("loss: 0.5")\n')
     (folder / "stamped.py").write_text(STAMPED)
     (folder / "trial.py").write_text(TRIAL)
+    (folder / "training.py").write_text(TRAINING)
     return folder
 
 

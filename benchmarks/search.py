@@ -8,7 +8,7 @@ import pathlib
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import click
@@ -47,13 +47,13 @@ given = vars(parser.parse_args())
 time.sleep(given.pop("seconds"))
 """
 
-_BRANIN = """\
+BRANIN = """\
 x, y = given["x"], given["y"]
 value = (y - 5.1 / (4 * math.pi**2) * x**2 + 5 / math.pi * x - 6) ** 2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x) + 10
 print("loss:", value)
 """
 
-_HARTMANN = """\
+HARTMANN = """\
 A = [[10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8], [17, 8, 0.05, 10, 0.1, 14]]
 P = [[1312, 1696, 5569, 124, 8283, 5886], [2329, 4135, 8307, 3736, 1004, 9991], [2348, 1451, 3522, 2883, 3047, 6650],
      [4047, 8828, 8732, 5743, 1091, 381]]
@@ -157,8 +157,8 @@ def make_search_project(folder: pathlib.Path) -> pathlib.Path:
     folder.mkdir(parents=True)
     (folder / "guild.yml").write_text(GUILD_FILE)
     names = {"branin": '["x", "y", "seconds"]', "hartmann": '[*"abcdef", "seconds"]'}
-    (folder / "branin.py").write_text(_HEAD.replace("NAMES", names["branin"]) + _BRANIN)
-    (folder / "hartmann.py").write_text(_HEAD.replace("NAMES", names["hartmann"]) + _HARTMANN)
+    (folder / "branin.py").write_text(_HEAD.replace("NAMES", names["branin"]) + BRANIN)
+    (folder / "hartmann.py").write_text(_HEAD.replace("NAMES", names["hartmann"]) + HARTMANN)
     (folder / "digits.py").write_text(_DIGITS)
     return folder
 
@@ -182,8 +182,8 @@ def parallel_contenders(home: Home, others: Mapping[str, Environment], sizes: Si
     }
 
 
-def measure(home: Home, others: Mapping[str, Environment], sizes: Sizes) -> Searches:
-    """Returns how good the trials are, over time; the home's project has the operations to search."""
+def measure(home: Home, others: Mapping[str, Environment], sizes: Sizes) -> Iterator[Searches]:
+    """Yields how good the trials are, over time, after each seed; the home's project has the operations to search."""
     parallel = parallel_contenders(home, others, sizes)
     one_at_a_time: dict[str, Contender] = {
         GP: lambda problem, seed, count: _by_guild(home, problem, seed, count, sizes, "gp", None),
@@ -199,7 +199,7 @@ def measure(home: Home, others: Mapping[str, Environment], sizes: Sizes) -> Sear
                 _, trace = search(problem, seed, sizes.search_more if name in parallel else sizes.search_trials)
                 traces[problem.operation][name].append(trace)
                 click.echo(f"seed {seed}: {problem.operation}, {name}, best {best(trace):.4g}", err=True)
-    return Searches(traces, sizes.search_slots, sizes.search_seconds, sizes.search_trials)
+        yield Searches(traces, sizes.search_slots, sizes.search_seconds, sizes.search_trials)
 
 
 def measure_overhead(home: Home, others: Mapping[str, Environment], sizes: Sizes) -> Overhead:
@@ -216,9 +216,14 @@ def measure_overhead(home: Home, others: Mapping[str, Environment], sizes: Sizes
     return Overhead(walls, last_ends, sizes.search_many, sizes.search_slots, sizes.search_seconds)
 
 
-def measure_stopping(home: Home, sizes: Sizes) -> dict[str, dict[str, float]]:
-    """Returns how many epochs all trials trained, and the best error, by rule."""
-    return {rule: _stopping(home, rule, sizes) for rule in ("never", "asha")}
+def measure_stopping(home: Home, sizes: Sizes) -> dict[str, list[dict[str, float]]]:
+    """Returns how many epochs all trials trained, and the best error, by rule and seed."""
+    found: dict[str, list[dict[str, float]]] = {"never": [], "asha": []}
+    for seed in range(1, sizes.stopping_seeds + 1):
+        for rule, results in found.items():
+            results.append(_stopping(home, rule, seed, sizes))
+            click.echo(f"seed {seed}: {rule}, {results[-1]}", err=True)
+    return found
 
 
 def _by_guild(  # noqa: PLR0913, PLR0917  # all that makes a search
@@ -248,19 +253,29 @@ def _trace(home: Home, operation: str, scalar: str, began: float) -> Trace:
     found: Trace = []
     for run_dir in home.runs.iterdir():
         attributes = run_dir / ".guild" / "attrs"
-        is_trial = (run_dir / ".guild" / "opref").read_text().split()[-1].strip("'\"") == operation
+        has_completed = _exit_status(attributes) == 0  # one that was ended early has no result
         values = _values(run_dir, scalar)
-        if is_trial and values and (attributes / "stopped").exists():
+        if _is_trial(run_dir, operation) and has_completed and values:
             found.append((int((attributes / "stopped").read_text()) / 1e6 - began, values[-1]))
     if not found:
         raise click.ClickException(f"no trial of {operation} has printed {scalar}")
     return sorted(found)
 
 
+def _is_trial(run_dir: pathlib.Path, operation: str) -> bool:
+    return (run_dir / ".guild" / "opref").read_text().split()[-1].strip("'\"") == operation
+
+
+def _exit_status(attributes: pathlib.Path) -> int | None:
+    file = attributes / "exit_status"
+    return int(file.read_text()) if file.exists() else None
+
+
 def _values(run_dir: pathlib.Path, scalar: str) -> list[float]:
     output = run_dir / ".guild" / "output"
     lines = output.read_text(errors="replace").splitlines() if output.exists() else []
-    return [float(line.partition(":")[2]) for line in lines if line.startswith(f"{scalar}:")]
+    printed = (line.partition(":")[2].strip() for line in lines if line.startswith(f"{scalar}:"))
+    return [float(text) for text in printed if text]  # the last line of a run that was ended may be cut short
 
 
 def _by_script(  # noqa: PLR0913, PLR0917  # all that makes a search
@@ -281,11 +296,12 @@ def _by_script(  # noqa: PLR0913, PLR0917  # all that makes a search
     return wall, sorted((float(at), float(value)) for at, value in pairs)
 
 
-def _stopping(home: Home, rule: str, sizes: Sizes) -> dict[str, float]:
+def _stopping(home: Home, rule: str, seed: int, sizes: Sizes) -> dict[str, float]:
     """Returns how many epochs all trials trained, and the best error."""
     flags = ["alpha=loguniform[1e-6:1e-1]", "eta=loguniform[1e-4:1.0]", f"epochs={sizes.search_epochs}"]
     options = ["--optimizer", "dask:random", "--minimize", "error", "--max-trials", str(sizes.search_stopped)]
-    options += ["--random-seed", "1", "-Fo", f"stop-early={rule}", *_scheduler(sizes.search_slots)]
+    options += ["--random-seed", str(seed), "-Fo", f"stop-early={rule}", *_scheduler(sizes.search_slots)]
     _, began = _search(home, "digits", *flags, *options)
-    steps = sum(len(_values(run_dir, "error")) for run_dir in home.runs.iterdir())
+    # The search's own output has that of its trials, too.
+    steps = sum(len(_values(run_dir, "error")) for run_dir in home.runs.iterdir() if _is_trial(run_dir, "digits"))
     return {"steps": steps, "error": best(_trace(home, "digits", "error", began))}

@@ -26,6 +26,7 @@ class Sizes:
     mixed_rounds: int
     trials_of_own: tuple[int, int]  # runs that import scikit-learn and pandas: few, and more
     trials: int  # that are compared with pools of processes
+    trainings: int  # that take longer, and are compared with the same
     trial_rounds: int
     backlog: int  # staged runs in the largest home
     search_trials: int  # of a search that runs one at a time
@@ -35,6 +36,7 @@ class Sizes:
     search_slots: int
     search_seeds: int
     search_stopped: int  # trials of which some are ended early
+    stopping_seeds: int
     search_epochs: int
 
 
@@ -54,6 +56,7 @@ FULL = Sizes(
     mixed_rounds=3,
     trials_of_own=(4, 16),
     trials=200,
+    trainings=60,
     trial_rounds=2,
     backlog=100_000,
     search_trials=30,
@@ -63,6 +66,7 @@ FULL = Sizes(
     search_slots=8,
     search_seeds=10,
     search_stopped=60,
+    stopping_seeds=5,
     search_epochs=27,
 )
 
@@ -82,6 +86,7 @@ QUICK = Sizes(
     mixed_rounds=1,
     trials_of_own=(2, 5),
     trials=10,
+    trainings=4,
     trial_rounds=1,
     backlog=1_000,
     search_trials=3,
@@ -91,5 +96,6 @@ QUICK = Sizes(
     search_slots=2,
     search_seeds=1,
     search_stopped=9,
+    stopping_seeds=1,
     search_epochs=9,
 )

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import search
-from benchmarks.contenders import BUILT_IN, FLOOR, HYPERQUEUE, OURS, PARALLEL
+from benchmarks.contenders import BUILT_IN, FLOOR, HYPERQUEUE, OURS, PARALLEL, WORKERS
 
 Results = Mapping[str, Any]
 
@@ -70,7 +70,7 @@ def rows_for(results: Results) -> list[Row]:
 
 
 def was_busy(results: Results, part: str) -> bool:
-    """Tells whether other processes used the machine when a part's measurement began, so wall times are unreliable."""
+    """Returns whether others used the machine when the measurement of a part began, so wall times are unreliable."""
     return float(results["others"][part]) > QUIET * float(results["machine"]["cpus"])
 
 
@@ -170,10 +170,16 @@ def _trials(data: Results, is_busy: bool) -> Iterable[Row]:
         what = f"one more run that imports scikit-learn and pandas, with `preload`: {text} over that of its own process"
         limit = 0.2 if kind == "cpu" else None
         yield Row(what, by[OURS][kind] / by[FLOOR][kind], " times", limit)
+    for totals in data["totals"]:
+        yield from _totals(totals, is_busy)
+
+
+def _totals(data: Results, is_busy: bool) -> Iterable[Row]:
     pools = {name: wall for name, wall in data["medians"].items() if name != OURS}
     if pools:
         best = min(pools, key=lambda name: pools[name])
-        what = f"{data['count']} of these, from command to end, over {best}, the faster of {len(pools)} pool(s)"
+        each = 1000 * pools[best] * WORKERS / data["count"]
+        what = f"{data['count']} runs of {each:.0f} ms with these, from command to end, over {best}"
         yield Row(what, data["medians"][OURS] / pools[best], " times", 1.5, is_disturbed=is_busy)
     for name, wall in data["medians"].items():
         yield Row(f"- {name}", wall, " s")
@@ -232,8 +238,12 @@ def _search_overhead(data: Results, is_busy: bool) -> Iterable[Row]:
 
 def _search_stopping(data: Results, _is_busy: bool) -> Iterable[Row]:
     never, asha = data["never"], data["asha"]
-    yield Row("digits: epochs with `stop-early=asha`, over all epochs", asha["steps"] / never["steps"], " times", 0.5)
-    yield Row("- best error with it, beyond that without", asha["error"] - never["error"], "")
+    share = sum(each["steps"] for each in asha) / sum(each["steps"] for each in never)
+    yield Row("digits: epochs with `stop-early=asha`, over all epochs", share, " times", 0.5)
+    differences = [one["error"] - other["error"] for one, other in zip(asha, never, strict=True)]
+    errors = [each["error"] for each in never]
+    yield Row(f"- best error with it, beyond that without, median of {len(never)} seeds", median(differences), "")
+    yield Row("- spread of the best error without it, from seed to seed", max(errors) - min(errors), "")
 
 
 def _endurance(data: Results, _is_busy: bool) -> Iterable[Row]:

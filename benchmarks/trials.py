@@ -30,7 +30,10 @@ RAY = "Ray Tune, reused workers"
 IMPORTED = ("scikit-learn", "pandas")
 POOLS: Mapping[str, tuple[str, str]] = {LOKY: ("joblib", "joblib_trials.py"), RAY: ("ray[tune]", "ray_trials.py")}
 
-PRELOAD = "preload=pandas,sklearn.ensemble"
+PRELOAD = "preload=pandas,sklearn.ensemble,sklearn.datasets,sklearn.model_selection"
+
+# Operations whose function takes some milliseconds, and half a second.
+SMALL, LARGER = "trial", "training"
 
 
 @dataclass(frozen=True)
@@ -38,16 +41,28 @@ class Trials:
     """The costs of runs, and of the same number of calls in pools."""
 
     one_more: list[Throughput]
-    count: int
-    totals: dict[str, list[Cost]]  # from the command to the end, by contender
+    totals: list["Totals"]
 
     def as_data(self) -> dict[str, object]:
-        medians = {name: statistics.median(cost.wall for cost in costs) for name, costs in self.totals.items() if costs}
-        return {**asdict(self), "one_more": [entry.as_data() for entry in self.one_more], "medians": medians}
+        one_more, totals = ([entry.as_data() for entry in each] for each in (self.one_more, self.totals))
+        return {"one_more": one_more, "totals": totals}
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What so many runs of an operation, or calls of its function, cost from the command to the end, by contender."""
+
+    operation: str
+    count: int
+    costs: dict[str, list[Cost]]
+
+    def as_data(self) -> dict[str, object]:
+        medians = {name: statistics.median(cost.wall for cost in costs) for name, costs in self.costs.items() if costs}
+        return {**asdict(self), "medians": medians}
 
 
 def install(environment: Environment, *packages: str) -> bool:
-    """Tells whether pip could install packages."""
+    """Returns whether pip could install packages."""
     try:
         environment.pip("install", "--quiet", *packages)
     except subprocess.CalledProcessError:
@@ -56,8 +71,8 @@ def install(environment: Environment, *packages: str) -> bool:
     return True
 
 
-def measure(ours: Home, others: Environment, template: Template, sizes: Sizes) -> Trials:
-    """Returns the costs; the contenders are measured in turn."""
+def measure(ours: Home, others: Environment, templates: Mapping[str, Template], sizes: Sizes) -> Trials:
+    """Returns the costs, given a template of each operation; the contenders are measured in turn."""
     a_scheduler = functools.partial(contenders.a_scheduler, flags=(PRELOAD,))
     compared = [
         Contender(FLOOR, "plugin", contenders.floor, frozenset((EMPTY,))),
@@ -65,20 +80,31 @@ def measure(ours: Home, others: Environment, template: Template, sizes: Sizes) -
     ]
     few, more = sizes.trials_of_own
     own_sizes = replace(sizes, few=few, more=more)
-    one_more = throughput.measure(compared, {("plugin", EMPTY): ours}, {"plugin": template}, own_sizes)
+    one_more = throughput.measure(compared, {("plugin", EMPTY): ours}, {"plugin": templates[SMALL]}, own_sizes)
     pools = {name: script for name, (package, script) in POOLS.items() if install(others, package, *IMPORTED)}
-    calls: dict[str, Callable[[], Cost]] = {OURS: lambda: throughput.once(compared[1], ours, template, sizes.trials)}
-    for name, script in pools.items():
-        calls[name] = functools.partial(_cost_of_pool, ours, others, script, sizes.trials)
-    totals: dict[str, list[Cost]] = {name: [] for name in calls}
-    for number in range(sizes.trial_rounds):
+    totals = []
+    for operation, count in ((SMALL, sizes.trials), (LARGER, sizes.trainings)):
+        calls: dict[str, Callable[[], Cost]] = {
+            OURS: functools.partial(throughput.once, compared[1], ours, templates[operation], count)
+        }
+        for name, script in pools.items():
+            calls[name] = functools.partial(_cost_of_pool, ours, others, script, count, operation)
+        totals.append(Totals(operation, count, _costs_of(calls, f"{count} of {operation}", sizes.trial_rounds)))
+    return Trials(one_more, totals)
+
+
+def _costs_of(calls: Mapping[str, Callable[[], Cost]], what: str, rounds: int) -> dict[str, list[Cost]]:
+    found: dict[str, list[Cost]] = {name: [] for name in calls}
+    for number in range(rounds):
         for name, call in calls.items():
-            totals[name].append(call())
-            text = f"{sizes.trials} trials, wall {totals[name][-1].wall:.2f} s, CPU {totals[name][-1].cpu:.2f} s"
-            click.echo(f"round {number + 1}: {name}, {text}", err=True)
-    return Trials(one_more, sizes.trials, totals)
+            cost = call()
+            found[name].append(cost)
+            click.echo(f"round {number + 1}: {name}, {what}, wall {cost.wall:.2f} s, CPU {cost.cpu:.2f} s", err=True)
+    return found
 
 
-def _cost_of_pool(home: Home, environment: Environment, script: str, count: int) -> Cost:
-    words: Sequence[str] = (environment.python, str(SCRIPTS / script), str(home.project), str(WORKERS), str(count))
+def _cost_of_pool(home: Home, environment: Environment, script: str, count: int, operation: str) -> Cost:
+    words: Sequence[str] = (
+        environment.python, str(SCRIPTS / script), str(home.project), str(WORKERS), str(count), operation,
+    )  # fmt: skip
     return cost_of([Command(words)], home)

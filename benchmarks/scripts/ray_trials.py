@@ -1,6 +1,6 @@
-"""Calls the function of the operation `trial` in trials of Ray Tune, with reused workers.
+"""Calls the function of an operation in trials of Ray Tune, with reused workers.
 
-ray_trials.py PROJECT WORKERS COUNT
+ray_trials.py PROJECT WORKERS COUNT OPERATION
 
 Ray has no types and is not a requirement of the project, so it is imported by name.
 """
@@ -13,7 +13,7 @@ import tempfile
 
 def main() -> None:
     """Runs one trial for each seed."""
-    project, workers, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    project, workers, count, operation = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     sys.path.insert(0, project)
     os.environ["PYTHONPATH"] = project  # of the workers
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
@@ -21,7 +21,7 @@ def main() -> None:
     ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
 
     def trainable(config: "dict[str, int]") -> "dict[str, float]":
-        return {"score": importlib.import_module("trial").objective(config["seed"])}
+        return {"score": importlib.import_module(operation).objective(config["seed"])}
 
     with tempfile.TemporaryDirectory() as folder:
         tuner = tune.Tuner(
