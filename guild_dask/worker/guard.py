@@ -58,7 +58,7 @@ class Guard:
 
     @property
     def is_too_late(self) -> bool:
-        """Tells whether the lease has run out, so that another host may consider the run dead."""
+        """Returns whether the lease has run out, so that another host may consider the run dead."""
         return bool(self._terms.lease) and _clock() - self._last_heartbeat > self._terms.lease
 
     def close(self) -> None:

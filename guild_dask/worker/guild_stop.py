@@ -19,7 +19,7 @@ _OTHER_OPTIONS = frozenset(("-y", "--yes", "-n", "--no-wait", "-s", "--stop", "-
 
 
 def may_stop(words: Sequence[str], environ: Mapping[str, str], run_id: str, home: str) -> bool:
-    """Tells whether a command line with this environment may stop a run of a Guild home."""
+    """Returns whether a command line with this environment may stop a run of a Guild home."""
     arguments = _arguments(words)
     stop = next((index for index, word in enumerate(arguments) if word in _STOPPING), None)
     if stop is None:
@@ -46,7 +46,7 @@ def _named_home(options: Sequence[str]) -> str | None:
 
 
 def _may_choose(arguments: Sequence[str], run_id: str) -> bool:
-    """Tells whether arguments may choose a run: by its id, by a number, by a filter, or because they choose all."""
+    """Returns whether arguments may choose a run: by its id, by a number, by a filter, or because they choose all."""
     runs = [word for word in arguments if not word.startswith("-")]
     filters = [word for word in arguments if word.startswith("-") and word not in _OTHER_OPTIONS]
     if filters or not runs:

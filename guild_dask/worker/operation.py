@@ -186,7 +186,7 @@ class Operation:
             self.leave()
 
     def _was_deleted(self) -> bool:
-        """Tells whether the user deleted the run since this process began.
+        """Returns whether the user deleted the run since this process began.
 
         Guild, which had read the run before, makes its directory anew. That one is removed: the run is in the trash.
         """
@@ -217,11 +217,11 @@ class Operation:
 
     @property
     def was_over(self) -> bool:
-        """Tells whether the operation had exited by itself before something was to cut it short."""
+        """Returns whether the operation had exited by itself before something was to cut it short."""
         return self._had_exited and (self.exit_status or 0) >= 0
 
     def _was_asked_by_guild(self) -> bool:
-        """Tells whether the user may have stopped an operation that exited by itself and left processes behind.
+        """Returns whether the user may have stopped an operation that exited by itself and left processes behind.
 
         `guild stop` signals the operation's own process, and waits until that is reaped: it is still running now.
         """
@@ -296,7 +296,7 @@ class Operation:
 
     @property
     def is_cut_off(self) -> bool:
-        """Tells whether another host may own the run by now, so that Guild must not write to its directory any more."""
+        """Returns whether another host may own the run by now, so that Guild must no longer write to its directory."""
         return self.cause is Cause.CUT_OFF
 
     def leave(self) -> None:
@@ -332,7 +332,7 @@ class Operation:
         final_record.write(final_record.record_for(evidence), self.run_dir, self.claim, memory, seconds)
 
     def _is_ours(self) -> bool:
-        """Tells whether this process still owns the claim, so that it may write to the run."""
+        """Returns whether this process still owns the claim, so that it may write to the run."""
         from guild_dask.home import claims
 
         try:
@@ -347,6 +347,8 @@ class Operation:
         """
         from guild_dask.host import processes
 
+        if self._warm:
+            self._warm.await_reaping()
         was_cut_short = self.is_stopping or (self.exit_status or 0) < 0
         deadline = time.monotonic() + (0 if was_cut_short else _TIME_TO_FOLLOW)
         while self._has_processes() and time.monotonic() < deadline:
@@ -389,7 +391,7 @@ class Operation:
 
 
 def _is_running(pid: int) -> bool:
-    """Tells whether a child of this process is running. One that has exited is left for Popen to reap."""
+    """Returns whether a child of this process is running. One that has exited is left for Popen to reap."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except ChildProcessError:

@@ -85,7 +85,7 @@ class _Popen(subprocess.Popen):  # type: ignore[type-arg]
             super()._execute_child(*args)  # type: ignore[misc]
 
     def _is_forked(self, warm: "WarmServers", args: tuple[Any, ...]) -> bool:
-        """Tells whether the process was forked from a warm server; else a fresh one must be started."""
+        """Returns whether the process was forked from a warm server; else a fresh one must be started."""
         given = inspect.signature(super()._execute_child).bind(*args).arguments  # type: ignore[misc]
         names = ("p2cread", "c2pwrite", "errwrite")
         streams = [number if given[name] == -1 else given[name] for number, name in enumerate(names)]

@@ -1,6 +1,6 @@
 """Warm servers, as the forkserver starts them, and the processes of operations, as a starter gets them from one.
 
-The forkserver starts a warm server for a kind of operation when a starter asks for one. The starter waits for it: it is
+The forkserver starts a warm server for a kind of operation when a starter requests one. The starter waits for it: it is
 ready as soon as a fresh process would be, and other starters need not load anything. The starters that the forkserver
 forks later have the servers that are ready. If there is no server, the starter starts a fresh process.
 """
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -31,11 +31,11 @@ MOST_SERVERS = 4
 # Seconds for a warm server and a supervisor to reply. A starter that has given up does not let the operation begin.
 _REPLY_TIMEOUT = 10.0
 
-# Bytes of a message: a wish has a whole environment.
+# Bytes of a message: a request has a whole environment.
 _LONGEST = 1 << 20
 
 # Seconds for a warm server to get ready, without and with modules of the user's choice to load.
-_START_TIMEOUT = 30.0
+_START_TIMEOUT = 120.0
 _PRELOAD_TIMEOUT = 600.0
 
 # How often servers of one kind may die before no other is started.
@@ -49,7 +49,7 @@ _SITE = os.path.join(os.path.dirname(__file__), "warm_site")
 
 @dataclass
 class _Server:
-    """A warm server. Starters have those that were ready when they were forked, and those that they have asked for."""
+    """A warm server. Starters have those that were ready when they were forked, and those that they have requested."""
 
     connection: socket.socket
     modules: frozenset[str] | None = None  # the top-level modules that it has loaded; None: it is not ready yet
@@ -61,6 +61,17 @@ class _Server:
     def as_text(self) -> str:
         data = {"modules": sorted(self.modules or ()), "start": asdict(self.start), "refused": self.refused}
         return json.dumps(data)
+
+
+@contextlib.contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    """Opens a pipe, and closes both of its ends."""
+    ends = os.pipe()
+    try:
+        yield ends
+    finally:
+        for each in ends:
+            os.close(each)
 
 
 def _server_for_text(text: bytes, connection: socket.socket) -> _Server:
@@ -85,58 +96,59 @@ class WarmServers:
         self._deaths: dict[Kind, int] = {}
         self._folder = folder  # an empty folder, in place of a run's directory; None: made with the first server
         self._preload_timeout = preload_timeout
-        self._wishes, self._wish = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._wish.setblocking(False)
+        self._requests, self._request_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._request_socket.setblocking(False)
 
     # In the forkserver
 
     @property
     def watched(self) -> list[socket.socket]:
         """Returns the sockets to wait for."""
-        return [self._wishes, *(each.connection for each in self._servers.values() if each.modules != _NONE)]
+        return [self._requests, *(each.connection for each in self._servers.values() if each.modules != _NONE)]
 
     def handle(self, ready: socket.socket) -> None:
         """Takes in what one of the watched sockets has."""
-        if ready is self._wishes:
+        if ready is self._requests:
             with contextlib.suppress(OSError, ValueError):
-                self._take_wish()
+                self._take_request()
             return
         for kind, server in list(self._servers.items()):
             if server.connection is ready:
                 self._take_in(kind, server)
 
-    def _take_wish(self) -> None:
-        text, descriptors, _, _ = socket.recv_fds(self._wishes, _LONGEST, 1)
+    def _take_request(self) -> None:
+        text, descriptors, _, _ = socket.recv_fds(self._requests, _LONGEST, 1)
         if not descriptors:
             return
         starter = socket.socket(fileno=descriptors[0])
-        wish = json.loads(text)
-        kind = warm_kind.kind_for(wish["arguments"], wish["environ"], sys.executable, wish["preload"])
+        request = json.loads(text)
+        kind = warm_kind.kind_for(request["arguments"], request["environ"], sys.executable, request["preload"])
         if kind in self._starting and time.monotonic() > self._starting[kind].begun + self._timeout(kind.preload):
             self._give_up(kind)
         if kind and kind not in self._servers and len(self._servers) < MOST_SERVERS:
-            self._start(kind, wish)
+            self._start(kind, request)
         if kind in self._starting:
             self._starting[kind].waiting.append(starter)
         else:
             self._reply(self._servers.get(kind) if kind else None, starter)
 
-    def _start(self, kind: Kind, wish: dict[str, Any]) -> None:
+    def _start(self, kind: Kind, request: dict[str, Any]) -> None:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._folder = self._folder or tempfile.mkdtemp(prefix="guild-dask-")
-        given = warm_kind.variables_for_server(wish["environ"])
+        given = warm_kind.variables_for_server(request["environ"])
         path = os.pathsep.join(each for each in (_SITE, given.get("PYTHONPATH", "")) if each)
         own = {"GUILD_DASK_WARM_SERVER": str(its.fileno()), "GUILD_DASK_PRELOAD": ",".join(kind.preload)}
         begun = time.monotonic()
-        with its:
+        # Pipes, as operations have: Python looks at its start whether it can seek in its standard output.
+        with its, _pipe() as (reading, writing):
             subprocess.Popen(
-                wish["arguments"][:3],
-                env={**given, "PYTHONPATH": path, **own},
+                request["arguments"][:3],
+                env={**given, "PYTHONPATH": path, "GUILD_DASK_WARM_OUTPUT": str(reading), **own},
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(its.fileno(),),
+                stdout=writing,
+                stderr=writing,
+                pass_fds=(its.fileno(), reading),
             )
         self._servers[kind] = _Server(ours)
         self._starting[kind] = _Starting(begun)
@@ -193,8 +205,8 @@ class WarmServers:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(server.pid, 0)  # so that its CPU time counts as ours
             server.connection.close()
-        self._wishes.close()
-        self._wish.close()
+        self._requests.close()
+        self._request_socket.close()
         if self._folder:
             with contextlib.suppress(OSError):
                 os.rmdir(self._folder)
@@ -203,6 +215,7 @@ class WarmServers:
 
     def inherit(self) -> None:
         """Closes what other starters and servers wait for: they must see it if the forkserver dies."""
+        self._requests.close()
         for kind, starting in self._starting.items():
             self._servers.pop(kind).connection.close()
             for each in starting.waiting:
@@ -216,12 +229,12 @@ class WarmServers:
         kind = warm_kind.kind_for(arguments, environ, sys.executable, preload)
         if kind is None or (kind in self._servers and self._servers[kind].modules is not None):
             return []
-        wish = {"arguments": list(arguments[:3]), "environ": dict(environ), "preload": list(preload)}
+        request = {"arguments": list(arguments[:3]), "environ": dict(environ), "preload": list(preload)}
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with ours:
                 with its:
-                    socket.send_fds(self._wish, [json.dumps(wish).encode()], [its.fileno()])
+                    socket.send_fds(self._request_socket, [json.dumps(request).encode()], [its.fileno()])
                 ours.settimeout(self._timeout(preload))
                 text, descriptors, _, _ = socket.recv_fds(ours, _LONGEST, 1)
                 if descriptors:
@@ -248,16 +261,17 @@ class WarmServers:
         if server is None or not server.modules:
             return None
         try:
-            if _has_shadows(directory, environ, server.modules):
+            folders = (os.path.join(directory, each) for each in warm_kind.folders_of_run(arguments, environ))
+            if _have_shadows(folders, server.modules):
                 return None
-            return _request(server, arguments, environ, directory, descriptors)
+            return _request_process(server, arguments, environ, directory, descriptors)
         except (OSError, ValueError):
             return None
 
 
-def _has_shadows(directory: str, environ: Mapping[str, str], loaded: frozenset[str]) -> bool:
-    """Tells whether the run has a module of its own in place of one that the server has loaded."""
-    for folder in (os.path.join(directory, each) for each in warm_kind.relative_folders(environ)):
+def _have_shadows(folders: Iterable[str], loaded: frozenset[str]) -> bool:
+    """Returns whether the run's folders have a module of its own in place of one that the server has loaded."""
+    for folder in folders:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             found = warm_kind.shadows(os.listdir(folder), loaded)
             if any("." in name or _is_package(os.path.join(folder, name)) for name in found):
@@ -269,7 +283,7 @@ def _is_package(path: str) -> bool:
     return os.path.isdir(path) and any(name.startswith("__init__.") for name in os.listdir(path))
 
 
-def _request(
+def _request_process(
     server: _Server,
     arguments: Sequence[str],
     environ: Mapping[str, str],
@@ -356,9 +370,13 @@ class WarmProcess:
                 self._is_released = True
                 self._connection.sendall(RELEASE)
 
+    def await_reaping(self) -> None:
+        """Waits until the operation, which has been released, is reaped: its supervisor does that before it replies."""
+        self.usage()
+
     @property
     def has_exited(self) -> bool:
-        """Tells whether the operation has ended. Takes no lock, so that a signal handler may ask."""
+        """Returns whether the operation has ended. Takes no lock, so that a signal handler may ask."""
         if self._status is not None:
             return True
         with contextlib.suppress(OSError, ValueError):

@@ -47,6 +47,8 @@ def kind_for(
     """Returns the kind of an operation's process, or None if it must be started as a fresh one."""
     if tuple(arguments[1:3]) != _COMMAND or arguments[0] != python or any(environ.get(name) for name in _OBSERVED_BY):
         return None
+    if any(os.path.normpath(each).startswith(os.pardir) for each in _entries(environ)):
+        return None  # a folder beside the run's directory, which a server has in another place
     # A preloaded module may have read any variable when it was imported.
     given = {name: value for name, value in variables_for_server(environ).items() if preload or _is_read_early(name)}
     return Kind(python, tuple(sorted(given.items())), tuple(preload))
@@ -62,10 +64,20 @@ def variables_for_server(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name not in left_out and not name.startswith(_FLAG)}
 
 
-def relative_folders(environ: Mapping[str, str]) -> list[str]:
-    """Returns the folders of the module path that depend on the run's directory."""
-    entries = environ.get("PYTHONPATH", "").split(os.pathsep)
-    return ["", *(each for each in entries if each and not os.path.isabs(each))]
+def folders_of_run(arguments: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Returns the folders from which a run imports modules, and its server does not; they may be relative to the run's.
+
+    Guild puts the folder of a main module such as `src/train`, and SCRIPT_DIR, before those of installed packages.
+    """
+    entries = ["", *_entries(environ)]
+    package = arguments[3].rpartition("/")[0] if len(arguments) > 3 else ""
+    of_main = [os.path.join(each, package) for each in entries] if package else []
+    of_script = [environ["SCRIPT_DIR"]] if environ.get("SCRIPT_DIR") else []
+    return [*(each for each in entries if not os.path.isabs(each)), *of_main, *of_script]
+
+
+def _entries(environ: Mapping[str, str]) -> list[str]:
+    return [each for each in environ.get("PYTHONPATH", "").split(os.pathsep) if each]
 
 
 def shadows(names: Collection[str], loaded: Collection[str]) -> list[str]:

@@ -38,8 +38,8 @@ def load(names: Iterable[str], lifeline: int | None = None, patience: float = _P
     """Imports modules one after the other; returns those that operations must not share, each with the reason.
 
     What came with such a module must not stay. So each is imported in a forked process, and if operations may share it,
-    that process goes on from here, and this one exits. When the other end of the lifeline is closed, nobody waits for
-    the modules any more, and both end.
+    that process goes on from here, and this one exits. When the other end of the lifeline is closed, no starter waits
+    for the modules any more, and both end.
     """
     problems = {name: _problem_in_fork(name, lifeline, patience) for name in names}
     return {name: problem for name, problem in problems.items() if problem}
@@ -94,7 +94,7 @@ def _problem_with(name: str) -> str:
 
 
 def has_gpu(paths: Iterable[str]) -> bool:
-    """Tells whether a GPU is among the files that a process has open, or mapped."""
+    """Returns whether a GPU is among the files that a process has open, or mapped."""
     return any(path.startswith(_GPUS) for path in paths)
 
 

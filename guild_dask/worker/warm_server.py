@@ -69,6 +69,8 @@ def serve(descriptor: int, loaded: Collection[str], report: dict[str, Any]) -> N
     gc.freeze()  # the garbage collector would touch every page, and undo copy-on-write; so it stays for operations
     names = sorted({name.partition(".")[0] for name in sys.modules})
     libraries = _of_libraries()
+    if _descriptors() - {0, 1, 2, descriptor, *libraries}:
+        os._exit(1)  # what keeps a file open, such as a sitecustomize of the user's, would find it closed
     requests.send(json.dumps({"modules": names, "pid": os.getpid(), **report}).encode())
     # Not SIG_IGN: what the kernel reaps itself is missing in the CPU time of the processes above.
     signal.signal(signal.SIGCHLD, lambda _number, _frame: _reap_supervisors())
@@ -310,11 +312,16 @@ def _of_libraries() -> list[int]:
     """
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as f:
         run = {line[line.index("/") :].rstrip("\n") for line in f if "/" in line and "x" in line.split(None, 2)[1]}
-    found = []
+    return [number for number in _descriptors() if os.readlink(f"/proc/self/fd/{number}") in run]
+
+
+def _descriptors() -> set[int]:
+    """Returns the descriptors that this process has open."""
+    found = set()
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the descriptor of this list
-            if os.readlink(f"/proc/self/fd/{name}") in run:
-                found.append(int(name))
+            os.stat(int(name))
+            found.add(int(name))
     return found
 
 

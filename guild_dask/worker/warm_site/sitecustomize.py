@@ -113,7 +113,23 @@ def _load_guild() -> None:
     importlib.import_module("guild.python_util")
 
 
+def _drop_output() -> None:
+    """Has what is printed before an operation begins go nowhere, instead of into a pipe that nobody reads."""
+    reading = int(os.environ.pop("GUILD_DASK_WARM_OUTPUT"))
+    null = os.open(os.devnull, os.O_WRONLY)
+    for each in (1, 2):
+        os.dup2(null, each)
+    os.close(null)
+    os.close(reading)
+
+
 def _install() -> None:
+    _drop_output()
+    given = os.environ["PYTHONPATH"].partition(os.pathsep)[2]
+    if given:
+        os.environ["PYTHONPATH"] = given
+    else:
+        del os.environ["PYTHONPATH"]
     sys.path[:] = [each for each in sys.path if os.path.abspath(each) != _FOLDER]
     sys.path_importer_cache.pop(_FOLDER, None)
     machinery: Any = sys.modules["_frozen_importlib"]
