@@ -103,6 +103,10 @@ class FixedWorkers:
         """Requests nothing."""
         return waiting
 
+    def parts(self) -> Sequence[Any]:
+        """Returns this cluster."""
+        return (self,)
+
 
 class Cluster(Protocol):
     """Workers, and runs on them. What happens to them is reported as events."""
@@ -112,6 +116,9 @@ class Cluster(Protocol):
 
     def prospects(self) -> list[WorkerCapacity]:
         """Returns one worker of each kind that may still join, where that is known."""
+
+    def parts(self) -> "Sequence[Cluster]":
+        """Returns the pools that it is made of; itself if it has none."""
 
     @property
     def appetite(self) -> int:

@@ -62,6 +62,10 @@ class CompositeCluster:
             for worker in pool.prospects()
         ]
 
+    def parts(self) -> Sequence[Cluster]:
+        """Returns the pools."""
+        return tuple(self._pools.values())
+
     @property
     def appetite(self) -> int:
         """Returns how many waiting runs adjust() needs to see."""

@@ -4,10 +4,12 @@
     GUILD_HOME/runs/<run>/.guild/dask-attempts/   the attempts at a run that are over
     GUILD_HOME/runs/<scheduler>/run-output/   the output of a scheduler's runs while they run
     GUILD_HOME/runs/<search>/.guild/dask-search.jsonl   what a search proposed and decided
+    GUILD_HOME/runs/<search>/.guild/dask-search.lock    is locked by the process that searches
     GUILD_HOME/runs/<search>/<trial>          a link to each trial's run, as Guild's batches have it
     GUILD_HOME/trash/runs/<run>/              a run that was deleted, and can be restored
     GUILD_HOME/dask/claims/                   who takes which run
     GUILD_HOME/dask/schedulers/               heartbeats and states of schedulers
+    GUILD_HOME/dask/searches/                 summaries of searches, for the views
     GUILD_HOME/dask/control/                  requests of users to schedulers
     GUILD_HOME/locks/                         Guild's locks
 
@@ -134,6 +136,11 @@ def attempt_output(run_dir: str, number: int) -> str:
 def search_journal(batch_dir: str) -> str:
     """Returns the file in which a search records what it proposes and decides."""
     return f"{batch_dir}/{GUILD_DIR}/dask-search.jsonl"
+
+
+def search_lock(batch_dir: str) -> str:
+    """Returns the file that is locked by the one process that searches for a batch."""
+    return f"{batch_dir}/{GUILD_DIR}/dask-search.lock"
 
 
 def searches_folder(home: str) -> pathlib.Path:

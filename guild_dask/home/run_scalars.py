@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from guild_dask.home import layout
+from guild_dask.home.errors import is_of_home
 from guild_dask.home.event_files import FOOTER, HEADER, Point, data_length, points_in
 from guild_dask.host import files
 
@@ -85,15 +86,17 @@ class ScalarReader:
     """Reads the scalars of one run."""
 
     def __init__(self, run_dir: str, followed: Collection[str] = ()) -> None:
-        """Reads the run in a directory; of the followed scalars, every value is kept."""
+        """Reads the run in a directory; of the followed scalars, named without their folders, every value is kept."""
         self._run_dir = run_dir
         self._followed = frozenset(followed)
         self._curves: dict[tuple[str, str], dict[int, float]] = {}
         self._files: dict[str, _File] = {}
         self._scalars: dict[tuple[str, str], Scalar] = {}  # by folder and name
+        self.is_unavailable = False  # the file system, or this host, refused the last update: more may be there
 
     def update(self, most: int = MOST_READ) -> bool:
-        """Reads what was appended, up to so many bytes; tells whether more is left to read."""
+        """Reads what was appended, up to so many bytes; returns whether more is left to read."""
+        self.is_unavailable = False
         for folder, path in sorted(_event_files(self._run_dir)):
             read = self._files.setdefault(path, _File())
             most -= self._read(folder, path, read, most)
@@ -104,24 +107,37 @@ class ScalarReader:
     @property
     def scalars(self) -> dict[str, Scalar]:
         """Returns the scalars by name, as Guild names them; with its folder, if several folders have that name."""
+        return {name: self._scalars[key] for name, key in self._keys().items()}
+
+    def find(self, name: str) -> Scalar | None:
+        """Returns a scalar by its name, with its folder (`train#loss`) or as in `scalars`; None if there is none."""
+        key = self._key_for(name)
+        return self._scalars[key] if key else None
+
+    def curve(self, name: str) -> dict[int, float]:
+        """Returns the values of a followed scalar, named as in find(), by step; of several for one step, the last."""
+        key = self._key_for(name)
+        return dict(self._curves.get(key, {})) if key else {}
+
+    def _keys(self) -> dict[str, tuple[str, str]]:
         plain: dict[str, list[str]] = {}
         for folder, name in self._scalars:
             plain.setdefault(name, []).append(folder)
         return {
-            name if folder in ("", layout.GUILD_DIR) or len(plain[name]) == 1 else f"{folder}#{name}": scalar
-            for (folder, name), scalar in sorted(self._scalars.items())
+            name if folder in ("", layout.GUILD_DIR) or len(plain[name]) == 1 else f"{folder}#{name}": (folder, name)
+            for folder, name in sorted(self._scalars)
         }
 
-    def curve(self, name: str) -> dict[int, float]:
-        """Returns the values of a followed scalar by step; of several for one step, the last."""
-        found = [values for (_, each), values in sorted(self._curves.items()) if each == name]
-        return dict(found[0]) if found else {}
+    def _key_for(self, name: str) -> tuple[str, str] | None:
+        folder, _, tag = name.rpartition("#")
+        return (folder, tag) if folder and (folder, tag) in self._scalars else self._keys().get(name)
 
     def _read(self, folder: str, path: str, read: _File, most: int) -> int:
         """Reads records that are complete; returns the number of bytes that were read, 0 if there was none."""
         try:
             fd = files.open_file(path)
-        except OSError:
+        except OSError as e:
+            self.is_unavailable |= is_of_home(e)
             return 0
         used = 0
         try:
@@ -131,14 +147,14 @@ class ScalarReader:
                 if not self._records(folder, data, read, about.st_size):
                     break  # the next record is not complete; what was read of it counts for nothing
                 used += len(data)
-        except OSError:
-            pass
+        except OSError as e:
+            self.is_unavailable |= is_of_home(e)
         finally:
             os.close(fd)
         return used
 
     def _records(self, folder: str, data: bytes, read: _File, size: int) -> bool:
-        """Adds the points of the records that begin the data; tells whether there was one."""
+        """Adds the points of the records that begin the data; returns whether there was one."""
         place = 0
         while place + HEADER <= len(data):
             length = data_length(data[place : place + HEADER])
@@ -157,7 +173,7 @@ class ScalarReader:
     def _add(self, folder: str, point: Point, read: _File) -> None:
         key = (folder, point.name)
         scalar = self._scalars.get(key)
-        if scalar is None and len(self._scalars) >= _MOST_SCALARS:
+        if scalar is None and len(self._scalars) >= _MOST_SCALARS and point.name not in self._followed:
             return
         # A later attempt writes another file. Unless it goes on where the last one ended, its values replace the old.
         if scalar is None or (point.name not in read.begun and point.step <= scalar.step):

@@ -47,7 +47,7 @@ class SearchLog:
     ended: str = ""  # why the search ended; empty if it goes on, or was cut short
 
     def take(self, line: Mapping[str, Any]) -> None:
-        """Takes in one event; raises KeyError, TypeError or ValueError if it is none."""
+        """Takes in one event; raises KeyError, TypeError or ValueError if it is malformed."""
         event = line["event"]
         if event == "proposed":
             each = Proposal(str(line["trial"]), int(line["number"]), dict(line["point"]), float(line["at"]))
@@ -85,7 +85,7 @@ def read(batch_dir: str) -> SearchLog:
 
 
 def exists(batch_dir: str) -> bool:
-    """Tells whether a run is a search that has begun."""
+    """Returns whether a run is a search that has begun."""
     return os.path.exists(layout.search_journal(batch_dir))
 
 
@@ -95,16 +95,28 @@ class SearchJournal:
     def __init__(self, batch_dir: str) -> None:
         """Reads what is on record; raises OSError."""
         self._path = layout.search_journal(batch_dir)
+        self._batch_dir = batch_dir
         self._is_line_open = True  # the last line may have been cut short
+        self._is_behind = False  # the file may have a line that could not be recorded completely
         self.log = read(batch_dir)
 
+    def refresh(self) -> None:
+        """Takes in what an event that could not be recorded has left in the file; raises OSError."""
+        if self._is_behind:
+            self.log = read(self._batch_dir)
+            self._is_behind = False
+
     def add(self, event: str, **facts: Any) -> None:
-        """Records an event, and returns when it is on disk; raises OSError with nothing recorded."""
+        """Records an event, and returns when it is on disk.
+
+        Raises OSError if the event may not be on record: refresh() tells whether it is.
+        """
         line = {"event": event, "at": round(time.time(), 3), **facts}
         before, self._is_line_open = "\n" if self._is_line_open else "", True
+        self._is_behind = True
         with files.opened(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as f:
             f.write(f"{before}{json.dumps(line)}\n".encode())
             f.flush()
             os.fsync(f.fileno())
-        self._is_line_open = False
+        self._is_line_open = self._is_behind = False
         self.log.take(line)

@@ -10,7 +10,7 @@ import os
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from guild_dask.home import claims, layout, run_directory, run_info, search_journal
@@ -19,7 +19,7 @@ from guild_dask.home.run_scalars import ScalarReader
 from guild_dask.home.search_journal import Proposal, SearchLog
 from guild_dask.home.status import ENDED, Status, status
 from guild_dask.host import files, signals
-from guild_dask.plan.objectives import Objective, costs, objectives_for_text, scalar_for
+from guild_dask.plan.objectives import Objective, costs, objectives_for_text
 
 # A trial's attribute that names the search.
 ATTRIBUTE = "dask_search"
@@ -64,7 +64,7 @@ class Trial:
 
     @property
     def is_in_flight(self) -> bool:
-        """Tells whether the trial may still get a value."""
+        """Returns whether the trial may still get a value."""
         return self.state in IN_FLIGHT
 
 
@@ -125,13 +125,13 @@ class TrialReader:
             return known.trial
         state = self._state(proposal, log, run_dir)
         trial = self._with_values(Trial(proposal.trial, proposal.number, proposal.point, proposal.at, state), known)
-        is_over = not trial.is_in_flight and state is not TrialState.DELETED
+        is_over = not trial.is_in_flight and trial.state is not TrialState.DELETED
         known.mark, known.trial = mark, trial if is_over else None
         return trial
 
     @property
     def _followed(self) -> frozenset[str]:
-        return frozenset(each.scalar.rpartition("#")[2] for each in self._objectives)
+        return frozenset(each.tag for each in self._objectives)
 
     def _state(self, proposal: Proposal, log: SearchLog, run_dir: str) -> TrialState:
         run_directory.refresh(run_dir)
@@ -158,8 +158,9 @@ class TrialReader:
         run_dir = layout.run_dir(self._home, trial.id)
         while known.scalars.update():
             pass
-        scalars = known.scalars.scalars
-        found = [scalar_for(each, scalars) for each in self._objectives]
+        if known.scalars.is_unavailable and not trial.is_in_flight:
+            return replace(trial, state=TrialState.RUNNING)  # what it has achieved is not known yet
+        found = [known.scalars.find(each.scalar) for each in self._objectives]
         values = tuple(
             objective.value_of(scalar) for objective, scalar in zip(self._objectives, found, strict=True) if scalar
         )
@@ -170,8 +171,8 @@ class TrialReader:
             trial.proposed,
             trial.state,
             values if len(values) == len(self._objectives) else None,
-            tuple(known.scalars.curve(each.scalar.rpartition("#")[2]) for each in self._objectives),
-            tuple(scalars),
+            tuple(known.scalars.curve(each.scalar) for each in self._objectives),
+            tuple(known.scalars.scalars),
             _seconds(run_dir, "started"),
             None if trial.is_in_flight else _seconds(run_dir, "stopped"),
             _cause_of(run_dir) if trial.state is TrialState.CUT_SHORT else None,
@@ -179,7 +180,7 @@ class TrialReader:
 
 
 def was_staged(run_dir: str, claims_folder: pathlib.Path) -> bool:
-    """Tells whether a trial's run is complete: it is staged, or has been claimed or started since.
+    """Returns whether a trial's run is complete: it is staged, or has been claimed or started since.
 
     Guild sets the STAGED marker before it removes PENDING. No scheduler takes a run that a kill left with both.
     """
@@ -205,10 +206,10 @@ def _state_of_ended(run_dir: str, found: Status, was_to_be_pruned: bool) -> Tria
     cause = _cause_of(run_dir)
     if cause is Cause.STOPPED:  # whatever the exit status: an operation may handle the signal
         return TrialState.PRUNED if was_to_be_pruned else TrialState.STOPPED
+    if cause in (Cause.SCHEDULER_STOPPED, Cause.KILLED):
+        return TrialState.CUT_SHORT  # also if it was to be pruned: that is decided anew
     if found is Status.TERMINATED and was_to_be_pruned:
         return TrialState.PRUNED
-    if cause in (Cause.SCHEDULER_STOPPED, Cause.KILLED):
-        return TrialState.CUT_SHORT
     # Without a cause, its starter was killed, or a user started it by hand.
     is_by_user = cause is None and signals.is_request(run_directory.exit_status(run_dir) or 0)
     return TrialState.STOPPED if is_by_user else TrialState.FAILED

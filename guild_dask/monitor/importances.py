@@ -19,7 +19,7 @@ _PERIOD = 20.0
 # A search is evaluated again when it has so many times as many completed trials.
 _GROWTH = 1.2
 
-# The most characters of an answer.
+# The most bytes of an evaluation's output that are read.
 _MOST = 100_000
 
 
@@ -83,7 +83,7 @@ class PendingImportances:
         """Returns the importances, once; waits for them until so many seconds after the evaluation began."""
         try:
             left = max(0.0, self._began + seconds - time.monotonic())
-            return _answer(self._process.communicate(timeout=left)[0])
+            return importances_for_output(self._process.communicate(timeout=left)[0])
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
@@ -124,11 +124,12 @@ def _collect(evaluation: _Evaluation, now: float) -> None:
         process.kill()
     if process.poll() is not None or now - evaluation.began > _LONGEST:
         # What it prints is shorter than a pipe holds, so that it never waits for this.
-        evaluation.found = _answer(process.communicate()[0])
+        evaluation.found = importances_for_output(process.communicate()[0])
         evaluation.process = None
 
 
-def _answer(text: bytes) -> Importances:
+def importances_for_output(text: bytes) -> Importances:
+    """Returns the importances that an evaluation has printed; if they cannot be read, that it failed."""
     try:
         data: Any = json.loads(text[:_MOST])
         if "why" in data:

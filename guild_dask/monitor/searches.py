@@ -69,7 +69,7 @@ class Summary:
 
     @property
     def is_of_several(self) -> bool:
-        """Tells whether there are several objectives."""
+        """Returns whether there are several objectives."""
         return len(self.names) > 1
 
 
@@ -82,7 +82,7 @@ class PublishedSearch:
 
     @property
     def is_cut_short(self) -> bool:
-        """Tells whether the search was stopped or killed, and can go on."""
+        """Returns whether the search was stopped or killed, and can go on."""
         return not self.summary.ended and not self.is_at_work
 
 
@@ -185,7 +185,7 @@ def shown(home: str, now: float) -> list[PublishedSearch]:
 
 
 def _is_at_work(run_dir: str, summary: Summary, now: float) -> bool:
-    """Tells whether a search is at work.
+    """Returns whether a search is at work.
 
     Guild's status does not tell it: a run that was restarted keeps its exit status.
     """

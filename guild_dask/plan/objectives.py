@@ -34,6 +34,11 @@ class Objective:
     is_maximized: bool = False
     qualifier: str = "last"
 
+    @property
+    def tag(self) -> str:
+        """Returns the scalar's name without its folder."""
+        return self.scalar.rpartition("#")[2]
+
     def __str__(self) -> str:
         return self.scalar if self.qualifier == "last" else f"{self.qualifier} {self.scalar}"
 
@@ -107,18 +112,13 @@ def text_for(objectives: Iterable[Objective]) -> str:
     return ", ".join(f"{each.direction} {each}" for each in objectives)
 
 
-def scalar_for(objective: Objective, scalars: Mapping[str, HasValues]) -> HasValues | None:
-    """Returns the scalar that an objective names, with or without its folder (`train#loss`); None if there is none."""
-    return scalars.get(objective.scalar) or scalars.get(objective.scalar.rpartition("#")[2])
-
-
 def costs(objectives: Sequence[Objective], values: Sequence[float]) -> tuple[float, ...]:
     """Returns the values of several objectives as costs."""
     return tuple(objective.cost_of(value) for objective, value in zip(objectives, values, strict=True))
 
 
 def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Tells whether costs are nowhere worse than others, and somewhere better."""
+    """Returns whether costs are nowhere worse than others, and somewhere better."""
     return all(a <= b for a, b in zip(one, other, strict=True)) and any(a < b for a, b in zip(one, other, strict=True))
 
 

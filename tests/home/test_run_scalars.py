@@ -121,6 +121,31 @@ def test_records_that_are_never_complete_do_not_count_as_progress(tmp_path: path
     assert reader.scalars["loss"].last == 0.5
 
 
+def test_scalar_is_found_by_its_folder_or_as_it_is_shown(tmp_path: pathlib.Path) -> None:
+    reader = ScalarReader(str(tmp_path), followed=["loss"])
+    (tmp_path / "train").mkdir()
+    write(tmp_path / "train", *losses(0.5))
+    reader.update()
+    assert reader.find("loss") is reader.find("train#loss") is not None
+    assert reader.find("val#loss") is None, "the loss of another folder is another scalar"
+    (tmp_path / "val").mkdir()
+    write(tmp_path / "val", *losses(0.7, 0.6))
+    reader.update()
+    assert reader.find("loss") is None, "which of the two is not said"
+    assert [round(each, 5) for each in reader.curve("val#loss").values()] == [0.7, 0.6]
+    assert [round(each, 5) for each in reader.curve("train#loss").values()] == [0.5]
+
+
+def test_followed_scalar_is_read_after_however_many_others(tmp_path: pathlib.Path) -> None:
+    write(tmp_path, *(Point(f"layer/{number}", 1.0, 1) for number in range(300)), *losses(0.5))
+    reader = ScalarReader(str(tmp_path), followed=["loss"])
+    reader.update()
+    found = reader.find("loss")
+    assert found is not None
+    assert found.last == 0.5
+    assert len(reader.scalars) < 200
+
+
 def test_large_records_are_skipped_unread(tmp_path: pathlib.Path) -> None:
     write(tmp_path, *losses(0.5), base="1")
     (file,) = tmp_path.glob("*tfevents*")

@@ -1,11 +1,15 @@
 """What became of the trials of a search, by the records of their runs."""
 
+import errno
 import json
+import os
 import pathlib
 
 import pytest
+from guild.summary import SummaryWriter
 
 from guild_dask.home import claims, layout, trials
+from guild_dask.host import files
 from tests.support.searches import BATCH, GivenTrial, a_search, trial_id
 
 STATES = [
@@ -20,6 +24,7 @@ STATES = [
     ("failed", -9, "", "failed"),  # its starter was killed with it, as by the kernel
     ("failed", -9, "starter-killed", "cut short"),
     ("failed", -15, "scheduler-stopped", "cut short"),
+    ("pruned", -15, "scheduler-stopped", "cut short"),  # before the search could ask it to end
     ("failed", -15, "time-limit", "failed"),
 ]
 
@@ -63,3 +68,36 @@ def test_trial_that_is_given_back_while_it_is_read_has_not_failed(
     monkeypatch.setattr(claims, "present", give_back_first)
     (found,) = trials.TrialReader(str(tmp_path), BATCH, trials.search(str(tmp_path), BATCH).objectives).read()
     assert found.state is trials.TrialState.WAITING
+
+
+def test_end_of_a_trial_counts_only_when_its_scalars_can_be_read(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A completed trial without the objective would stop the search.
+    a_search(tmp_path, [GivenTrial({"x": 1}, (1.0,))], {"x": "[1:9]"})
+    reader = trials.TrialReader(str(tmp_path), BATCH, trials.search(str(tmp_path), BATCH).objectives)
+    open_file = files.open_file
+
+    def refuse(path: files.Path, folder: int | None = None) -> int:
+        if "tfevents" in str(path):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return open_file(path, folder=folder)
+
+    with monkeypatch.context() as short:
+        short.setattr(files, "open_file", refuse)
+        (found,) = reader.read()
+        assert found.state is trials.TrialState.RUNNING
+    (found,) = reader.read()
+    assert (found.state, found.values) == (trials.TrialState.COMPLETED, (1.0,))
+
+
+def test_objective_with_a_folder_is_that_of_the_folder(tmp_path: pathlib.Path) -> None:
+    a_search(tmp_path, [GivenTrial({"x": 1})], {"x": "[1:9]"}, objective="val#loss")
+    run_dir = tmp_path / "runs" / trial_id(1)
+    reader = trials.TrialReader(str(tmp_path), BATCH, trials.search(str(tmp_path), BATCH).objectives)
+    for folder, value in (("train", 1.0), ("val", 2.0)):
+        with SummaryWriter(str(run_dir / folder)) as writer:
+            writer.add_scalar("loss", value, 3)
+    (found,) = reader.read()
+    assert found.values == (2.0,)
+    assert found.curves == ({3: 2.0},)

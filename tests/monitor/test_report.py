@@ -135,7 +135,9 @@ def test_history_of_a_killed_scheduler_ends_at_its_last_heartbeat() -> None:
     assert summary.headline(history) == (
         "The scheduler worked for 25 s, and was killed or lost with its host: 1 completed, 1 failed, 1 running."
     )
-    assert summary.unfinished(history, {}, 10) == [("bbb", "train", "local", "1", "50 s", "failed (exit 3)")]
+    (span,) = history.unfinished
+    assert (span.run.operation, span.run.worker, span.run.attempt) == ("train", "local", 1)
+    assert (span.run.run, span.run.ran, summary.how(span.run)) == ("bbb", 50.0, "failed (exit 3)")
     text = page.page(history, {}, "title")
     assert "was killed or lost with its host" in text
 
@@ -167,10 +169,11 @@ def test_runs_that_did_not_complete_or_start_are_listed_with_the_reason() -> Non
     ]
     history = history_for(events, 0.0)
     assert history
-    (limited, failed) = summary.unfinished(history, {"ddd": "train lr=<1>"}, 10)
-    assert limited == ("ddd", "train lr=<1>", "local", "1", "3 s", f"terminated: {why}")
-    assert (failed[0], failed[-1]) == ("bbb", "failed")
-    assert summary.left(history, 10) == [
+    (limited, failed) = [span.run for span in history.unfinished]
+    assert (limited.run, limited.worker, limited.attempt, limited.ran) == ("ddd", "local", 1, 3.0)
+    assert summary.how(limited) == f"terminated: {why}"
+    assert (failed.run, summary.how(failed)) == ("bbb", "failed")
+    assert [(run, summary.why_left(reason)) for run, reason in history.left.items()] == [
         ("eee", "requests gpu=7, largest worker has gpu=1"),
         ("fff", "was waiting"),
     ]

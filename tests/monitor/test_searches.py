@@ -175,7 +175,7 @@ def test_without_optuna_there_are_no_importances_but_a_word(
 def test_evaluation_that_is_not_json_is_reported(tmp_path: pathlib.Path) -> None:
     # No such batch: the process says why.
     assert importances.evaluated(str(tmp_path), "none", 120).why
-    assert importances._answer(b"Traceback").why == "the evaluation failed"
+    assert importances.importances_for_output(b"Traceback").why == "the evaluation failed"
 
 
 def test_browser_shows_a_search_in_wide_narrow_and_dark_windows(tmp_path: pathlib.Path) -> None:

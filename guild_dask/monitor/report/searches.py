@@ -3,7 +3,8 @@
 import functools
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from guild_dask.home import search_journal, trials
 from guild_dask.home.trials import Search, Trial, TrialReader
@@ -34,6 +35,18 @@ class ReportedSearch:
     def importances(self) -> Importances:
         """Returns the importances. They are evaluated while the rest of the report is made, so ask for them last."""
         return self.pending()
+
+    def as_data(self) -> dict[str, Any]:
+        """Returns the search for a script, with all that its charts show."""
+        return {
+            "batch": self.search.batch,
+            "optimizer": self.search.optimizer,
+            "operation": self.search.operation,
+            "counts": self.counts,
+            "best": [each.id for each in self.best],
+            "drawing": asdict(self.drawing),
+            "importances": asdict(self.importances),
+        }
 
 
 def reported_searches(run_dir: str, run_ids: Iterable[str], patience: float) -> list[ReportedSearch]:

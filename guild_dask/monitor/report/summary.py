@@ -1,7 +1,5 @@
 """The report as text: sentences and rows of tables."""
 
-from collections.abc import Mapping
-
 from guild_dask.home.outcome import text_for_end
 from guild_dask.home.run_info import CPU, MEMORY
 from guild_dask.monitor import formatting
@@ -58,30 +56,6 @@ def operations(history: History) -> list[tuple[str, ...]]:
     """Returns a row for each operation: the number of runs, and the medians of what they took."""
     found = sorted(history.operations().items())
     return [(name or "-", str(len({span.run.run for span in spans})), *_row(spans)) for name, spans in found]
-
-
-UNFINISHED_COLUMNS = ("run", "operation", "worker", "attempt", "after", "end")
-LEFT_COLUMNS = ("left staged", "why")
-
-
-def unfinished(history: History, names: Mapping[str, str], most: int) -> list[tuple[str, ...]]:
-    """Returns a row for each of the last attempts that did not complete."""
-    return [
-        (
-            formatting.short(span.run.run),
-            names.get(span.run.run) or span.run.operation,
-            span.run.worker,
-            str(span.run.attempt),
-            formatting.duration(span.run.ran),
-            how(span.run),
-        )
-        for span in history.unfinished[:most]
-    ]
-
-
-def left(history: History, most: int) -> list[tuple[str, ...]]:
-    """Returns a row for each of the first runs that were left staged."""
-    return [(formatting.short(run), why_left(why)) for run, why in list(history.left.items())[:most]]
 
 
 def why_left(why: AnyReason | None) -> str:

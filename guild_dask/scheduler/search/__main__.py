@@ -7,15 +7,16 @@ import logging
 import os
 import queue
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
 
-from guild_dask.cluster.base import ClusterError
+from guild_dask.cluster.base import Cluster, ClusterError, WorkerCapacity
 from guild_dask.home import layout, run_directory, run_queue, trials
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.monitor import log
+from guild_dask.monitor.schedulers import Scheduler
 from guild_dask.monitor.searches import SearchPublisher
 from guild_dask.plan.objectives import BadObjective, best_of, text_for
 from guild_dask.plan.retries import policy_for
@@ -30,7 +31,7 @@ from guild_dask.scheduler.search.prior import observations
 from guild_dask.scheduler.search.search import Problem, Search, Step, described
 from guild_dask.scheduler.search.settings import SearchSettings
 from guild_dask.scheduler.search.space import BadSpace, space_for_flags
-from guild_dask.scheduler.search.width import Capacity, width_for, width_to_come
+from guild_dask.scheduler.search.width import Capacity, Pool, width_of_pools
 from guild_dask.scheduler.service import BAD_SETTING
 from guild_dask.settings import flags as declared
 from guild_dask.settings.settings import BadSetting, Settings, section_of, settings_for
@@ -118,7 +119,7 @@ class _Process:
         settings, unknown = self._scheduler_settings()
         engine = self._engine()
         use_libyaml()  # Guild spends half of the time to stage a trial on YAML
-        with Alone(self._run.path(".guild/dask-search.lock")):
+        with Alone(layout.search_lock(self._run.dir)):
             journal = SearchJournal(self._run.dir)
             with self._logging(settings):
                 objectives = text_for(self._problem.objectives)
@@ -175,12 +176,21 @@ class _Process:
     def _propose_while_others_schedule(self, search: Search) -> Step:
         """Proposes for living schedulers, for as long as there is one that takes trials; returns the last step."""
         last = Step()
-        while not (last.is_over or self._is_stopping()) and (scheduler := self._taker()):
-            last = self._propose_for(search, scheduler.id)
+        while not (last.is_over or self._is_stopping()) and (found := self._takers()):
+            last = self._propose_for(search, found)
         return last
 
-    def _taker(self) -> Any:
-        return takers.taker(self._home, self._run.id, self._requests)
+    def _propose_for(self, search: Search, found: list[Scheduler]) -> Step:
+        _log.info("Proposing trials for scheduler %s", ", ".join(each.id for each in found))
+
+        def are_gone() -> bool:
+            found[:] = self._takers()
+            return not found or self._is_stopping()
+
+        return self._steps(search, lambda: max(1, takers.width_of_all(found, self._requests))).run(are_gone)
+
+    def _takers(self) -> list[Scheduler]:
+        return takers.takers(self._home, self._run.id, self._requests)
 
     def _steps(self, search: Search, width: Callable[[], int]) -> Steps:
         wanted = self._settings.parallel
@@ -190,26 +200,17 @@ class _Process:
             return Steps(search, given, lambda: not self._is_stopping(), error_log)
         return Steps(search, given, lambda: not self._is_stopping(), error_log, EARLY_PERIOD)
 
-    def _propose_for(self, search: Search, scheduler_id: str) -> Step:
-        _log.info("Proposing trials for scheduler %s", scheduler_id)
-        found = [self._taker()]
-
-        def is_gone() -> bool:
-            found[0] = self._taker()
-            return found[0] is None or self._is_stopping()
-
-        steps = self._steps(search, lambda: max(1, takers.width_of(found[0], self._requests)) if found[0] else 0)
-        return steps.run(is_gone)
-
     def _be_scheduler(self, search: Search, settings: Settings, unknown: list[str]) -> Step:
         from guild_dask.cluster import opening  # noqa: F401  # loads all of Dask, before the log is set up
 
         service.begin_to_load_guild(self._flags["cluster"])
 
-        def width(cluster: Any) -> int:
-            present = width_for((Capacity(each.slots, each.resources) for each in cluster.workers()), self._requests)
-            kinds = [Capacity(each.slots, each.resources) for each in cluster.prospects()]
-            return max(1, present, width_to_come(cluster.appetite, kinds, self._requests))
+        def width(cluster: Cluster) -> int:
+            pools = [
+                Pool(_capacities(each.workers()), each.appetite, _capacities(each.prospects()))
+                for each in cluster.parts()
+            ]
+            return max(1, width_of_pools(pools, self._requests))
 
         guest = SearchGuest(
             self._run.id,
@@ -238,6 +239,10 @@ class _Process:
         for run_id in best_of({run_id: each for run_id, each in costs.items() if each}):
             _log.info("Best: trial %s, %s", run_id, described(found[run_id], self._problem.objectives))
         return SEARCH_FAILED if last.is_failure else self._code
+
+
+def _capacities(workers: Iterable[WorkerCapacity]) -> list[Capacity]:
+    return [Capacity(each.slots, each.resources) for each in workers]
 
 
 class Alone:

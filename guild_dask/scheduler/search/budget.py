@@ -87,7 +87,7 @@ def _missing(trials: Sequence[Trial], objectives: Sequence[Objective]) -> str:
     if not completed or any(each.values is not None for each in completed):
         return ""
     first = completed[0]
-    known = {name.rpartition("#")[2] for name in first.scalars} | set(first.scalars)
-    names = [each.scalar for each in objectives if each.scalar not in known]
+    unknown = [each.scalar for each in objectives if not {each.scalar, each.tag} & set(first.scalars)]
+    names = unknown or [each.scalar for each in objectives]
     has = f"it has {', '.join(sorted(first.scalars))}" if first.scalars else "it has no scalars"
     return f"trial {first.id[:8]} completed without the scalar {' and '.join(names)} ({has}); name one to optimize"

@@ -44,6 +44,7 @@ class Knowledge:
     observations: Sequence[Observation] = ()
     running: Sequence[Point] = ()
     avoided: frozenset[Any] = field(default_factory=frozenset)  # keys of points that must not be proposed
+    is_begun: bool = False  # the search has trials, so that the first values of its space have been proposed
 
 
 class Engine:
@@ -67,6 +68,8 @@ class Engine:
         avoided = set(known.avoided)
         with _quiet():
             study = self._study(known, len(avoided))
+            if self._space.first and not known.is_begun:
+                study.enqueue_trial(self._encoded(self._space.first))
             for _ in range(count):
                 point = self._next(study, avoided)
                 if point is None:
@@ -76,9 +79,6 @@ class Engine:
         return found
 
     def _next(self, study: Any, avoided: set[Any]) -> dict[str, Any] | None:
-        first = self._space.first
-        if first and not avoided:
-            study.enqueue_trial(self._encoded(first))
         for _ in range(self._most_asked):
             trial = study.ask(self._distributions)
             point = self._decoded(trial.params)

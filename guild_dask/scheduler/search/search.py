@@ -52,7 +52,7 @@ class Step:
     is_over: bool = False
     why: str = ""
     is_failure: bool = False
-    reading: float = 0.0  # seconds that it took to read the trials
+    reading: float = 0.0  # seconds that it took to read the trials, and to judge their curves
 
 
 class Search:
@@ -100,6 +100,7 @@ class Search:
 
         Nothing is staged, and no trial is ended, once `may_go_on` says no.
         """
+        self._journal.refresh()
         began = time.monotonic()
         trials = self._reader.read(self._journal.log)
         reading = time.monotonic() - began
@@ -115,7 +116,9 @@ class Search:
         if found.is_failure:
             return Step(True, found.over, True)
         self._mend(trials)
+        began = time.monotonic()
         self._stop_early(trials)
+        reading += time.monotonic() - began
         staged = 0 if self._is_exhausted else self._propose(trials, found, may_go_on)
         over = found.over or ("every point of its space was tried" if self._is_exhausted else "")
         is_busy = staged > 0 or any(trial.is_in_flight for trial in trials)
@@ -124,7 +127,7 @@ class Search:
     # Trials that were left half done, or cut short
 
     def _mend(self, trials: Sequence[Trial]) -> None:
-        is_first, self._has_mended = not self._has_mended, True
+        is_first = not self._has_mended
         for trial in trials:
             flags = self._problem.space.flags(trial.point)
             if is_first and trial.state is TrialState.WAITING and self._stager.is_damaged(trial.id, flags):
@@ -132,8 +135,11 @@ class Search:
                 self._complete(trial, flags)
             elif trial.state is TrialState.PROPOSED:
                 self._complete(trial, flags)
-            elif trial.state is TrialState.PRUNED:
+            elif trial.id not in self._journal.log.staged and trial.state is not TrialState.DELETED:
+                self._journal.add("staged", trial=trial.id)  # else it would be made again if the user deletes it
+            if trial.state is TrialState.PRUNED:
                 mark_pruned(layout.run_dir(self._problem.home, trial.id))
+        self._has_mended = True
         cut_short = [trial for trial in trials if trial.state is TrialState.CUT_SHORT and self._may_go_on_with(trial)]
         if cut_short:
             problems = run_queue.stage_ended(self._problem.home, [trial.id for trial in cut_short])
@@ -143,7 +149,7 @@ class Search:
                 self._announce(trial.id)
 
     def _may_go_on_with(self, trial: Trial) -> bool:
-        """Tells whether a trial that was cut short is to be staged again, and gives it up if it was killed too often.
+        """Returns whether a trial that was cut short is to be staged again, and gives it up if it was killed too often.
 
         A stop of its scheduler does not count. A kill of its starter may be the trial's own fault, as when the kernel
         runs out of memory: since the search was started, there are as many more attempts as after the loss of a worker.
@@ -196,7 +202,8 @@ class Search:
         known = (self._observation(trial) for trial in told)
         observed = [*self._prior, *(each for each in known if each)]
         avoided = {key_of(trial.point) for trial in inside} | {key_of(each.point) for each in self._prior}
-        return Knowledge(observed, [each.point for each in inside if each.is_in_flight], frozenset(avoided))
+        running = [each.point for each in inside if each.is_in_flight]
+        return Knowledge(observed, running, frozenset(avoided), is_begun=bool(trials))
 
     def _observation(self, trial: Trial) -> Observation | None:
         if trial.state is TrialState.COMPLETED:

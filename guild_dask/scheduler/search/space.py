@@ -49,7 +49,7 @@ class Range:
         return int(((Decimal(str(value)) - Decimal(str(self.low))) / Decimal(str(self.step))).to_integral_value())
 
     def contains(self, value: Any) -> bool:
-        """Tells whether a flag's value is one of the range."""
+        """Returns whether a flag's value is one of the range."""
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not self.low <= value <= self.high:
             return False
         if self.is_integer and value != int(value):
@@ -89,7 +89,7 @@ class Choices:
         return next((i for i, each in enumerate(self.options) if _key(each) == _key(value)), None)
 
     def contains(self, value: Any) -> bool:
-        """Tells whether a flag's value is one of the list."""
+        """Returns whether a flag's value is one of the list."""
         return self.index_of(value) is not None
 
     def values(self) -> Iterator[Any]:
@@ -118,7 +118,7 @@ class Space:
         return {name: each.first for name, each in self.dimensions.items() if each.first is not None}
 
     def contains(self, flags: Point) -> bool:
-        """Tells whether the flags of a run are a point of the space: the fixed ones are equal, too."""
+        """Returns whether the flags of a run are a point of the space: the fixed ones are equal, too."""
         is_inside = all(name in flags and each.contains(flags[name]) for name, each in self.dimensions.items())
         return is_inside and all(_key(flags.get(name)) == _key(value) for name, value in self.fixed.items())
 
@@ -137,10 +137,11 @@ def key_of(point: Point) -> tuple[tuple[str, Any], ...]:
 
 
 def _key(value: Any) -> Any:
-    """Returns a value as one that can be compared: 1 and 1.0 are the same number, but neither is true."""
+    """Returns a value as one that can be compared: 1 and 1.0 are the same number, but neither is true; nan is nan."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return (type(value).__name__, value)
-    return float(value) if isinstance(value, (int, float)) else repr(value)
+    is_number = isinstance(value, (int, float)) and not math.isnan(value)
+    return float(value) if is_number else repr(value)
 
 
 def space_for_flags(flags: Point) -> Space:

@@ -43,7 +43,7 @@ class Stager:
         self._journal.add("staged", trial=proposal.trial)
 
     def is_damaged(self, trial: str, flags: Mapping[str, Any]) -> bool:
-        """Tells whether a staged run is not what was staged: a power failure may lose what was just written."""
+        """Returns whether a staged run is not what was staged: a power failure may lose what was just written."""
         run_dir = layout.run_dir(self._home, trial)
         if not was_staged(run_dir, self._claims):
             return True
@@ -86,5 +86,6 @@ def mark_pruned(run_dir: str) -> None:
     if PRUNED in tags:
         return
     label = str(run_directory.known_attribute(run_dir, "label") or "")
-    run_directory.write_label(run_dir, f"{PRUNED} {label}".strip())
+    if PRUNED not in label.split():  # a kill may have left it with the label, and without the tag
+        run_directory.write_label(run_dir, f"{PRUNED} {label}".strip())
     run_directory.write_tags(run_dir, [*tags, PRUNED])

@@ -1,6 +1,6 @@
-"""Which living scheduler of this Guild home would take the trials of a search, and for how many it has room."""
+"""Which living schedulers of this Guild home would take the trials of a search, and for how many they have room."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from guild_dask.home import claims, layout
 from guild_dask.home.listing import Listing
@@ -8,14 +8,14 @@ from guild_dask.home.run_directory import BrokenRun, Staged
 from guild_dask.home.run_filter import BadFilter, Selection
 from guild_dask.monitor import schedulers
 from guild_dask.monitor.schedulers import Scheduler
-from guild_dask.scheduler.search.width import Capacity, width_for, width_to_come
+from guild_dask.scheduler.search.width import Capacity, Pool, width_of_pools
 
 
-def taker(home: str, batch: str, requests: Mapping[str, float]) -> Scheduler | None:
-    """Returns a scheduler that is alive and would take the trials of a batch; None if there is none."""
+def takers(home: str, batch: str, requests: Mapping[str, float]) -> list[Scheduler]:
+    """Returns the schedulers that are alive and would take the trials of a batch."""
     starter = _starter_of(home, batch)
     found = (each for each in schedulers.alive(home) if each.id != batch)
-    return next((each for each in found if _would_take(each, home, batch, requests, starter)), None)
+    return [each for each in found if _would_take(each, home, batch, requests, starter)]
 
 
 def _starter_of(home: str, batch: str) -> str:
@@ -40,11 +40,16 @@ def _would_take(scheduler: Scheduler, home: str, batch: str, requests: Mapping[s
 
 
 def _matches(expression: str, proto: str) -> bool:
-    """Tells whether the prototype of the trials, which has their operation and tags, matches a filter."""
+    """Returns whether the prototype of the trials, which has their operation and tags, matches a filter."""
     try:
         return bool(Selection(expression).of(Listing((Staged("", proto, 0, ()),), {})).staged)
     except (BadFilter, BrokenRun):
         return False
+
+
+def width_of_all(found: Iterable[Scheduler], requests: Mapping[str, float]) -> int:
+    """Returns how many trials the workers of all these schedulers have room for."""
+    return sum(width_of(each, requests) for each in found)
 
 
 def width_of(scheduler: Scheduler, requests: Mapping[str, float]) -> int:
@@ -53,5 +58,5 @@ def width_of(scheduler: Scheduler, requests: Mapping[str, float]) -> int:
         return 0
     present = [Capacity(each.slots, each.total) for each in scheduler.state.workers]
     # Workers to come are as those that are there; without any, each slot counts.
-    to_come = width_to_come(scheduler.state.slots_at_most, present or [Capacity(1, requests)], requests)
-    return max(width_for(present, requests), to_come)
+    pool = Pool(present, scheduler.state.slots_at_most, present or [Capacity(1, requests)])
+    return width_of_pools([pool], requests)

@@ -1,7 +1,7 @@
 """How many trials are worth being in flight: the slots that would take them. Pure."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -11,6 +11,23 @@ class Capacity:
 
     slots: int
     amounts: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Workers that are there, and those that may come: so many slots at most in all, on workers of these kinds."""
+
+    present: Sequence[Capacity]
+    slots_at_most: int = 0
+    kinds: Sequence[Capacity] = ()
+
+
+def width_of_pools(pools: Iterable[Pool], requests: Mapping[str, float]) -> int:
+    """Returns how many runs with these requests all pools have room for, workers to come included."""
+    return sum(
+        max(width_for(each.present, requests), width_to_come(each.slots_at_most, each.kinds, requests))
+        for each in pools
+    )
 
 
 def width_for(workers: Iterable[Capacity], requests: Mapping[str, float]) -> int:

@@ -5,7 +5,7 @@ import math
 from guild_dask.home.trials import Trial, TrialState
 from guild_dask.plan.objectives import Objective
 from guild_dask.scheduler.search.budget import Limits, Verdict, verdict
-from guild_dask.scheduler.search.width import Capacity, width_for, width_to_come
+from guild_dask.scheduler.search.width import Capacity, Pool, width_for, width_of_pools, width_to_come
 
 LOSS = (Objective("loss"),)
 
@@ -88,6 +88,14 @@ def test_width_is_what_fits_on_the_workers() -> None:
     assert width_for(workers, {"tpu": 1}) == 0
     assert width_for([Capacity(4, {"x": 1.0})] * 5, {"x": 0.1}) == 20
     assert width_for([Capacity(20, {"x": 1.0})], {"x": 0.1}) == 10
+
+
+def test_width_of_several_pools_is_what_fits_on_each_of_them() -> None:
+    fixed = Pool([Capacity(4, {})])
+    elastic = Pool([Capacity(1, {})] * 3, slots_at_most=20, kinds=[Capacity(1, {})])
+    with_gpus = Pool([], slots_at_most=8, kinds=[Capacity(2, {"gpu": 1})])
+    assert width_of_pools([fixed, elastic, with_gpus], {}) == 4 + 20 + 8
+    assert width_of_pools([fixed, elastic, with_gpus], {"gpu": 1}) == 4
 
 
 def test_width_of_an_elastic_pool_counts_the_workers_to_come() -> None:

@@ -1,8 +1,10 @@
 """Optuna behind our interface: points are new, in the space, and the same after a restart at the same place."""
 
+import importlib.util
 import itertools
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,6 +58,17 @@ def test_first_values_are_tried_first() -> None:
     assert (point["a"], point["b"]) == (0.25, 4)
 
 
+def test_first_values_are_tried_once_whatever_earlier_runs_have_tried() -> None:
+    engine = _engine({"a": "[0.0:1.0:0.25]"})
+    earlier = Observation({"a": 0.5}, (1.0,))
+    known = Knowledge([earlier], avoided=frozenset([key_of(earlier.point)]))
+    first, second = engine.propose(known, 2)
+    assert first == {"a": 0.25}
+    assert second != first
+    (next_one,) = engine.propose(replace(known, is_begun=True), 1)
+    assert next_one != first
+
+
 def test_proposals_are_the_same_after_a_restart_and_differ_at_each_place() -> None:
     assert _engine(FLAGS).propose(Knowledge(), 2) == _engine(FLAGS).propose(Knowledge(), 2)
     engine = _engine(FLAGS, "random")
@@ -65,7 +78,11 @@ def test_proposals_are_the_same_after_a_restart_and_differ_at_each_place() -> No
     assert len({point["lr"] for point in seen}) == 5
 
 
-@pytest.mark.parametrize("kind", ["tpe", "random"])
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+GP = pytest.param("gp", marks=pytest.mark.skipif(not HAS_TORCH, reason="needs PyTorch, which is no requirement"))
+
+
+@pytest.mark.parametrize("kind", ["tpe", "random", GP])
 def test_search_finds_what_is_good(kind: str) -> None:
     engine = _engine({"x": "[-5.0:5.0]"}, kind)
     observed: list[Observation] = []

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from guild_dask.scheduler.search.space import key_of, space_for_flags
 from tests.support.exhaustion import disk, fill
 from tests.support.sandbox import Guild, Sandbox, Started, run_command, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project
-from tests.support.searches import BATCH, SPACE, a_search, some_trials
+from tests.support.searches import BATCH, SPACE, a_search, some_trials, trial_id
 
 # Waits for a file, so that a test decides when trials end.
 SCRIPT = """
@@ -85,6 +86,21 @@ def test_search_that_goes_on_with_prior_none_forgets_results_but_not_points(
     Search(problem, SearchSettings(prior=prior), engine, journal, Policy()).step(1)
     assert len(engine.asked.observations) == observed
     assert engine.asked.avoided == {key_of(trial.point) for trial in some_trials(12)}
+
+
+def test_trial_whose_staging_is_not_on_record_is_not_made_again_if_the_user_deletes_it(tmp_path: pathlib.Path) -> None:
+    # The search was killed right after it had staged the trial.
+    a_search(tmp_path, some_trials(1), SPACE)
+    run_dir = layout.run_dir(str(tmp_path), BATCH)
+    file = pathlib.Path(layout.search_journal(run_dir))
+    file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if '"staged"' not in line))
+    space = space_for_flags(dict(SPACE))
+    problem = Problem(str(tmp_path), BATCH, space, (Objective("loss"),), 50)
+    engine = _Asked("tpe", space, ["minimize"], 1)
+    Search(problem, SearchSettings(), engine, SearchJournal(run_dir), Policy()).step(1)
+    shutil.rmtree(layout.run_dir(str(tmp_path), trial_id(1)))
+    (found,) = trials.TrialReader(str(tmp_path), BATCH, problem.objectives).read()
+    assert found.state is trials.TrialState.DELETED
 
 
 # What observers see
@@ -147,7 +163,47 @@ def test_search_is_over_when_its_time_is_or_a_trial_is_good_enough(
     assert _states(home) == ["completed"], ended
 
 
+# Trials with a small x complete at once. The others wait for the file, and then take a quarter of a minute.
+STEPS = """
+import os, time
+x = 1
+while x > 5 and not os.path.exists(os.environ["GUILD_HOME"] + "/enough"):
+    time.sleep(0.05)
+for step in range(1, 301):
+    print("step: %d" % step, flush=True)
+    print("loss: %f" % (x + 1 / step), flush=True)
+    time.sleep(0.05 if x > 5 else 0)
+"""
+
+
+def test_median_rule_ends_trials_that_are_worse_than_half_of_the_completed_ones(
+    home: pathlib.Path, user: Sandbox, guild: Guild
+) -> None:
+    a_project(user, TRAIN, {"train.py": STEPS})
+    with guild.started(SEARCH.replace("[1:9]", "[1:7]") + " -Fo workers=7 -Fo stop-early=median") as search:
+        wait_until(lambda: _states(home).count("completed") == 5, describe=search.so_far)
+        (home / "enough").touch()
+        ended = search.wait()
+    by_x = {trial.point["x"]: trial.state.value for trial in _trials(home)}
+    assert by_x == {**dict.fromkeys(range(1, 6), "completed"), 6: "pruned", 7: "pruned"}, ended
+
+
 # How it ends
+
+
+def test_search_that_is_stopped_leaves_its_trials_to_the_scheduler_that_runs_them(
+    home: pathlib.Path, guild: Guild
+) -> None:
+    with guild.started(f"run dask:scheduler workers=1 {NO_DASHBOARD} -y") as scheduler:
+        scheduler.wait_for_output("Waiting for staged runs")
+        with guild.started(f"{SEARCH} -Fo parallel=2") as search:
+            search.wait_for_output("Proposing trials for scheduler")
+            wait_until(lambda: sorted(_states(home)) == ["running", "waiting"], describe=search.so_far)
+            guild("stop batch -y")
+            assert "guild run --restart batch goes on" in search.wait().output
+        assert sorted(_states(home)) == ["running", "waiting"]
+        (home / "enough").touch()
+        wait_until(lambda: _states(home) == ["completed"] * 2, describe=scheduler.so_far)
 
 
 def test_exit_code_of_a_search_is_1_if_it_gives_up_and_0_if_it_is_over_or_stopped(

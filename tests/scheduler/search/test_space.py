@@ -120,6 +120,13 @@ def test_size_is_the_number_of_points() -> None:
     assert space_for_flags({"a": [1, 2, 3], "b": "[1.0:4]"}).size == math.inf
 
 
+def test_fixed_flag_that_is_not_a_number_is_equal_to_itself() -> None:
+    # Guild reads `clip=nan` as a number.
+    space = space_for_flags({"x": "[1:9]", "clip": math.nan})
+    assert space.contains(space.flags({"x": 2}))
+    assert not space.contains({"x": 2, "clip": 1.0})
+
+
 def test_run_with_another_fixed_flag_is_not_in_the_space() -> None:
     space = space_for_flags({"x": "[0.0:1.0]", "data": "a"})
     assert space.contains({"x": 0.5, "data": "a"})

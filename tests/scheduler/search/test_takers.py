@@ -1,4 +1,4 @@
-"""Which living scheduler would take the trials of a search."""
+"""Which living schedulers would take the trials of a search."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from guild_dask.home import layout
 from guild_dask.home.heartbeat import STATE, Heartbeat
 from guild_dask.host import processes
 from guild_dask.monitor.state import State, WorkerState, as_data
-from guild_dask.scheduler.search.takers import taker, width_of
+from guild_dask.scheduler.search.takers import takers, width_of_all
 
 # Guild's filters leave the files of attributes open.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -51,12 +51,18 @@ def test_scheduler_takes_trials_if_it_goes_on_selects_them_and_has_room(
     (proto / ".guild" / "attrs").mkdir(parents=True)
     (proto / ".guild" / "opref").write_text("guildfile:/project/guild.yml '' '' train\n")
     _live(str(guild_home), "one", **facts)
-    found = taker(str(guild_home), "batch", {"gpu": 1})
-    assert (found is not None) is would_take
-    assert found is None or width_of(found, {"gpu": 1}) == (8 if "slots_at_most" in facts else 2)
+    found = takers(str(guild_home), "batch", {"gpu": 1})
+    assert [each.id for each in found] == ["one"] * would_take
+    assert not would_take or width_of_all(found, {"gpu": 1}) == (8 if "slots_at_most" in facts else 2)
+
+
+def test_slots_of_all_schedulers_that_would_take_trials_count(guild_home: pathlib.Path) -> None:
+    for name, facts in (("one", {}), ("other", {}), ("leaving", {"phase": "draining"})):
+        _live(str(guild_home), name, **facts)
+    assert width_of_all(takers(str(guild_home), "batch", {}), {}) == 8
 
 
 def test_search_does_not_propose_for_itself_and_without_schedulers_there_is_none(guild_home: pathlib.Path) -> None:
-    assert taker(str(guild_home), "batch", {}) is None
+    assert takers(str(guild_home), "batch", {}) == []
     _live(str(guild_home), "batch")
-    assert taker(str(guild_home), "batch", {}) is None
+    assert takers(str(guild_home), "batch", {}) == []

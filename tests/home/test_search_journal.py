@@ -1,0 +1,41 @@
+"""The journal of a search, on a disk that refuses what was written."""
+
+import errno
+import os
+import pathlib
+
+import pytest
+
+from guild_dask.home.search_journal import SearchJournal, read
+
+
+def test_event_that_is_written_although_the_disk_reports_an_error_is_on_record(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else the search would propose the same point again, under another id.
+    (tmp_path / ".guild").mkdir()
+    journal = SearchJournal(str(tmp_path))
+
+    def refuse(_fd: int) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", refuse)
+        with pytest.raises(OSError, match="quota"):
+            journal.add("proposed", trial="aaa", number=1, point={"x": 1})
+    journal.refresh()
+    assert set(journal.log.proposals) == {"aaa"}
+    journal.add("staged", trial="aaa")
+    assert read(str(tmp_path)).staged == {"aaa"}
+
+
+def test_event_that_is_cut_short_is_not_on_record(tmp_path: pathlib.Path) -> None:
+    (tmp_path / ".guild").mkdir()
+    journal = SearchJournal(str(tmp_path))
+    journal.add("proposed", trial="aaa", number=1, point={"x": 1})
+    (file,) = (path for path in (tmp_path / ".guild").iterdir() if "search" in path.name)
+    os.truncate(file, file.stat().st_size - 5)
+    again = SearchJournal(str(tmp_path))
+    assert again.log.proposals == {}
+    again.add("proposed", trial="bbb", number=1, point={"x": 1})
+    assert set(read(str(tmp_path)).proposals) == {"bbb"}
