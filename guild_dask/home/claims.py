@@ -97,7 +97,7 @@ def take(folder: pathlib.Path, staged: str, claim: Claim) -> None:
 
 
 def _goes_on(folder: pathlib.Path, run_id: str, staged: str) -> bool:
-    """Tells whether a staged run is still running.
+    """Returns whether a staged run is still running.
 
     Its starter is alive, or sent a heartbeat after the run was staged, or was killed and left the operation behind.
     """
@@ -181,7 +181,7 @@ def _is_same(found: Claim | None, claim: Claim) -> bool:
 
 
 def is_owned_by(claimed: pathlib.Path, owner: ProcessIdentity) -> bool:
-    """Tells whether a process owns a claim, started or not; raises OSError if the home cannot be read."""
+    """Returns whether a process owns a claim, started or not; raises OSError if the home cannot be read."""
 
     def is_same(file: pathlib.Path) -> bool:
         claim = _claim_in(file)

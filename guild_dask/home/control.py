@@ -87,7 +87,7 @@ def changed_runs(home: str) -> dict[str, float]:
 
 
 def is_paused(home: str) -> bool:
-    """Tells whether all schedulers of the home are paused."""
+    """Returns whether all schedulers of the home are paused."""
     return files.exists(_file(home, None, _PAUSE))
 
 

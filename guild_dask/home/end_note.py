@@ -73,7 +73,7 @@ def draft_name(run_id: str) -> str:
 
 
 def read(claim: pathlib.Path) -> Note | None:
-    """Returns the note beside a claim, or None if there is none. What is no note counts as an empty one.
+    """Returns the note beside a claim, or None if there is none. A malformed note counts as an empty one.
 
     Raises OSError if the home, or this host, does not let it be read: there may be none, and the run may go on.
     """

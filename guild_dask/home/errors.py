@@ -21,7 +21,7 @@ class RunUnusable(Exception):
 
 
 def is_of_home(error: OSError) -> bool:
-    """Tells whether an error is one of the file system or of this host.
+    """Returns whether an error is one of the file system or of this host.
 
     It says nothing about a file: what cannot be read because of it is unknown, not missing.
     """

@@ -52,12 +52,12 @@ class Heartbeat:
             self._own.unlink(missing_ok=True)
 
     def is_alive(self, scheduler_id: str, process: ProcessIdentity) -> bool:
-        """Tells whether a scheduler is alive: by its process on this host, else by its heartbeat."""
+        """Returns whether a scheduler is alive: by its process on this host, else by its heartbeat."""
         seen = processes.is_alive(process)
         return self._has_recent_heartbeat(scheduler_id) if seen is None else seen
 
     def _has_recent_heartbeat(self, scheduler_id: str) -> bool:
-        """Tells whether a scheduler's heartbeat is recent, compared with our own."""
+        """Returns whether a scheduler's heartbeat is recent, compared with our own."""
         try:
             now = self._own.stat().st_mtime
             last = layout.heartbeat(self.home, scheduler_id).stat().st_mtime

@@ -156,7 +156,7 @@ class RunsDirectory:
         self._doubted.add(name)
 
     def is_unchanged(self, run: Staged) -> bool:
-        """Tells whether a run is staged with the tags that it had when it was last read; if not, it is doubtful."""
+        """Returns whether a run is staged with the tags that it had when it was last read; if not, it is doubtful."""
         known = self._staged.get(run.id)
         try:
             if known is not None and known[1] == run and run_directory.staged_signature(run.dir) == known[0]:

@@ -54,12 +54,12 @@ class Cause(enum.Enum):
 
     @property
     def is_limit(self) -> bool:
-        """Tells whether the run exceeded a limit."""
+        """Returns whether the run exceeded a limit."""
         return self in (Cause.TIME_LIMIT, Cause.OUT_OF_MEMORY)
 
     @property
     def is_loss(self) -> bool:
-        """Tells whether the machine, rather than the run or a person, is to blame, as far as anything is known."""
+        """Returns whether the machine, rather than the run or a person, is to blame, as far as anything is known."""
         return self not in _BY_PEOPLE and not self.is_limit
 
 
@@ -88,7 +88,7 @@ def text_for_cause(cause: Cause, excess: Excess = NO_EXCESS) -> str:
     if cause is Cause.TIME_LIMIT and excess.limit:
         return f"it ran for {format_duration(excess.limit)}, its time limit"
     if cause is Cause.OUT_OF_MEMORY and excess.limit:
-        return f"out of memory: it used {format_size(excess.reached)} and asked for {format_size(excess.limit)}"
+        return f"out of memory: it used {format_size(excess.reached)} and requested {format_size(excess.limit)}"
     return _TEXTS[cause]
 
 
@@ -129,18 +129,18 @@ class Ending:
 
     @property
     def was_killed(self) -> bool:
-        """Tells whether a signal that is no request to end killed the run's process, and we did not send it."""
+        """Returns whether a signal that is no request to end killed the run's process, and we did not send it."""
         may_be = not self.cause and self.end in _OWN_ENDS
         return may_be and self.exit_status is not None and signals.is_failure(self.exit_status)
 
     @property
     def is_failure(self) -> bool:
-        """Tells whether it needs attention: it failed, or something else than a person ended it."""
+        """Returns whether it needs attention: it failed, or something else than a person ended it."""
         return self.end in FAILURES or (self.end == End.TERMINATED.value and self._was_cut_short)
 
     @property
     def _was_cut_short(self) -> bool:
-        """Tells whether something else than a person cut it short. An unknown cause counts as that."""
+        """Returns whether something else than a person cut it short. An unknown cause counts as that."""
         return bool(self.cause) and cause_for_name(self.cause) not in _BY_PEOPLE
 
     @property
@@ -219,7 +219,7 @@ class Evidence:
 
     @property
     def has_completed(self) -> bool:
-        """Tells whether the run started and completed, so that nothing else about it matters."""
+        """Returns whether the run started and completed, so that nothing else about it matters."""
         if self.own_exit is not None:  # Guild may have been unable to replace the record of an earlier end
             return self.own_exit == 0
         return self.is_recorded and self.status == 0
@@ -241,7 +241,7 @@ class Outcome:
 
     @property
     def is_staged(self) -> bool:
-        """Tells whether the run is to be staged, for the same attempt or another one."""
+        """Returns whether the run is to be staged, for the same attempt or another one."""
         return self.result.end in (End.STAGED_AGAIN, End.RETRIED)
 
 
@@ -329,7 +329,7 @@ def _result(evidence: Evidence, status: int | None, cause: Cause | None) -> Resu
 
 
 def _is_tried_again(result: Result, retries: Retries) -> bool:
-    """Tells whether there is one more attempt: never after a completed run, or one that a person or a limit ended."""
+    """Returns whether there is one more attempt: never after a completed run, or one that a person or a limit ended."""
     if result.end is End.COMPLETED:
         return False
     if result.cause:

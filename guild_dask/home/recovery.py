@@ -61,7 +61,7 @@ def _recover(home: GuildHome, unseen: Collection[str], again: Again) -> Recovere
             continue
         if not is_ours and home.heartbeat.is_alive(claim.scheduler_id, claim.scheduler):
             if claim.lease:
-                orphans.append(claim)  # it is none, but it uses a worker that both schedulers may use
+                orphans.append(claim)  # it is no orphan, but it uses a worker that both schedulers may use
             elif claim.devices:
                 neighbours.append(claim)
             continue
@@ -105,7 +105,7 @@ def _death(home: GuildHome, found: claims.Found, claim: claims.Claim) -> Cause |
     if lives is None:
         return _silence(home, found, claim)
     may_live = found.is_started and not home.has_recorded_end(found)  # a recorded end is final
-    if lives or (may_live and _is_operation_alive(run_dir, claim.owner.pid)):
+    if lives or (may_live and _is_operation_alive(run_dir, claim.owner)):
         return None
     if not processes.is_of_this_boot(claim.owner):
         return Cause.NODE_LOST
@@ -131,20 +131,26 @@ def _take_over(
     home: GuildHome, abandoned: list[tuple[claims.Found, Cause]], again: Again
 ) -> tuple[list[str], list[tuple[str, Result]]]:
     """Settles the abandoned runs; returns those that are staged because they never started, and how others ended."""
-    staged_again = []
-    ended = []
+    staged_again: list[str] = []
+    ended: list[tuple[str, Result]] = []
     with home.lock():
         # Another scheduler may have been here first, and may even have claimed a run again.
         still_there = list(claims.all_claims(home.claims_folder))
         for found, cause in abandoned:
             if found not in still_there:
                 continue
-            with contextlib.suppress(RunUnusable):  # this run stays as it is; the others are settled
+            try:
                 result = _settle(home, found, cause, again)
-                if result.end is End.STAGED_AGAIN:
-                    staged_again.append(found.run_id)
-                elif result.end is not End.GONE:
-                    ended.append((found.run_id, result))
+            except RunUnusable:
+                continue  # this run stays as it is; the others are settled
+            except HomeUnavailable:
+                if staged_again or ended:
+                    break  # runs that are settled have no claim any more, and must be reported; the others come later
+                raise
+            if result.end is End.STAGED_AGAIN:
+                staged_again.append(found.run_id)
+            elif result.end is not End.GONE:
+                ended.append((found.run_id, result))
     return staged_again, ended
 
 
@@ -163,7 +169,7 @@ def _settle(home: GuildHome, found: claims.Found, cause: Cause, again: Again) ->
 
 
 def _has_never_started(run_dir: str, found: claims.Found) -> bool:
-    """Tells whether a claimed run waits for its dead scheduler: it is neither staged nor was it started since."""
+    """Returns whether a claimed run waits for its dead scheduler: it is neither staged nor was it started since."""
     if found.is_started or run_directory.has(run_dir, layout.STAGED):
         return False
     # The user may have started a run by hand that was stuck as `pending`.
@@ -173,13 +179,15 @@ def _has_never_started(run_dir: str, found: claims.Found) -> bool:
     return run_directory.recorded_start(run_dir) == before
 
 
-def _is_operation_alive(run_dir: str, starter_pid: int) -> bool:
-    """Tells whether the operation's own process is alive, though its starter is not."""
+def _is_operation_alive(run_dir: str, starter: processes.ProcessIdentity) -> bool:
+    """Returns whether the operation's own process is alive, though its starter is not."""
     pid = run_directory.locked_by(run_dir)
     if pid is not None:
         return run_processes.belongs_to(pid, run_dir)
-    # Guild records the pid just after it has started the process.
-    return run_processes.go_on_without(starter_pid, run_dir)
+    # Guild records the pid just after it has started the process. After a boot, the starter's pid is that of another.
+    if not processes.is_of_this_boot(starter):
+        return any(run_processes.all_of(run_dir))
+    return run_processes.go_on_without(starter.pid, run_dir)
 
 
 def _remove_output(folder: str, run_id: str) -> None:

@@ -72,12 +72,12 @@ def refresh(run_dir: str) -> None:
 
 
 def has(run_dir: str, name: str) -> bool:
-    """Tells whether the run has that marker."""
+    """Returns whether the run has that marker."""
     return os.path.exists(layout.marker(run_dir, name))
 
 
 def is_staged(run_dir: str) -> bool:
-    """Tells whether the run is staged, and not pending, as it is while Guild stages it; raises OSError."""
+    """Returns whether the run is staged, and not pending, as it is while Guild stages it; raises OSError."""
     try:
         os.stat(layout.marker(run_dir, layout.STAGED))
     except (FileNotFoundError, NotADirectoryError):
@@ -142,7 +142,7 @@ def recorded_status(run_dir: str) -> int | None:
 
 
 def has_end(run_dir: str) -> bool:
-    """Tells whether the end of an attempt is on record, as the run's own."""
+    """Returns whether the end of an attempt is on record, as the run's own."""
     return os.path.exists(layout.attribute(run_dir, "exit_status"))
 
 
@@ -150,17 +150,19 @@ def _reason(error: OSError | UnicodeDecodeError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def check_files(run_dir: str) -> None:
+def check_files(run_dir: str, with_sizes: bool = True) -> None:
     """Raises BrokenRun if one of Guild's files in a run directory is something else, or too large.
 
-    Guild would wait for ever to read or write a named pipe.
+    Guild would wait for ever to read or write a named pipe. What a file is stands in its folder, but its size must be
+    asked for, which takes longer than all else that is read of a staged run.
     """
     for folder, is_attribute in ((layout.guild_dir(run_dir), False), (layout.attributes(run_dir), True)):
         size = 0
         try:
             with os.scandir(folder) as entries:
                 for count, entry in enumerate(entries):
-                    size += _size(entry, is_attribute)
+                    if with_sizes or not entry.is_file(follow_symlinks=False):
+                        size += _size(entry, is_attribute)
                     if count > _MOST_FILES:
                         raise BrokenRun(f"it has more than {_MOST_FILES} files in {os.path.basename(folder)!r}")
         except OSError as e:
@@ -233,7 +235,7 @@ def read_staged(run_dir: str) -> Staged:
     since = _since(run_dir)
     op = _operation_data(run_dir)
     name, tags = os.path.basename(run_dir), our_tags(run_dir)
-    check_files(run_dir)
+    check_files(run_dir, with_sizes=False)  # they are checked when the run is claimed
     needs, gpus = operation_data.needs(op), operation_data.gpus(op)
     return Staged(name, run_dir, since, tags, needs, gpus, is_queue, is_batch, is_search)
 
@@ -248,7 +250,7 @@ def _since(run_dir: str) -> int:
     marker_time = _modified(layout.marker(run_dir, layout.STAGED))
     since = attribute(run_dir, "started") or attribute(run_dir, "initialized")
     if not isinstance(since, int):
-        raise BrokenRun("it does not say when it was staged")
+        raise BrokenRun("it has no time of staging")
     return since if attribute_time >= marker_time else max(since, marker_time // 1000)
 
 
@@ -306,11 +308,11 @@ def opref(run_dir: str) -> Any:
     try:
         return _parsed_opref(files.content(layout.opref(run_dir), _LONGEST).decode())
     except FileNotFoundError:
-        raise BrokenRun("it does not say which operation it is for") from None
+        raise BrokenRun("it names no operation") from None
     except (OSError, UnicodeDecodeError) as e:
         raise BrokenRun(f"cannot read its operation: {_reason(e)}") from e
     except ValueError as e:  # Guild's OpRefError, or a quote that is not closed
-        raise BrokenRun("it does not say which operation it is for") from e
+        raise BrokenRun("it names no operation") from e
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -337,7 +339,7 @@ def cached_operation(run_dir: str) -> str:
 
 
 def is_queue(run_dir: str) -> bool:
-    """Tells whether the run is a Guild queue or a scheduler, or a batch of them."""
+    """Returns whether the run is a Guild queue or a scheduler, or a batch of them."""
     try:
         return _is_queue(run_dir, opref(run_dir))
     except BrokenRun:
@@ -352,7 +354,7 @@ def _is_queue(run_dir: str, reference: Any) -> bool:
 
 
 def is_batch(run_dir: str) -> bool:
-    """Tells whether the run is a batch, which runs its trials itself."""
+    """Returns whether the run is a batch, which runs its trials itself."""
     try:
         return _is_batch(run_dir, opref(run_dir))
     except BrokenRun:
@@ -365,7 +367,7 @@ def _is_batch(run_dir: str, reference: Any) -> bool:
 
 
 def is_search(run_dir: str) -> bool:
-    """Tells whether the run is a search, which stages its trials for a scheduler."""
+    """Returns whether the run is a search, which stages its trials for a scheduler."""
     try:
         return _is_search(run_dir, opref(run_dir))
     except BrokenRun:

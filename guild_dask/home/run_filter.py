@@ -80,7 +80,7 @@ class Selection:
         return replace(listing, staged=tuple(found), broken={**listing.broken, **self._broken}, gone=frozenset(gone))
 
     def matches(self, run_dir: str) -> bool:
-        """Tells whether a run matches now."""
+        """Returns whether a run matches now."""
         return self._is_match(run_dir)
 
     def _did_match(self, run: Staged) -> bool:

@@ -11,7 +11,7 @@ from guild_dask.host import processes
 
 
 def belongs_to(pid: int, run_dir: str) -> bool:
-    """Tells whether a process was started for the run in that directory.
+    """Returns whether a process was started for the run in that directory.
 
     If the directory that the process names cannot be seen from here, its run id decides.
     """
@@ -29,7 +29,7 @@ def all_of(run_dir: str) -> Iterator[Any]:
 
 
 def go_on_without(starter_pid: int, run_dir: str) -> bool:
-    """Tells whether processes of a run are alive on this host, though its starter is not.
+    """Returns whether processes of a run are alive on this host, though its starter is not.
 
     Only the processes themselves show that: by their environment or, before that is set, by the starter's session.
     """

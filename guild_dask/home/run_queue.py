@@ -29,12 +29,12 @@ LOCK_TIMEOUT = 5.0
 # Bytes that must be free before runs are claimed: what the claims, the starters and Guild write about some runs.
 LEAST_SPACE = 1_000_000
 
-# Tells whether a run in a directory is to be started again after an attempt that was lost (True) or failed (False).
+# Returns whether a run in a directory is to be started again after an attempt that was lost (True) or failed (False).
 Again = Callable[[str, bool], bool]
 
 
 def never(_run_dir: str, _is_loss: bool) -> bool:
-    """Tells that no run is started again."""
+    """Returns False: no run is started again."""
     return False
 
 
@@ -121,7 +121,7 @@ class GuildHome:
         return Claimed(tuple(taken), refused)
 
     def _can_be_read(self, run: Staged, refused: dict[str, str]) -> bool:
-        """Tells whether Guild can read a run's records; if not, the reason becomes that of the refused run."""
+        """Returns whether Guild can read a run's records; if not, the reason becomes that of the refused run."""
         try:
             run_directory.check_attributes(run.dir)
         except run_directory.BrokenRun as e:
@@ -153,7 +153,7 @@ class GuildHome:
         self._directory.forget(run.id)
 
     def has(self, run_id: str) -> bool:
-        """Tells whether the run's directory exists."""
+        """Returns whether the run's directory exists."""
         run_directory.refresh(self.run_dir(run_id))
         return os.path.isdir(self.run_dir(run_id))
 
@@ -247,11 +247,11 @@ class GuildHome:
         return found
 
     def is_ours(self, run_id: str) -> bool:
-        """Tells whether we have a claim on a run; raises OSError if the claims cannot be read."""
+        """Returns whether we have a claim on a run; raises OSError if the claims cannot be read."""
         return self._ours(run_id) is not None
 
     def has_started(self, run_id: str) -> bool:
-        """Tells whether a run was started under our claim; True if the claims cannot be read now."""
+        """Returns whether a run was started under our claim; True if the claims cannot be read now."""
         try:
             found = self._ours(run_id)
         except OSError:
@@ -259,7 +259,7 @@ class GuildHome:
         return found is not None and found.is_started
 
     def has_recorded_end(self, found: claims.Found) -> bool:
-        """Tells whether Guild has recorded the end of a run since it was claimed."""
+        """Returns whether Guild has recorded the end of a run since it was claimed."""
         end = run_directory.recorded_end(self.run_dir(found.run_id))
         before = found.claim.before if found.claim else None
         return bool(end) and (before is None or end != run_directory.end_in(before))

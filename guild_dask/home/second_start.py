@@ -33,7 +33,7 @@ def refusal_for(run_dir: str) -> str:
 
 
 def _may_live(run_dir: str, found: claims.Found, owner: processes.ProcessIdentity) -> bool:
-    """Tells whether the run may be running: its starter is alive, or was killed and left the operation behind."""
+    """Returns whether the run may be running: its starter is alive, or was killed and left the operation behind."""
     if processes.is_alive(owner) is not False:
         return True
     return found.is_started and run_processes.go_on_without(owner.pid, run_dir)

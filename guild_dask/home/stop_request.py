@@ -3,7 +3,6 @@
 An empty file is the user's request. A scheduler that is being stopped writes the name of that cause into it.
 """
 
-import contextlib
 import os
 import pathlib
 
@@ -20,8 +19,13 @@ def request_stop(claim: pathlib.Path, cause: Cause = Cause.STOPPED) -> None:
     if cause is Cause.STOPPED:
         files.overwrite(file)  # empty, so that it can be made on a full disk, too
         return
-    with contextlib.suppress(FileExistsError):
+    try:
         files.overwrite(file, cause.value, os.O_CREAT | os.O_EXCL)
+    except FileExistsError:
+        return
+    except OSError:
+        withdraw(claim)  # what is empty would be the user's
+        raise
 
 
 def withdraw(claim: pathlib.Path) -> None:
@@ -51,5 +55,5 @@ def recorded_cause(claim: pathlib.Path) -> Cause | None:
 
 
 def is_requested(claim: pathlib.Path) -> bool:
-    """Tells whether the run is requested to stop."""
+    """Returns whether the run is requested to stop."""
     return files.exists(claim.with_suffix(STOP))

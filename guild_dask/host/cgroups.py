@@ -56,13 +56,12 @@ class Cgroup:
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """Moves this process into the cgroup for the time of the block; processes started in the block stay there."""
-        is_inside = _is_written(self.folder / _PROCESSES, "0")
+        self._is_used = is_inside = _is_written(self.folder / _PROCESSES, "0")
         try:
             yield
         finally:
             # If this process cannot move back, its own memory is counted, too, which is little.
             self._is_left = is_inside and _is_written(self._own / _PROCESSES, "0")
-            self._is_used = is_inside
 
     def take(self, pid: int) -> None:
         """Moves another process into the cgroup."""

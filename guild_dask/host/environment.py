@@ -87,7 +87,7 @@ def interrupts_variable() -> dict[str, str]:
 
 
 def are_interrupts_ours(environ: Mapping[str, str]) -> bool:
-    """Tells whether the process that started this one leaves Ctrl-C to it."""
+    """Returns whether the process that started this one leaves Ctrl-C to it."""
     return environ.get(LEAVES_INTERRUPTS) == str(os.getppid())
 
 

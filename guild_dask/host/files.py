@@ -1,6 +1,6 @@
 """Files that others read and write: bounded reads, not answered from NFS's cache, and writes that are atomic.
 
-What lies in a run directory may be anything: a pipe that nobody writes to, a device, a file of any size. So every file
+What lies in a run directory may be anything: a pipe without a writer, a device, a file of any size. So every file
 there is opened by this module, which opens regular files only, never waits, and reads no more than a limit.
 
 An NFS client caches for up to a minute whether a file is there, and finds a file that another host has renamed under
@@ -117,7 +117,7 @@ def read_json(file: Path, levels: int = 0, most: int = MOST) -> Any:
 
 
 def exists(file: Path, levels: int = 1) -> bool:
-    """Tells whether a file is there now. So many levels of folders may be new."""
+    """Returns whether a file is there now. So many levels of folders may be new."""
     _refresh_around(file, levels)
     return os.path.exists(file)
 

@@ -31,7 +31,7 @@ class Watcher:
 
     @property
     def is_notified(self) -> bool:
-        """Tells whether changes end a wait. If not, only wake() and the timeout do."""
+        """Returns whether changes end a wait. If not, only wake() and the timeout do."""
         return self._fd is not None
 
     def add(self, path: str, mask: int) -> int | None:

@@ -38,13 +38,13 @@ def _made(folder: str) -> str | None:
 
 
 def _is_own(path: str) -> bool:
-    """Tells whether a path is a folder, not a link to one, of this user that no other user can open."""
+    """Returns whether a path is a folder, not a link to one, of this user that no other user can open."""
     found = os.lstat(path)
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
 def _is_safe(folder: str) -> bool:
-    """Tells whether no other user but root can rename what this user makes in a folder, or the folder itself."""
+    """Returns whether no other user but root can rename what this user makes in a folder, or the folder itself."""
     return all(map(_keeps_names, _with_parents(folder)))
 
 

@@ -40,7 +40,7 @@ def identity(pid: int) -> ProcessIdentity | None:
 
 
 def is_alive(process: ProcessIdentity) -> bool | None:
-    """Tells whether the process is alive; None if it is on another host, or in another container's pid namespace."""
+    """Returns whether the process is alive; None if it is on another host, or in another container's pid namespace."""
     if process.host != socket.gethostname():
         return None
     if process.boot != boot_id():
@@ -51,12 +51,12 @@ def is_alive(process: ProcessIdentity) -> bool | None:
 
 
 def is_still_there(process: ProcessIdentity) -> bool:
-    """Tells whether a process of this host is alive, even if the host has been renamed."""
+    """Returns whether a process of this host is alive, even if the host has been renamed."""
     return _start_time(process.pid) == process.started
 
 
 def is_of_this_boot(process: ProcessIdentity) -> bool:
-    """Tells whether the process, dead or alive, was started on this host since its last boot."""
+    """Returns whether the process, dead or alive, was started on this host since its last boot."""
     return process.host == socket.gethostname() and process.boot == boot_id()
 
 
@@ -151,7 +151,7 @@ def _dead_children() -> list[int]:
 
 
 def has_children() -> bool:
-    """Tells whether this process has a child, alive or not yet reaped. This is a single system call."""
+    """Returns whether this process has a child, alive or not yet reaped. This is a single system call."""
     if sys.platform != "linux":
         return bool(descendants(os.getpid()))
     try:
@@ -178,7 +178,7 @@ def _is_running(process: psutil.Process) -> bool:
 
 
 def is_below(pid: int, ancestor: int) -> bool:
-    """Tells whether a process descends from another one."""
+    """Returns whether a process descends from another one."""
     try:
         return any(parent.pid == ancestor for parent in psutil.Process(pid).parents())
     except (psutil.Error, ValueError):
@@ -231,7 +231,7 @@ def session(pid: int) -> int | None:
 def variable_of(pid: int, name: str) -> str | None:
     """Returns a variable of the environment that a process was started with; None if it is not set or not visible.
 
-    Raises OSError if this host is short of what it takes to look.
+    Raises OSError if this host is short of what is needed to read it.
     """
     try:
         value: str | None = psutil.Process(pid).environ().get(name)
@@ -262,7 +262,7 @@ def in_session(number: int) -> list[psutil.Process]:
 
 
 def exists_in_session(number: int) -> bool:
-    """Tells whether a session has a living process."""
+    """Returns whether a session has a living process."""
     return any(_start_time(process.pid) is not None for process in in_session(number))
 
 

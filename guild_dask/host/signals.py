@@ -18,17 +18,17 @@ _HINTS: dict[int, str] = {signal.SIGKILL: "the kernel does that when memory runs
 
 
 def is_failure(exit_status: int) -> bool:
-    """Tells whether a process with that exit status was killed by a signal that does not request an end."""
+    """Returns whether a process with that exit status was killed by a signal that does not request an end."""
     return exit_status < 0 and not is_request(exit_status)
 
 
 def is_request(exit_status: int) -> bool:
-    """Tells whether a process with that exit status was killed by a signal that requests an end."""
+    """Returns whether a process with that exit status was killed by a signal that requests an end."""
     return -exit_status in _REQUESTS
 
 
 def may_be_sent(exit_status: int) -> bool:
-    """Tells whether a process with that exit status was killed by a signal that another process may have sent."""
+    """Returns whether a process with that exit status was killed by a signal that another process may have sent."""
     return exit_status < 0 and -exit_status not in _CRASHES
 
 

@@ -42,7 +42,7 @@ def found_in(folder: pathlib.Path) -> list[tuple[str, Claim | None, bool]]:
 
 
 def is_started(folder: pathlib.Path, run_id: str) -> bool:
-    """Tells whether the run was started under its present claim."""
+    """Returns whether the run was started under its present claim."""
     found = claims.present(folder, run_id)
     return found is not None and found.is_started
 

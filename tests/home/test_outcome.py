@@ -59,6 +59,7 @@ IMPOSSIBLE: dict[str, Callable[[Evidence], bool]] = {
 ENDS: tuple[tuple[int | None, Cause | None], ...] = (
     *((code, None) for code in (0, 1, 7, -9, 75)),
     *((None, cause) for cause in (Cause.KILLED, Cause.WORKER_DIED, Cause.NODE_LOST, Cause.UNEXPLAINED)),
+    (None, Cause.GUILD_FAILED),
 )
 DECISIONS = (None, Result(End.RETRIED, 7), Result(End.RETRIED, -9, Cause.NODE_LOST))
 POLICIES = (Retries(), Retries(after_loss=True), Retries(after_failure=True))
@@ -89,13 +90,13 @@ def table() -> list[tuple[Evidence, Outcome]]:
 
 
 def _is_open(evidence: Evidence) -> bool:
-    """Tells whether a run started, is there, did not complete, and nothing is decided yet."""
+    """Returns whether a run started, is there, did not complete, and nothing is decided yet."""
     is_over = evidence.has_completed or evidence.decided is not None
     return evidence.is_there and evidence.claim is STARTED and not is_over
 
 
 def _is_unexplained(evidence: Evidence) -> bool:
-    """Tells whether a signal that any process may have sent ended the run, and nothing says why."""
+    """Returns whether a signal that any process may have sent ended the run, and nothing says why."""
     is_killed = evidence.is_recorded and evidence.status in (-9, -15) and evidence.own_exit is None
     return is_killed and evidence.noted in (None, Cause.UNEXPLAINED) and evidence.stop_request is None
 

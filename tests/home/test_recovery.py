@@ -4,6 +4,9 @@ import contextlib
 import errno
 import os
 import pathlib
+import resource
+import signal
+import subprocess
 import types
 from dataclasses import replace
 
@@ -12,7 +15,7 @@ import pytest
 from guild_dask.home import attempts, claims, end_note, run_directory, stop_request
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.heartbeat import Heartbeat
-from guild_dask.home.outcome import Cause, End
+from guild_dask.home.outcome import Cause, End, Outcome
 from guild_dask.home.recovery import recover
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes
@@ -109,6 +112,45 @@ def test_run_whose_claim_another_scheduler_has_settled_is_left_alone(home: Guild
     claims.remove(home.claims_folder, RUN)
     assert home.settle(RUN, 75, may_stage_again=True).end is End.GONE
     assert statuses(user) == {RUN: "pending"}
+
+
+def test_run_of_before_the_boot_is_over_though_a_process_has_its_starters_number(home: GuildHome) -> None:
+    # The power failed before Guild had recorded the operation's pid.
+    leader = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        _belongs_to(home, replace(home.heartbeat.process, boot="before", pid=leader.pid))
+        ((_, result),) = recover(home).ended
+        assert result.cause is Cause.NODE_LOST
+    finally:
+        leader.kill()
+        leader.wait()
+
+
+def test_settled_run_is_reported_though_the_home_becomes_unavailable_at_the_next_one(
+    home: GuildHome, guild: Guild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = f"{RUN}-other"
+    stage(guild, "quick", other)
+    (run,) = (each for each in home.staged().staged if each.id == other)
+    found = claims.present(home.claims_folder, RUN)
+    assert found
+    assert found.claim
+    home.claim([(run, replace(found.claim, run_id=other))])
+    claims.mark_started(claims.path(home.claims_folder, other))
+    _after_a_boot(home)
+    carry_out = GuildHome.carry_out
+    settled: list[str] = []
+
+    def fail_at_the_second(self: GuildHome, run_id: str, outcome: Outcome) -> bool:
+        if settled:
+            raise HomeUnavailable("no space left")
+        settled.append(run_id)
+        return carry_out(self, run_id, outcome)
+
+    with monkeypatch.context() as full:
+        full.setattr(GuildHome, "carry_out", fail_at_the_second)
+        assert [run_id for run_id, _ in recover(home).ended] == settled
+    assert [run_id for run_id, _ in recover(home).ended] == list({RUN, other} - set(settled))
 
 
 def test_run_in_another_space_of_process_numbers_goes_by_its_beat(home: GuildHome) -> None:
@@ -295,6 +337,20 @@ def test_run_that_outlived_a_stop_of_its_scheduler_has_its_own_end(home: GuildHo
     run_directory.record_end(home.run_dir(RUN), 7)
     ((_, result),) = recover(home).ended
     assert (result.end, result.exit_code, result.cause) == (End.FAILED, 7, None)
+
+
+def test_request_of_a_scheduler_that_cannot_be_written_is_not_one_of_the_user(home: GuildHome) -> None:
+    claim = claims.path(home.claims_folder, RUN)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limit[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            stop_request.request_stop(claim, Cause.SCHEDULER_STOPPED)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert stop_request.requested_cause(claim) is None
 
 
 def test_run_that_died_after_a_stop_of_its_scheduler_was_stopped(home: GuildHome) -> None:

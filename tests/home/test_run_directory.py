@@ -161,19 +161,19 @@ def write(data: bytes) -> Callable[[pathlib.Path], object]:
 
 
 ACCIDENTS = [
-    (".guild/opref", remove, "does not say which operation"),
+    (".guild/opref", remove, "names no operation"),
     (".guild/opref", replace_by_folder, "cannot read its operation"),
     (".guild/opref", replace_by_loop, "cannot read its operation"),
-    (".guild/opref", write(b""), "does not say which operation"),
-    (".guild/opref", write(b"half of"), "does not say which operation"),
-    (".guild/opref", write(b"guildfile:'/project x y z"), "does not say which operation"),
+    (".guild/opref", write(b""), "names no operation"),
+    (".guild/opref", write(b"half of"), "names no operation"),
+    (".guild/opref", write(b"guildfile:'/project x y z"), "names no operation"),
     (".guild/opref", write(b"\xff\xfe a b c"), "cannot read its operation"),
-    (".guild/attrs", remove, "does not say when it was staged"),
+    (".guild/attrs", remove, "has no time of staging"),
     (".guild/attrs", replace_by_file, "cannot read attribute 'started'"),
     (".guild/attrs", replace_by_loop, "cannot read attribute 'started'"),
-    (".guild/attrs/started", remove, "does not say when it was staged"),
-    (".guild/attrs/started", write(b""), "does not say when it was staged"),
-    (".guild/attrs/started", write(b"yesterday"), "does not say when it was staged"),
+    (".guild/attrs/started", remove, "has no time of staging"),
+    (".guild/attrs/started", write(b""), "has no time of staging"),
+    (".guild/attrs/started", write(b"yesterday"), "has no time of staging"),
     (".guild/attrs/started", write(b"2023-13-45"), "attribute 'started' is not YAML"),
     (".guild/attrs/tags", replace_by_folder, "cannot read attribute 'tags'"),
     (".guild/attrs/tags", replace_by_loop, "cannot read attribute 'tags'"),
@@ -200,13 +200,18 @@ ACCIDENTS = [
     (".guild/ENV", hostile.by_pipe, "cannot read its file 'ENV': it is a named pipe, not a file"),
     (".guild/output", hostile.by_pipe, "cannot read its file 'output': it is a named pipe, not a file"),
     (".guild/LOCK", hostile.by_pipe, "cannot read its file 'LOCK': it is a named pipe, not a file"),
-    (".guild", remove, "does not say which operation"),
+    (".guild", remove, "names no operation"),
     (".guild", replace_by_file, "cannot read its operation"),
     (".guild", replace_by_loop, "cannot read its operation"),
-    (".", remove, "does not say which operation"),
+    (".", remove, "names no operation"),
     (".", replace_by_file, "cannot read its operation"),
     (".", replace_by_loop, "cannot read its operation"),
 ]
+
+
+def _read_as_schedulers_do(run_dir: str) -> None:
+    run_directory.read_staged(run_dir)
+    run_directory.check_attributes(run_dir)  # when the run is claimed
 
 
 @pytest.mark.parametrize(("path", "accident", "problem"), ACCIDENTS)
@@ -215,7 +220,7 @@ def test_broken_run_says_what_is_wrong_with_it(
 ) -> None:
     accident(run_dir / path)
     with pytest.raises(BrokenRun, match=problem) as error:
-        run_directory.read_staged(str(run_dir))
+        _read_as_schedulers_do(str(run_dir))
     # It becomes a part of a log line.
     assert str(error.value).isprintable()
 

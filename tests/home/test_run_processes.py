@@ -21,7 +21,7 @@ def run_dir(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def pids_of(run_dir: pathlib.Path, **variables: str) -> tuple[bool, bool]:
-    """Tells whether a process with these variables belongs to the run, by itself and among all processes."""
+    """Returns whether a process with these variables belongs to the run, by itself and among all processes."""
     with living("sh", "-c", "echo ready; cat", env={**os.environ, **variables}) as process:
         assert process.stdout
         process.stdout.readline()  # a process that is just starting has no readable environment

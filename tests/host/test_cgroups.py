@@ -167,6 +167,23 @@ def test_cgroups_of_killed_starters_are_removed(mount: pathlib.Path) -> None:
     cgroups.remove_stale(mount / "nothing")
 
 
+def test_memory_of_an_operation_that_could_not_be_moved_into_its_cgroup_is_not_that_of_the_cgroup(
+    tmp_path: pathlib.Path,
+) -> None:
+    # A warm operation is not a child of the starter, which moves it.
+    folder, own = tmp_path / "run", tmp_path / "own"
+    for each in (folder, own):
+        each.mkdir()
+        (each / "cgroup.procs").touch()
+    (folder / "memory.stat").write_text("anon 1000\nshmem 0\n")
+    cgroup = Cgroup(folder, own)
+    with cgroup.entered():
+        assert cgroup.memory() == 1000
+        (folder / "cgroup.procs").unlink()
+        cgroup.take(1)
+    assert cgroup.memory() is None
+
+
 def test_process_starts_even_if_the_cgroup_is_gone(tmp_path: pathlib.Path) -> None:
     cgroup = Cgroup(tmp_path / "gone" / "run-1-1", tmp_path / "gone")
     with cgroup.entered():

@@ -49,7 +49,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "dask" / "claims"
 
 
-LOOKS: dict[str, Callable[[pathlib.Path], object]] = {
+READS: dict[str, Callable[[pathlib.Path], object]] = {
     "present": lambda folder: claims.present(folder, "aaa"),
     "all_claims": lambda folder: list(claims.all_claims(folder)),
     "withdraw": lambda folder: claims.withdraw(folder, "aaa"),
@@ -66,11 +66,11 @@ LOOKS: dict[str, Callable[[pathlib.Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_folder_of_claims_is_opened_before_anything_in_it_decides(
-    folder: pathlib.Path, touched: list[str], look: Callable[[pathlib.Path], object]
+    folder: pathlib.Path, touched: list[str], read: Callable[[pathlib.Path], object]
 ) -> None:
-    look(folder)
+    read(folder)
     assert next(path for path in touched if path.startswith(str(folder))) == str(folder)
 
 
@@ -81,8 +81,8 @@ def test_run_directory_is_refreshed_before_its_end_is_read(tmp_path: pathlib.Pat
     home.settle("aaa", 0, may_stage_again=False)
     home.has_recorded_end(claims.Found("aaa", None, is_started=True, written=0))
     guild_dir = run_dir / ".guild"
-    looks = [path for path in touched if path.startswith(str(run_dir))]
-    assert looks[:6] == [str(run_dir), str(guild_dir), f"{guild_dir}/attrs"] * 2
+    found = [path for path in touched if path.startswith(str(run_dir))]
+    assert found[:6] == [str(run_dir), str(guild_dir), f"{guild_dir}/attrs"] * 2
 
 
 def test_folders_of_attempts_and_requests_are_refreshed(tmp_path: pathlib.Path, touched: list[str]) -> None:
