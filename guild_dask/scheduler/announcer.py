@@ -1,7 +1,7 @@
 """What the log says about waiting runs: each fact once, in order, and only some of many at a time. Pure."""
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from guild_dask.home.run_directory import Staged
 from guild_dask.plan.placement import Kind, StagedRun, Worker, is_impossible
@@ -19,6 +19,43 @@ AT_A_TIME = 500
 _WAITING = "waiting"
 
 
+class _Pending:
+    """Runs that are to be logged, in the order of their keys: of very many, a few at a time."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, tuple[int, str]] = {}
+        self._heap: list[tuple[int, str]] = []  # with keys of runs that are not pending any more
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, run_id: object) -> bool:
+        return run_id in self._keys
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def add(self, run_id: str, key: tuple[int, str]) -> None:
+        """Adds a run, whose key may be another one than before."""
+        if self._keys.get(run_id) != key:
+            self._keys[run_id] = key
+            heapq.heappush(self._heap, key)
+
+    def discard(self, run_id: str) -> None:
+        """Removes a run, if it is there."""
+        self._keys.pop(run_id, None)
+
+    def take(self, count: int) -> list[str]:
+        """Removes the first runs, as many as there are up to a number, and returns them."""
+        found: list[str] = []
+        while self._heap and len(found) < count:
+            key = heapq.heappop(self._heap)
+            if self._keys.get(key[1]) == key:
+                del self._keys[key[1]]
+                found.append(key[1])
+        return found
+
+
 class Announcer:
     """What has been logged about waiting runs, and what is still to be logged."""
 
@@ -28,7 +65,7 @@ class Announcer:
         # The last fact that was logged about each run. A fact is compared, never shown.
         self._logged: dict[str, object] = {}
         # Runs in a line about which nothing has been logged since they joined it, or since their kind's reason changed.
-        self._pending: set[str] = set()
+        self._pending = _Pending()
         # Why no run of a kind can ever start, as it was last logged; None where it can.
         self._impossible: dict[Kind, Reason | None] = {}
         # Why runs waited at the last plan.
@@ -53,8 +90,13 @@ class Announcer:
 
     def _take_changes(self) -> None:
         changes = self._waiting.take_changes()
-        self._pending -= changes.left
-        self._pending |= changes.joined
+        for run_id in changes.left:
+            self._pending.discard(run_id)
+        self._add_pending(changes.joined)
+
+    def _add_pending(self, run_ids: Iterable[str]) -> None:
+        for run_id in run_ids:
+            self._pending.add(run_id, self._waiting.key(run_id))
 
     # What is logged
 
@@ -78,7 +120,7 @@ class Announcer:
         self.has_more = False
         text = ", ".join(running)
         run_ids = self._waiting.in_order()
-        self._pending.update(run_ids)
+        self._add_pending(run_ids)
         news = [run_id for run_id in run_ids if self._is_news(run_id, "waits for running")]
         return [Log(INFO, f"Found staged run {run_id} (waiting for runs to finish: {text})") for run_id in news]
 
@@ -92,19 +134,24 @@ class Announcer:
         impossible = {kind: is_impossible(StagedRun("", dict(kind)), workers) for kind in self._waiting.kinds()}
         for kind, reason in impossible.items():
             if reason != self._impossible.get(kind):
-                self._pending.update(self._waiting.members(kind))
+                self._add_pending(self._waiting.members(kind))
         self._impossible = impossible
         self._memory = max((worker.total.get(MEMORY, 0.0) for worker in workers), default=0.0)
-        due = [
-            self._waiting.key(run_id)
-            for run_id in self._pending
-            if may_start or impossible[self._waiting.kind(run_id)] is not None
-        ]
-        for _, run_id in heapq.nsmallest(self._at_a_time, due):
+        due, self.has_more = self._due(None if may_start else impossible)
+        for run_id in due:
             lines += self._placed(run_id, impossible[self._waiting.kind(run_id)])
-            self._pending.discard(run_id)
-        self.has_more = len(due) > self._at_a_time
         return lines
+
+    def _due(self, impossible: Mapping[Kind, Reason | None] | None) -> tuple[list[str], bool]:
+        """Returns the pending runs to be logged now, and whether more are left; of impossible ones only if given."""
+        if impossible is None:
+            due = self._pending.take(self._at_a_time)
+            return due, len(self._pending) > 0
+        chosen = [run_id for run_id in self._pending if impossible[self._waiting.kind(run_id)] is not None]
+        due = heapq.nsmallest(self._at_a_time, chosen, key=self._waiting.key)
+        for run_id in due:
+            self._pending.discard(run_id)
+        return due, len(chosen) > len(due)
 
     def starting(self, run_id: str) -> list[Log]:
         """Returns that a run is in the plan, if nothing was logged about it before it starts."""

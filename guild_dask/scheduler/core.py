@@ -179,7 +179,7 @@ class Core:
 
     @property
     def may_start(self) -> bool:
-        """Tells whether users let the scheduler start runs."""
+        """Returns whether users let the scheduler start runs."""
         return self.phase is Phase.WORKING
 
     @property
@@ -202,7 +202,7 @@ class Core:
 
     @property
     def has_failures(self) -> bool:
-        """Tells whether a run failed or was terminated, or was left staged by a scheduler that runs once."""
+        """Returns whether a run failed or was terminated, or was left staged by a scheduler that runs once."""
         ends = (End.FAILED, End.COULD_NOT_START, End.TERMINATED)
         has_left = self.rules.run_once and (self._left > 0 or self._unsettled > 0)
         return any(self.ledger.outcomes[end] for end in ends) or has_left
@@ -273,7 +273,7 @@ class Core:
         return [*instructions, Publish()]
 
     def _is_done(self) -> bool:
-        """Tells whether nothing is on its way and, with run-once, no waiting run could ever start."""
+        """Returns whether nothing is on its way and, with run-once, no waiting run could ever start."""
         ledger = self.ledger
         is_busy = ledger.active or ledger.unsettled or ledger.unseen or self.announcer.has_more
         if is_busy or self._is_home_unavailable:
@@ -450,7 +450,7 @@ class Core:
         if event.problem and event.exit_code == NOT_STARTED:
             return [CheckClaim(event.run_id, None, event.problem)]
         if not event.had_claim:
-            return [CheckClaim(event.run_id, event.exit_code, "its worker was started anew")]
+            return [CheckClaim(event.run_id, event.exit_code, "its worker was restarted")]
         return self._end(event.run_id, event.exit_code, now, event.problem)
 
     def _job_lost(self, event: JobLost, _now: float) -> list[Instruction]:

@@ -16,7 +16,7 @@ class DependencyLookup:
     _completed: dict[str, Found] = field(default_factory=dict)
 
     def known(self, references: Iterable[str], active: Container[str], staged: Container[str]) -> dict[str, Found]:
-        """Returns what is known without a look at the runs directory: completed, active and staged runs."""
+        """Returns what is known without reading the runs directory: completed, active and staged runs."""
         known: dict[str, Found] = {}
         for reference in references:
             run_id = self._meant.get(reference, reference)
@@ -34,5 +34,5 @@ class DependencyLookup:
         self._completed = {reference: one for reference, one in found.items() if one.status is RunStatus.COMPLETED}
 
     def means(self, run_id: str) -> bool:
-        """Tells whether a run is one that others depend on."""
+        """Returns whether a run is one that others depend on."""
         return run_id in self._meant.values()

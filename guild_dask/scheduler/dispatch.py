@@ -199,7 +199,7 @@ class Dispatcher:
         return Settled(what.run_id, result, last_line or what.message, is_deleted=not self.home.has(what.run_id))
 
     def _may_retry(self, may_retry: bool, run_dir: str, is_loss: bool) -> bool:
-        """Tells whether a run that was lost or failed is to be started again."""
+        """Returns whether a run that was lost or failed is to be started again."""
         if not may_retry:
             return False
         asked = None
@@ -213,7 +213,7 @@ class Dispatcher:
         return recovery.recover(self.home, unseen, functools.partial(self._may_retry, may_retry))
 
     def has_started(self, run_id: str) -> bool:
-        """Tells whether a run was started under our claim; True if that cannot be seen now."""
+        """Returns whether a run was started under our claim; True if that cannot be seen now."""
         return self.home.has_started(run_id)
 
     def request_stop(self, run_ids: Sequence[str]) -> None:

@@ -45,7 +45,7 @@ class Ledger:
     outcomes: Counter[End] = field(default_factory=Counter)
 
     def knows(self, run_id: str) -> bool:
-        """Tells whether a run is on its way, or will be tried again."""
+        """Returns whether a run is on its way, or will be tried again."""
         return any(run_id in each for each in (self.active, self.unseen, self.unsettled, self.retrying))
 
     @property

@@ -81,7 +81,7 @@ def open_views(  # noqa: PLR0913  # what the views show, and to whom
 
 
 def is_log_detailed(settings: Settings) -> bool:
-    """Tells whether the log has lines for starts and completions between the lines that runs print.
+    """Returns whether the log has lines for starts and completions between the lines that runs print.
 
     The documented output of `run-once` has none; in a terminal, they are welcome.
     """

@@ -34,12 +34,12 @@ class Shutdown:
 
     @property
     def is_new(self) -> bool:
-        """Tells whether no step was taken yet."""
+        """Returns whether no step was taken yet."""
         return self._taken == 0
 
     @property
     def has_given_up(self) -> bool:
-        """Tells whether the last step was taken; runs that are left belong to the next scheduler."""
+        """Returns whether the last step was taken; runs that are left belong to the next scheduler."""
         return self._taken == len(_STEPS)
 
     def steps(self, now: float, active: Iterable[str]) -> list[Instruction]:

@@ -42,7 +42,7 @@ class Demand:
         return obstacle_in(run.requirements, self.has_devices) if run.requirements.unreadable else None
 
     def sees_no_device(self, run: Staged) -> bool:
-        """Tells whether a run that requests no device sees none, though the workers have some."""
+        """Returns whether a run that requests no device sees none, though the workers have some."""
         if run.is_search or not self.has_devices:
             return False
         return not any(is_pin(name) or name == GPU for name in self.requests_of(run))
@@ -58,7 +58,7 @@ class Demand:
 
 @dataclass
 class Changes:
-    """Which runs joined a line or left one since the last look at this value."""
+    """Which runs joined a line or left one since the last call of take_changes()."""
 
     joined: set[str] = field(default_factory=set)
     left: set[str] = field(default_factory=set)
@@ -104,7 +104,7 @@ class WaitingRuns:
         return self._demand.requests_of(self._runs[run_id][0])
 
     def sees_no_device(self, run_id: str) -> bool:
-        """Tells whether a run sees no device because it requests none, though the workers have some."""
+        """Returns whether a run sees no device because it requests none, though the workers have some."""
         return self._demand.sees_no_device(self._runs[run_id][0])
 
     # The lines
@@ -248,7 +248,7 @@ class WaitingRuns:
         return frozenset(reference for link in self._links.values() for reference in link.references)
 
     def has_dependents(self) -> bool:
-        """Tells whether a run depends on another."""
+        """Returns whether a run depends on another."""
         return bool(self._links)
 
     def hold_back(self, found: Mapping[str, Found]) -> None:

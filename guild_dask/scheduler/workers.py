@@ -110,11 +110,11 @@ class FailingWorkers:
         return len(self._tried)
 
     def was_tried(self, run_id: str) -> bool:
-        """Tells whether a run was one of those that could not be started."""
+        """Returns whether a run was one of those that could not be started."""
         return run_id in self._tried
 
     def fail(self, worker: str, run_id: str, problem: str, until: float) -> bool:
-        """Notes that a worker could not start a run, and tells whether that is news."""
+        """Notes that a worker could not start a run, and returns whether that is news."""
         before = self._failing.get(worker)
         self._failing[worker] = _Failing(problem, until)
         self._tried.add(run_id)

@@ -73,7 +73,7 @@ def test_reason_is_logged_again_when_it_changes(runs: WaitingRuns, announcer: An
 def test_memory_without_a_unit_is_logged_once(runs: WaitingRuns, announcer: Announcer) -> None:
     runs.update(Listing((a_run(1, "dask:mem=8"), a_run(2, "dask:mem=8")), {}))
     assert texts(announcer.queued([Worker("local", 2, {"mem": 64e9}, 2, {"mem": 64e9})])) == [
-        "Run run01: tag 'dask:mem=8' asks for 8 bytes of memory: amounts of mem are bytes; write mem=8GB",
+        "Run run01: tag 'dask:mem=8' requests 8 bytes of memory: amounts of mem are bytes; write mem=8GB",
         "Starting staged run run01 (requires mem=8)",
         "Starting staged run run02 (requires mem=8)",
     ]

@@ -32,7 +32,7 @@ def _journal(user: Sandbox) -> list[str]:
     return (user.guild_home / "journal").read_text().split()
 
 
-def test_staged_run_is_noticed_without_waiting_for_the_next_look(user: Sandbox, guild: Guild) -> None:
+def test_staged_run_is_noticed_without_waiting_for_the_next_poll(user: Sandbox, guild: Guild) -> None:
     # An hour between looks: what starts now was told by the operating system.
     a_project(user, NOTE)
     with guild.started(f"run dask:scheduler poll-interval=3600 {NO_DASHBOARD} -y") as scheduler:
