@@ -258,7 +258,7 @@ def test_stopped_run_is_terminated_and_the_next_one_starts(user: Sandbox, guild:
         scheduler_with_a_running_run(user)
         wait_until(lambda: statuses(user)["aaa"] == "running")
         assert "it has not started" in typed("stop bbb", exit_code=1).output
-        assert typed("stop aaa").output == "Run aaa: asked to end\n"
+        assert typed("stop aaa").output == "Run aaa: stop requested\n"
         wait_until(lambda: statuses(user) == {"aaa": "terminated", "bbb": "running", "sss": "running"})
         assert "it is not running (terminated)" in typed("stop aaa", exit_code=1).output
 
@@ -280,7 +280,7 @@ def test_pause_resume_and_drain_reach_the_scheduler(user: Sandbox, guild: Guild)
     a_project(user, OPERATIONS)
     with guild.started(SCHEDULER) as scheduler:
         wait_until(lambda: data_of("status")["schedulers"], describe=scheduler.so_far)
-        assert typed("pause ss").output == "Asked 1 scheduler(s) to pause: sss\n"
+        assert typed("pause ss").output == "Sent 'pause' to 1 scheduler(s): sss\n"
         wait_until(lambda: "It is paused." in typed("status").output, describe=lambda: typed("status"))
         stage(guild, "nap seconds=0", "aaa")
         wait_until(lambda: data_of("status")["schedulers"][0]["waiting"] == 1)

@@ -113,4 +113,4 @@ def test_run_that_completes_when_it_is_stopped_was_asked_to_end(user: Sandbox, g
         scheduler.wait_for_output("listening")
         assert run_command("guild-dask stop aaa", os.environ, os.getcwd()).exit_code == 0
         scheduler.wait()
-    assert explained("aaa").endswith("It was asked to end (it was stopped) and exited with code 0.")
+    assert explained("aaa").endswith("It got a stop request (it was stopped) and exited with code 0.")

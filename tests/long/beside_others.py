@@ -55,7 +55,7 @@ class Beside:
 
     @property
     def is_as_good(self) -> bool:
-        """Tells whether guild-dask takes nothing from the user that guildai does not take."""
+        """Returns whether guild-dask takes nothing from the user that guildai does not take."""
         return self.with_us is not None and self.with_us == self.with_guild
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ round: optimizers, schedulers, starters, trials, and Guild's processes above the
 start and when they end. In the end, an undisturbed restart completes the search. Then must hold:
 
 - there are exactly as many trials as `--max-trials` says, each with a run of its own, and all have ended
-- no point has two trials, and no trial has printed a result twice
+- no point has two trials
 - the best trial that the search reports is the best one by the trials' own journal
 """
 

@@ -1,4 +1,4 @@
-"""A short form of tests/long/chaos.py and tests/long/every_step.py, for .ci/run."""
+"""A short form of tests/long/chaos.py, every_step.py and search_chaos.py, for .ci/run."""
 
 import os
 import pathlib
@@ -18,6 +18,7 @@ from tests.support.sandbox import PROJECT, run_command
 
 ROUNDS = ("--rounds=3", "--kind", "one", "many", "people", "--runs=16", "--seed=3", "--seconds=10")
 STEPS = ("--depth=1", "--part=11/60")
+SEARCH = ("--rounds=2", "--trials=10", "--seconds=10", "--seed=3")
 DEADLINE = 400.0
 
 
@@ -34,6 +35,12 @@ def test_no_run_is_lost_or_started_twice_when_a_process_dies_at_a_certain_step(t
     # A few of the steps; `python -m tests.long.every_step` tries all of them.
     command = [sys.executable, "-m", "tests.long.every_step", *STEPS, f"--homes={tmp_path}"]
     finished = run_command(command, os.environ, PROJECT, DEADLINE)
+    assert finished.exit_code == 0, finished
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
+def test_search_has_its_trials_once_when_processes_die() -> None:
+    finished = run_command([sys.executable, "-m", "tests.long.search_chaos", *SEARCH], os.environ, PROJECT, DEADLINE)
     assert finished.exit_code == 0, finished
 
 

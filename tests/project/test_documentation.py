@@ -129,14 +129,14 @@ def _files(name: str) -> list[pathlib.Path]:
 
 
 def _is_ours(name: str) -> bool:
-    """Tells whether a dotted name begins with our package, or with a module of it, and is not the name of a file."""
+    """Returns whether a dotted name begins with our package, or with a module of it, and is not the name of a file."""
     first = name.partition(".")[0].rpartition("/")[2]
     modules = {path.stem for path in _sources() if path.is_relative_to(PROJECT / "guild_dask")}
     return first in {"guild_dask", *modules} and not name.endswith(_SUFFIXES)
 
 
 def _exists(name: str) -> bool:
-    """Tells whether a dotted name is a module, or what a module defines. Any end of a module's full name will do."""
+    """Returns whether a dotted name is a module, or what a module defines. Any end of a module's full name will do."""
     parts = name.replace("/", ".").split(".")
     for count in range(len(parts), 0, -1):
         path, rest = "/".join(parts[:count]), ".".join(parts[count:])
@@ -147,7 +147,7 @@ def _exists(name: str) -> bool:
 
 
 def _defines(path: pathlib.Path, name: str | None) -> bool:
-    """Tells whether a file defines a name, such as `claim` or `Runner.run`, at its top."""
+    """Returns whether a file defines a name, such as `claim` or `Runner.run`, at its top."""
     scope: list[ast.stmt] = ast.parse(path.read_text(encoding="utf-8")).body
     for part in name.split(".") if name else ():
         found = [node for node in scope if part in _names(node)]

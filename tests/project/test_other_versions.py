@@ -146,7 +146,10 @@ def test_journal_of_an_older_version_is_told() -> None:
     story = history_for([ended, {"event": "stopped", "at": 4.0, "left": {"bbb": "waits for a worker", "ccc": ""}}], 5.0)
     assert story
     assert summary.how(story.spans[0].run) == "terminated: it ran for 3s, its time limit"
-    assert summary.left(story, 9) == [("bbb", "waits for a worker"), ("ccc", "was waiting")]
+    assert [(run, summary.why_left(why)) for run, why in story.left.items()] == [
+        ("bbb", "waits for a worker"),
+        ("ccc", "was waiting"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +167,7 @@ def test_journal_of_an_older_version_is_told() -> None:
         (
             Ending("terminated", -15, "out-of-memory", Excess(1e9, 2e9)),
             True,
-            "out of memory: it used 2GB and asked for 1GB",
+            "out of memory: it used 2GB and requested 1GB",
         ),
         (Ending("retried", -9, "worker-died"), False, "its worker died"),
         (Ending("terminated", -9, "eaten"), True, "eaten"),

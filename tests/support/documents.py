@@ -210,5 +210,5 @@ def _show(finished: Finished) -> None:
 
 
 def is_document(path: pathlib.Path) -> bool:
-    """Tells whether a file is a document to be collected: a Markdown file beside this module."""
+    """Returns whether a file is a document to be collected: a Markdown file beside this module."""
     return path.suffix == ".md" and os.path.samefile(path.parent, PROJECT / "tests" / "stories")

@@ -101,7 +101,7 @@ class Rewording(ast.NodeTransformer):
 
 
 def is_message(text: str) -> bool:
-    """Tells whether a text in the source is a message."""
+    """Returns whether a text in the source is a message."""
     return bool(_MESSAGE.search(text)) and not _OF_OTHERS.match(text)
 
 

@@ -40,7 +40,7 @@ COLD: Mapping[str, str] = {"DASK_GUILD_DASK__WARM": "no"}
 
 
 def is_cold(user: "Sandbox") -> bool:
-    """Tells whether no run of a user starts warm."""
+    """Returns whether no run of a user starts warm."""
     return COLD.items() <= user.environ.items()
 
 

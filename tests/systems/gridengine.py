@@ -168,7 +168,7 @@ class GridEngine:
         return run_command(self.host.command("sh", "-ec", script), {**clean_environ(), **self.variables}, "/")[1] == 0
 
     def _takes_jobs(self) -> bool:
-        """Tells whether the queue has no error, alarm or unknown state (all are letters after the load)."""
+        """Returns whether the queue has no error, alarm or unknown state (all are letters after the load)."""
         lines = [line.split() for line in self.command("qstat -f").splitlines() if line.startswith("main@")]
         return bool(lines) and all(len(words) == 5 and words[3] != "-NA-" for words in lines)
 

@@ -138,7 +138,7 @@ def test_run_that_dask_sends_to_a_worker_again_is_not_taken_for_ended(
         assert scheduler.wait().exit_code == 0
     journal.check(["aaa"])
     assert [life.attempt for life in journal.lives("aaa")] == [1, 2]
-    assert ("its worker was started anew" if can_be_tried else "(No such file or directory)") in scheduler.output
+    assert ("its worker was restarted" if can_be_tried else "(No such file or directory)") in scheduler.output
     assert "1 run(s) completed, 0 failed" in scheduler.output
 
 

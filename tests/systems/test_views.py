@@ -37,5 +37,5 @@ def test_runs_on_an_existing_cluster_are_seen(user: Sandbox, guild: Guild, journ
                     return {row["run"]: row["state"] for row in json.load(answer)["rows"]}
 
             wait_until(lambda: rows() == {"aaa": "running", "bbb": "waiting"}, describe=rows)
-            assert "asked to end" in run_command("guild-dask stop aaa", os.environ, os.getcwd()).output
+            assert "stop requested" in run_command("guild-dask stop aaa", os.environ, os.getcwd()).output
             wait_until(lambda: rows() == {"aaa": "terminated", "bbb": "running"}, describe=rows)

@@ -153,11 +153,11 @@ class ChaosHome:
         return str(guild_run.for_dir(str(self.runs / run_id)).status)
 
     def has_runaway(self, run_id: str) -> bool:
-        """Tells whether a run leaves a process behind when it is killed."""
+        """Returns whether a run leaves a process behind when it is killed."""
         return (self.folder / "plans" / run_id).read_text().endswith("1")
 
     def was_warm(self, run_id: str) -> bool:
-        """Tells whether a run was forked from a warm server, as far as is recorded."""
+        """Returns whether a run was forked from a warm server, as far as is recorded."""
         facts = run_directory.known_attribute(str(self.runs / run_id), run_info.NAME)
         return isinstance(facts, dict) and facts.get(process_start.KIND) == process_start.WARM
 

@@ -127,7 +127,7 @@ def _above_capacity(seen: Seen) -> Iterator[Violation]:
 
 
 def is_excused(seen: Seen, pid: int) -> bool:
-    """Tells whether a process is a runaway of a run whose starter was killed, and so could not end it."""
+    """Returns whether a process is a runaway of a run whose starter was killed, and so could not end it."""
     runaways = [line for life in seen.lives.values() for line in life.of("runaway") if line.pid == pid]
     killed = seen.killed_pids()
     return any(start.parent in killed for line in runaways for start in seen.life(line.run_id).of("start"))

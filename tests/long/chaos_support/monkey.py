@@ -207,7 +207,7 @@ def _process(pid: int) -> psutil.Process | None:
 
 
 def _is_forkserver(process: psutil.Process) -> bool:
-    """Tells whether a process is a forkserver, and not a starter forked from one, whose output goes to a file."""
+    """Returns whether a process is a forkserver, and not a starter forked from one, whose output goes to a file."""
     try:
         return "forkserver.py" in _command(process) and "run-output" not in os.readlink(f"/proc/{process.pid}/fd/1")
     except OSError:

@@ -32,7 +32,7 @@ class Deed(NamedTuple):
 
     @property
     def is_restaging(self) -> bool:
-        """Tells whether the run may be started again, even if it had completed."""
+        """Returns whether the run may be started again, even if it had completed."""
         return self.kind in ("retry", "stage again")
 
     @property

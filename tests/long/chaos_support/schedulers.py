@@ -41,7 +41,7 @@ class Working:
 
     @property
     def is_over(self) -> bool:
-        """Tells whether the operation's process has ended; Guild's process may still be ending."""
+        """Returns whether the operation's process has ended; Guild's process may still be ending."""
         if not self._is_over:
             process = self.process
             self._is_over = not is_living(process) if process else not self._guild.is_running
@@ -77,7 +77,7 @@ class Working:
 
 
 def is_living(process: psutil.Process) -> bool:
-    """Tells whether it is still the same process, and not a zombie."""
+    """Returns whether it is still the same process, and not a zombie."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:

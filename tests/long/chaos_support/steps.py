@@ -5,6 +5,7 @@ import contextlib
 import json
 import pathlib
 import signal
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -51,6 +52,9 @@ class Told:
 
     def __init__(self, point: Point, fault: str, root: pathlib.Path, settings: Settings) -> None:
         package = settings.package
+        # Stories are told beside each other, and a supervisor is known by its run only.
+        only_here = uuid.uuid4().hex[8:]
+        self.plans = tuple(replace(plan, run_id=plan.run_id[-8:] + only_here) for plan in self.plans)
         self.point = point
         self._fault = fault
         self._path = ":".join([str(_CRASH_POINTS), *([package] if package else [])])
@@ -104,7 +108,7 @@ class Told:
         return {"CHAOS_POINT": json.dumps(said), "PYTHONPATH": self._path}
 
     def has_started(self, plan: Plan) -> bool:
-        """Tells whether a run has written its start to the journal."""
+        """Returns whether a run has written its start to the journal."""
         lives = journal.read(self.home.folder / "journal")
         return plan.run_id in lives and bool(lives[plan.run_id].of("start"))
 
@@ -245,7 +249,7 @@ STORIES: Mapping[str, type[Told]] = {
 
 
 def is_deadly(fault: str) -> bool:
-    """Tells whether a fault is a signal, and not an error."""
+    """Returns whether a fault is a signal, and not an error."""
     return fault in signal.Signals.__members__
 
 

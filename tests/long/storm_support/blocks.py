@@ -72,7 +72,7 @@ class Round:
 
     @property
     def has_cut(self) -> bool:
-        """Tells whether something on a node had no chance to leave a record, so that leases decide."""
+        """Returns whether something on a node had no chance to leave a record, so that leases decide."""
         return self.was_deaf or any(done.act.cuts_off for done in self.done)
 
 
@@ -245,7 +245,7 @@ class Block:
             yield f"{run_id}: attempts {waited} were dead only by their lease, and no host was cut off ({acts})"
 
     def _is_excused(self, life: Life, this: Round) -> bool:
-        """Tells whether the run may have been killed before anything could record that it had ended."""
+        """Returns whether the run may have been killed before anything could record that it had ended."""
         return this.was_deaf or any(
             -_TIME_TO_EXIT < done.at - life.last < (_TIME_TO_RECORD if done.act.is_hard else _TIME_TO_EXIT)
             for done in this.done
@@ -278,7 +278,7 @@ def _without_undo(act: Act) -> Act:
 
 
 def _is_killed_later(suspended: Done, done: list[Done]) -> bool:
-    """Tells whether an act after a suspension may kill suspended processes, which can leave no record."""
+    """Returns whether an act after a suspension may kill suspended processes, which can leave no record."""
     return any(other.at > suspended.at and not other.act.suspends for other in done)
 
 
