@@ -1,5 +1,5 @@
 """The command `guild-dask`: one module for each of its commands, loaded when it is used.
 
-Reads what schedulers write into the Guild home; loads no Dask, except for `doctor/`.
-May import plan, host, settings, home and monitor; `doctor/` also cluster. Start at `main`.
+Reads what schedulers write into the Guild home; loads no Dask, except for `doctor/`. Start at `main`. May import plan,
+host, settings, home and monitor; `doctor/` also cluster and mends; `export_study` also scheduler.search.
 """

@@ -35,7 +35,7 @@ def home_path() -> str:
 
 
 def is_home_named() -> bool:
-    """Tells whether the user named the Guild home, with the option or the variable GUILD_HOME."""
+    """Returns whether the user named the Guild home, with the option or the variable GUILD_HOME."""
     return bool(click.get_current_context().find_root().obj or os.environ.get("GUILD_HOME"))
 
 
@@ -145,7 +145,7 @@ _WIDE = 100
 
 
 def is_wide() -> bool:
-    """Tells whether tables may have columns that are not needed most."""
+    """Returns whether tables may have columns that are not needed most."""
     return widest_table() >= _WIDE
 
 
@@ -162,7 +162,7 @@ def wrapped(text: str, less: int = 0) -> list[str]:
 
 
 def is_coloured() -> bool:
-    """Tells whether to print colours: on a terminal, unless NO_COLOR is set."""
+    """Returns whether to print colours: on a terminal, unless NO_COLOR is set."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 

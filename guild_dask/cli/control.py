@@ -59,12 +59,13 @@ def _ask(request: Request, scheduler: str | None, as_json: bool) -> None:
         control.ask(home, chosen, request)
     except OSError as e:
         common.fail(f"cannot write to the Guild home: {e.strerror or e}")
-    asked = [chosen] if chosen else alive
+    receivers = [chosen] if chosen else alive
     if as_json:
-        common.print_json({"request": request, "schedulers": asked, "all": chosen is None})
+        common.print_json({"request": request, "schedulers": receivers, "all": chosen is None})
         return
-    names = ", ".join(formatting.short(each) for each in asked)
-    click.echo(f"Asked {len(asked)} scheduler(s) to {request}: {names}" if asked else _without_schedulers(request))
+    names = ", ".join(map(formatting.short, receivers))
+    sent = f"Sent {request!r} to {len(receivers)} scheduler(s): {names}"
+    click.echo(sent if receivers else _without_schedulers(request))
 
 
 def _without_schedulers(request: Request) -> str:

@@ -162,7 +162,7 @@ def _end(run: RunView, facts: dict[str, Any]) -> list[str]:
 def _cut_short(run: RunView, cause: str, why: str) -> str:
     """Returns why a run was ended."""
     if run.status == "completed":
-        return f"It was asked to end ({why}) and exited with code 0."
+        return f"It got a stop request ({why}) and exited with code 0."
     if cause_for_name(cause) is Cause.SCHEDULER_STOPPED:
         return f"It was ended: {why}. 'guild run --restart {formatting.short(run.id)} --stage' stages it again."
     return f"It was ended: {why}."

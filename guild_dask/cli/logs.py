@@ -16,7 +16,7 @@ from guild_dask.home.status import Status
 from guild_dask.host import files
 from guild_dask.monitor import formatting
 
-# Seconds between two looks at the output, and the bytes that are read at a time.
+# Seconds between two polls of the output, and the bytes that are read at a time.
 _PERIOD = 0.3
 _PIECE = 1 << 16
 

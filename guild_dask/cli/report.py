@@ -17,6 +17,7 @@ from guild_dask.home.outcome import End
 from guild_dask.monitor import formatting, journal, results
 from guild_dask.monitor.report import files, summary
 from guild_dask.monitor.report.history import History
+from guild_dask.monitor.report.searches import reported_searches
 from guild_dask.monitor.state import EndedRun, as_data
 from guild_dask.plan.reasons import AnyReason
 
@@ -209,4 +210,6 @@ def _data(run_dir: str, history: History, with_runs: bool = True) -> dict[str, A
             }
             for span in history.spans
         ]
+        found = reported_searches(run_dir, (span.run.run for span in history.spans), _PATIENCE)
+        data["searches"] = [each.as_data() for each in found]
     return data

@@ -69,7 +69,7 @@ def all_runs() -> Iterable[ListedRun]:
     folder = common.runs_dir()
     for name in names_of_runs(folder):
         run_dir = os.path.join(folder, name)
-        if os.path.isdir(os.path.join(run_dir, ".guild")) and not run_directory.is_queue(run_dir):
+        if os.path.isdir(layout.guild_dir(run_dir)) and not run_directory.is_queue(run_dir):
             yield listed(common.as_claimed(run_view.view(run_dir)))
 
 

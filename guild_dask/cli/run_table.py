@@ -54,7 +54,7 @@ def _width(name: str, cells: Sequence[str]) -> int:
 
 
 def _fits(columns: Columns, is_cut: Sequence[str] = ()) -> bool:
-    """Tells whether columns fit, if some of them are cut as far as possible."""
+    """Returns whether columns fit, if some of them are cut as far as possible."""
     widths = [_width(name, cells) for name, cells in columns.items() if name not in is_cut]
     cut = [min(common.LEAST, _width(name, cells)) for name, cells in columns.items() if name in is_cut]
     return sum(widths) + sum(cut) + 2 * (len(columns) - 1) <= common.widest_table()

@@ -35,7 +35,7 @@ def command(run: tuple[str, ...], as_json: bool) -> None:
 
 
 def _result(home: str, run: RunView) -> tuple[bool, str]:
-    """Returns whether a run was asked to end, and a message for the user."""
+    """Returns whether a stop of the run was requested, and a message for the user."""
     if run.status == "staged":
         return False, "it has not started; 'guild runs delete' removes it from the queue"
     if run.status not in ("running", "pending"):
@@ -62,4 +62,4 @@ def _stop(home: str, run_id: str) -> str:
         claims.ask_to_end(folder, run_id, owner)
     except OSError as e:
         raise _CannotStop(f"cannot write to the Guild home: {e.strerror or e}") from e
-    return f"asked to end, on {owner.host}" if lives is None else "asked to end"
+    return f"stop requested; it runs on {owner.host}" if lives is None else "stop requested"

@@ -83,7 +83,7 @@ def opened(
 
 
 def is_connected(client: Client) -> bool:
-    """Tells whether the scheduler is connected. Dask itself does not reconnect to one that was shut down."""
+    """Returns whether the scheduler is connected. Dask itself does not reconnect to one that was shut down."""
     stream = client.scheduler_comm
     return bool(client.status == "running" and stream is not None and not stream.closed())
 

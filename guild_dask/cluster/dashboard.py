@@ -39,7 +39,7 @@ def access_for(wanted: DashboardAddress | None, has_token: bool) -> Access:
 
 
 def _is_free(host: str, port: int) -> bool:
-    """Tells whether the port is free; raises OSError if it cannot be listened on at all."""
+    """Returns whether the port is free; raises OSError if it cannot be listened on at all."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

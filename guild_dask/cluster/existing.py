@@ -130,5 +130,5 @@ def _unreachable(choice: ClusterChoice, error: Exception) -> str:
 
 
 def is_open_to_others(address: str) -> bool:
-    """Tells whether a scheduler accepts connections from anyone who can reach it, other users of its host included."""
+    """Returns whether a scheduler accepts connections from anyone who can reach it, such as other users of its host."""
     return urllib.parse.urlsplit(address).scheme in ("tcp", "ucx", "ucxx", "ws")

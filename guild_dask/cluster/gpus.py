@@ -59,7 +59,7 @@ def found(environ: Mapping[str, str], nvidia: Sequence[str] = _NVIDIA, amd: path
 
 
 def are_assigned(environ: Mapping[str, str]) -> bool:
-    """Tells whether the user or a batch system has assigned devices to this process."""
+    """Returns whether the user or a batch system has assigned devices to this process."""
     return any(environ.get(name) is not None for name in (*_VISIBLE, "ROCR_VISIBLE_DEVICES", *_OF_JOB))
 
 

@@ -52,7 +52,7 @@ def problem_with(card: Card, home: str) -> Refusal | None:
 
 
 def is_no_answer(error: Exception) -> bool:
-    """Tells whether an error means that a worker has not answered, so that it must be asked again."""
+    """Returns whether an error means that a worker has not answered, so that it must be asked again."""
     return isinstance(error, (OSError, TimeoutError, asyncio.TimeoutError)) and not _lacks_us(error)
 
 
@@ -123,7 +123,7 @@ def farewell(token: str, dask_worker: Worker) -> None:
 
 
 def _sees(token: str) -> bool:
-    """Tells whether a scheduler's token is there. Its folder, and the home itself, may have been made just now."""
+    """Returns whether a scheduler's token is there. Its folder, and the home itself, may have been made just now."""
     return files.exists(token, levels=3)
 
 

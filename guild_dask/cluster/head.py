@@ -80,6 +80,10 @@ class WithHead:
         """Returns one worker of each kind that may still join, where that is known."""
         return self._cluster.prospects()
 
+    def parts(self) -> Sequence[Cluster]:
+        """Returns the pools that the cluster is made of."""
+        return self._cluster.parts()
+
     @property
     def appetite(self) -> int:
         """Returns how many waiting runs adjust() needs to see."""

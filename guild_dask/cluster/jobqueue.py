@@ -152,8 +152,9 @@ def open_job_queue(
         raise ClusterError(f"cluster={queue.name} needs the command {command}, which was not found; try a login node")
     configured = queue.configured
     options = dict(configured.get("scheduler-options") or {})
-    options.setdefault("dashboard_address", f"{dashboard.host}:{dashboard.port}" if dashboard else None)
-    options.setdefault("dashboard", dashboard is not None)
+    # Our flags decide, since they are checked: without a token, nothing is open to other hosts.
+    options["dashboard_address"] = f"{dashboard.host}:{dashboard.port}" if dashboard else None
+    options["dashboard"] = dashboard is not None
     options["access"] = common.access
     secure, folder = _security(queue, configured, options)
     dask.config.set(settings_of_a_cluster())  # permanently: Dask reads some of them only when it needs them

@@ -46,6 +46,10 @@ class WorkerPool:
         """Returns a worker such as may still join."""
         return [self._terms.worker] if self._terms.worker else []
 
+    def parts(self) -> "Sequence[WorkerPool]":
+        """Returns this pool."""
+        return (self,)
+
     @property
     def appetite(self) -> int:
         """Returns how many waiting runs adjust() needs to see."""

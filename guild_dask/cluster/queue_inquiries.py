@@ -82,7 +82,7 @@ def _over_in_condor(jobs: Sequence[str], answer: Answer) -> set[str]:
 
 
 def _held_in_condor(jobs: Sequence[str], answer: Answer) -> dict[str, str]:
-    # HTCondor holds a job that it cannot start, until somebody acts. Code 1: a user did that (condor_hold).
+    # HTCondor holds a job that it cannot start, until a user releases it. Code 1: a user held it (condor_hold).
     rows = [line.split(maxsplit=3) for line in answer.printed.splitlines()]
     held = {row[0]: row[3] for row in rows if len(row) == 4 and row[1] == "5" and row[2] != "1"}
     return {job: held[job] for job in jobs if job in held}

@@ -149,7 +149,7 @@ class RemoteCluster(FixedWorkers):
                 self._report(WorkersChanged(f"Worker {member.capacity.label} on {member.node} {what}"))
 
     def _reconnect(self) -> bool:
-        """Gives up the workers of a lost scheduler, and tells whether a scheduler could be reached again."""
+        """Gives up the workers of a lost scheduler, and returns whether a scheduler could be reached again."""
         if self._known:
             self._report(WorkersChanged("The Dask scheduler is gone; no run starts until it is back"))
         gone, self._known = self._known, {}
@@ -327,5 +327,5 @@ class RemoteCluster(FixedWorkers):
 
 
 def _is_same(before: Mapping[str, Any], now: Mapping[str, Any] | None) -> bool:
-    """Tells whether a worker is the same process. A restarted one may have its address, but not its directory."""
+    """Returns whether a worker is the same process. A restarted one may have its address, but not its directory."""
     return now is not None and before.get("local_directory") == now.get("local_directory")

@@ -75,7 +75,7 @@ class WorkerJobs:
         return 0 if self._clock() < self._pause_until else self._terms.count.most - len(self._requested)
 
     def is_missing(self, name: str) -> bool:
-        """Tells whether a job is requested and none of its workers has joined."""
+        """Returns whether a job is requested and none of its workers has joined."""
         job = self._requested.get(name)
         return job is not None and not job.has_come
 
@@ -207,5 +207,5 @@ def complaint_in(printed: str) -> str:
 
 
 def _is_sentence(line: str) -> bool:
-    """Tells whether a line may begin a message: it has words, and is not indented."""
+    """Returns whether a line may begin a message: it has words, and is not indented."""
     return not line[0].isspace() and any(character.isalpha() for character in line)

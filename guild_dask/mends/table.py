@@ -251,7 +251,7 @@ MENDS: tuple[Mend, ...] = (
     Mend(
         "click-steps",
         where=("guild.commands.run",),
-        why="steps warn about parameters that nobody gave: options without default have click's UNSET",
+        why="steps warn about parameters that were not given: options without default have click's UNSET",
         needed=(Range("click", "8.3"),),
         change=_mend_run_defaults,
     ),

@@ -3,7 +3,7 @@
 The work ahead of a run is the duration of each earlier run times its requests. Divided by the capacity of all workers,
 that is how long the work keeps them busy. It is an estimate: runs do not pack perfectly, and the next run of an
 operation may take longer than the last. Once a running run has taken far longer than expected, estimates are lower
-bounds only (`is_least`): nobody knows when it ends.
+bounds only (`is_least`): its end is unknown.
 """
 
 import statistics
@@ -47,7 +47,7 @@ def remaining(state: State, now: float) -> list[Remaining]:
 
 
 def is_least(state: State, now: float) -> bool:
-    """Tells whether the estimates are lower bounds only, because a run takes far longer than expected."""
+    """Returns whether the estimates are lower bounds only, because a run takes far longer than expected."""
     expected = _Durations(state, now)
     return expected.is_known and any(map(expected.is_overdue, state.running))
 
@@ -111,7 +111,7 @@ class _Durations:
         return known if known is not None else max(self._usual, 2 * self._so_far.get(run.operation, 0.0))
 
     def is_overdue(self, run: RunningRun) -> bool:
-        """Tells whether a running run has taken far longer than expected."""
+        """Returns whether a running run has taken far longer than expected."""
         usual = self.usual(run)
         return self._now - run.since > max(_OVERDUE * usual, usual + _OVERDUE_SECONDS)
 

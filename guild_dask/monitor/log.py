@@ -66,7 +66,7 @@ class OutputStream:
         self._writer.start()
 
     def is_printed(self, quiet: float) -> bool:
-        """Tells whether Guild has printed everything: it copies what it has printed to the record.
+        """Returns whether Guild has printed everything: it copies what it has printed to the record.
 
         Without a record, or if it lacks something, nothing was written for `quiet` seconds, and Guild has read all.
         """
@@ -80,7 +80,7 @@ class OutputStream:
         return self._is_recorded() or time.monotonic() - self._last_write >= quiet
 
     def _is_recorded(self) -> bool:
-        """Tells whether the record has everything that was written."""
+        """Returns whether the record has everything that was written."""
         try:
             return os.path.getsize(self._record) >= self._accepted
         except OSError:
@@ -124,7 +124,7 @@ class OutputStream:
             self._changed.notify_all()
 
     def wait_for_room(self, timeout: float = 0.0) -> bool:
-        """Tells whether there is room for the output of runs, after at most so many seconds."""
+        """Returns whether there is room for the output of runs, after at most so many seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: self._size < _MOST_OUTPUT, timeout)
 

@@ -106,7 +106,7 @@ class Notifier:
 
 
 def is_empty(state: State) -> bool:
-    """Tells whether no run is running, retrying or able to start; False while the scheduler stops."""
+    """Returns whether no run is running, retrying or able to start; False while the scheduler stops."""
     is_busy = state.running or state.retrying or state.waiting > state.impossible
     return not is_busy and state.phase != "stopping"
 

@@ -78,7 +78,7 @@ class _Followed:
 
     @property
     def is_redrawn(self) -> bool:
-        """Tells whether the last text of a line was not shown, since the line was expected to be redrawn."""
+        """Returns whether the last text of a line was not shown, since the line was expected to be redrawn."""
         return bool(self._redrawn)
 
     def for_terminal(self, lines: bytes, is_named: bool, now: float) -> bytes:
@@ -114,7 +114,7 @@ class Receiver(Protocol):
         """Accepts whole lines."""
 
     def wait_for_room(self, timeout: float = 0.0) -> bool:
-        """Tells whether more can be accepted, after at most so many seconds."""
+        """Returns whether more can be accepted, after at most so many seconds."""
 
     def leave_out(self, count: int) -> None:
         """Notes that so many bytes are left out."""
@@ -221,7 +221,7 @@ class OutputFollower:
         return _POLL_WITH_INOTIFY if self._watcher.is_notified else _POLL_WITHOUT_INOTIFY
 
     def _forward_all(self) -> bool:
-        """Forwards a part of each file, and waits for the reader after each; tells whether there is more."""
+        """Forwards a part of each file, and waits for the reader after each; returns whether there is more."""
         with self._lock:
             present = [*self._files.values(), *self._ended]
         has_more = False
@@ -244,7 +244,7 @@ class OutputFollower:
         return has_more
 
     def _forward_part(self, followed: _Followed) -> bool:
-        """Forwards the whole lines of the next part of a file; tells whether there may be more."""
+        """Forwards the whole lines of the next part of a file; returns whether there may be more."""
         chunk = followed.file.read(_CHUNK)
         data = followed.rest + chunk
         end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1

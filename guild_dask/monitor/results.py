@@ -38,7 +38,7 @@ def _words(name: str) -> list[str]:
 
 
 def is_high_good(name: str) -> bool:
-    """Tells whether high values of a scalar are the good ones, by its name."""
+    """Returns whether high values of a scalar are the good ones, by its name."""
     words = _words(name)
     return any(word in _HIGH for word in words) and not any(word in ("loss", "error", "err") for word in words)
 

@@ -35,7 +35,7 @@ def alive(home: str) -> list[Scheduler]:
 
 
 def is_alive(home: str, scheduler: str) -> bool:
-    """Tells whether a scheduler is alive."""
+    """Returns whether a scheduler is alive."""
     return _read(layout.heartbeat(home, scheduler)) is not None
 
 

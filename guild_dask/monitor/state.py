@@ -98,7 +98,7 @@ class EndedRun:
 
     @property
     def is_failure(self) -> bool:
-        """Tells whether the user should be notified: the run failed, or was ended without a stop request."""
+        """Returns whether the user should be notified: the run failed, or was ended without a stop request."""
         return self._ending.is_failure
 
     @property

@@ -20,7 +20,7 @@ class Terminal:
 
     @property
     def is_ours(self) -> bool:
-        """Tells whether this process is in its foreground: neither a background job nor a daemon."""
+        """Returns whether this process is in its foreground: neither a background job nor a daemon."""
         try:
             return os.tcgetpgrp(self._fd) == os.getpgrp()
         except OSError:
@@ -44,7 +44,7 @@ class Terminal:
 
 
 def is_in_terminal(environ: Mapping[str, str]) -> bool:
-    """Tells whether a user sees the output in a terminal, and this process is in its foreground."""
+    """Returns whether a user sees the output in a terminal, and this process is in its foreground."""
     found = terminal_for(environ)
     if found:
         found.close()

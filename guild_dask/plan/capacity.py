@@ -31,7 +31,7 @@ class Worker:
 
     @property
     def is_for_searches(self) -> bool:
-        """Tells whether it takes searches, and nothing else."""
+        """Returns whether it takes searches, and nothing else."""
         return SEARCH in self.total
 
 
@@ -52,7 +52,7 @@ class FreeCapacity:
         return (sum(self.free[name] / total[name] for name in total if total[name] > 0), -self.slots)
 
     def defines(self, name: str) -> bool:
-        """Tells whether the worker has that resource or device. Without named devices, it accepts any device name."""
+        """Returns whether the worker has that resource or device. Without named devices, it accepts any device name."""
         if is_pin(name):
             return not self.devices or name[len(PIN) :] in self.devices
         return name in self.worker.total or name == TIME
@@ -64,11 +64,11 @@ class FreeCapacity:
         return 1.0 if is_pin(name) else self.worker.total.get(name, 0.0)
 
     def is_for(self, requests: Mapping[str, float]) -> bool:
-        """Tells whether the worker takes such runs at all: one takes searches and nothing else."""
+        """Returns whether the worker takes such runs at all: one takes searches and nothing else."""
         return (SEARCH in requests) == self.worker.is_for_searches
 
     def could_hold(self, requests: Mapping[str, float]) -> bool:
-        """Tells whether the requests would fit if nothing else ran on the worker."""
+        """Returns whether the requests would fit if nothing else ran on the worker."""
         if not self.is_for(requests):
             return False
         # Totals are not sums, so they have no rounding errors. Dask compares them exactly, too.
@@ -80,11 +80,11 @@ class FreeCapacity:
         return devices.could_be_given(requests[GPU]) and requests[GPU] <= others
 
     def is_enough(self, requests: Mapping[str, float]) -> bool:
-        """Tells whether the requests fit now, if reservations are ignored."""
+        """Returns whether the requests fit now, if reservations are ignored."""
         return self._is_enough(requests, {})
 
     def may_take(self, requests: Mapping[str, float]) -> bool:
-        """Tells whether the requests fit now, beside what is reserved for another run."""
+        """Returns whether the requests fit now, beside what is reserved for another run."""
         return self._is_enough(requests, self._reserved)
 
     def _is_enough(self, requests: Mapping[str, float], reserved: Mapping[str, float]) -> bool:

@@ -25,7 +25,7 @@ def names_for_text(text: str) -> tuple[str, ...]:
 
 
 def is_pin(name: str) -> bool:
-    """Tells whether a request is for one particular device."""
+    """Returns whether a request is for one particular device."""
     return name.startswith(PIN)
 
 
@@ -54,12 +54,12 @@ def requests_with_pins(requests: Mapping[str, float], names: Sequence[str] | Non
 
 
 def could_be_given(requested: float) -> bool:
-    """Tells whether a number of devices can be assigned at all: a fraction of one, or a whole number."""
+    """Returns whether a number of devices can be assigned at all: a fraction of one, or a whole number."""
     return requested <= 1 or float(requested).is_integer()
 
 
 def are_taken(wanted: Mapping[str, float], in_use: Mapping[str, float]) -> bool:
-    """Tells whether other runs use too much of one of the devices for it to be assigned again."""
+    """Returns whether other runs use too much of one of the devices for it to be assigned again."""
     return any(not fits(share, 1.0 - in_use.get(name, 0.0)) for name, share in wanted.items())
 
 

@@ -21,7 +21,7 @@ class _Waits:
 
     @property
     def is_final(self) -> bool:
-        """Tells whether the run can start only with other workers or other tags, however many runs end before."""
+        """Returns whether the run can start only with other workers or other tags, however many runs end before."""
         return isinstance(self, IMPOSSIBLE)
 
 

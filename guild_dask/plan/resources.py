@@ -139,7 +139,7 @@ def _quoted(part: str) -> str:
 
 
 def fits(requested: float, free: float) -> bool:
-    """Tells whether that much is free; rounding errors of sums are ignored."""
+    """Returns whether that much is free; rounding errors of sums are ignored."""
     return requested <= free or math.isclose(requested, free, rel_tol=RELATIVE_TOLERANCE, abs_tol=TOLERANCE)
 
 

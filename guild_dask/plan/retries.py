@@ -24,7 +24,7 @@ def policy_for(retries: int | None) -> Policy:
 
 
 def may_try_again(policy: Policy, losses: Sequence[bool], is_loss: bool) -> bool:
-    """Tells whether the run may be attempted again.
+    """Returns whether the run may be attempted again.
 
     `losses` has an entry for each earlier attempt: True if its worker was lost, False if the run failed. `is_loss` is
     the same for the latest attempt.

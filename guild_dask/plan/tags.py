@@ -141,7 +141,7 @@ def few_bytes(tags: tuple[str, ...], requirements: Requirements, counted: float)
     specs = [tag for tag in tags if tag.startswith(RESOURCES)]
     tag = next(each for each in reversed(specs) if MEMORY in request_for_spec(each[len(RESOURCES) :]).amounts)
     unit = "GB" if asked <= _MOST_GIGABYTES else "MB"
-    return f"Tag {tag!r} asks for {text} bytes of memory: amounts of {MEMORY} are bytes; write {MEMORY}={text}{unit}"
+    return f"Tag {tag!r} requests {text} bytes of memory: amounts of {MEMORY} are bytes; write {MEMORY}={text}{unit}"
 
 
 def _reader(tag: str) -> tuple[str, Callable[[str], Any] | None]:
@@ -152,12 +152,12 @@ def _reader(tag: str) -> tuple[str, Callable[[str], Any] | None]:
 
 
 def may_be_ours(tag: str) -> bool:
-    """Tells whether a tag begins like the tags for guild-dask, as `daskboard` does, too."""
+    """Returns whether a tag begins like the tags for guild-dask, as `daskboard` does, too."""
     return tag[: len(PREFIX)].lower() == PREFIX
 
 
 def _looks_like_ours(tag: str) -> bool:
-    """Tells whether a tag that is none of ours was probably meant as one.
+    """Returns whether a tag that is none of ours was probably meant as one.
 
     Examples: dask-prio:3, dask-time=2h, dask_after:RUN, dask-priority, Dask:gpu=1 and `dask gpu=1`.
     """

@@ -44,7 +44,7 @@ class ClusterChoice:
 
     @property
     def is_ours(self) -> bool:
-        """Tells whether we start and stop the cluster's workers."""
+        """Returns whether we start and stop the cluster's workers."""
         return self.kind not in (Kind.ADDRESS, Kind.SCHEDULER_FILE)
 
 

@@ -29,7 +29,7 @@ class DashboardAddress:
 
     @property
     def is_local(self) -> bool:
-        """Tells whether only this host can reach it."""
+        """Returns whether only this host can reach it."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:

@@ -105,7 +105,7 @@ def _mends() -> Iterator[Finding]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=True)
         statuses = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as e:
-        yield bad("mends", f"cannot tell what became of the mends of Guild: {e}", shlex.join(command))
+        yield bad("mends", f"cannot check the mends of Guild: {e}", shlex.join(command))
         return
     for mend in MENDS:
         status, error = statuses.get(mend.name, (Status.FAILED.value, "no answer"))

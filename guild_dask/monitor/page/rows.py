@@ -87,7 +87,7 @@ class Rows:
 
     @property
     def is_watched(self) -> bool:
-        """Tells whether a browser has the page open; only then the loop writes all waiting runs."""
+        """Returns whether a browser has the page open; only then the loop writes all waiting runs."""
         return time.monotonic() - self._last_request < _PATIENCE
 
     def ended(self, run: EndedRun) -> None:
