@@ -78,6 +78,11 @@ def locks_folder(home: str) -> pathlib.Path:
     return pathlib.Path(home, "locks")
 
 
+def status_lock(home: str) -> str:
+    """Returns the file that Guild locks while the status of runs changes."""
+    return os.path.join(home, "locks", "run-status")
+
+
 def guild_dir(run_dir: str) -> str:
     """Returns the folder of Guild's records of a run."""
     return f"{run_dir}/{GUILD_DIR}"

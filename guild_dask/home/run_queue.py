@@ -9,9 +9,8 @@ import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
-from guild import config, lock
+from guild import config
 
 from guild_dask.home import attempts, claims, end_note, layout, run_directory, snapshot, stop_request
 from guild_dask.home.errors import HomeUnavailable, problem_for, translated
@@ -20,11 +19,10 @@ from guild_dask.home.listing import Listing, RunsDirectory
 from guild_dask.home.outcome import Cause, ClaimState, End, Evidence, Outcome, Result, Retries, outcome_for
 from guild_dask.home.run_directory import Staged
 from guild_dask.home.status import ENDED, living_process, status
+from guild_dask.home.status_lock import StatusLock
 from guild_dask.host import files, processes, shortage
 from guild_dask.plan.devices import are_taken
 from guild_dask.plan.units import format_size
-
-LOCK_TIMEOUT = 5.0
 
 # Bytes that must be free before runs are claimed: what the claims, the starters and Guild write about some runs.
 LEAST_SPACE = 1_000_000
@@ -62,7 +60,7 @@ class GuildHome:
         self._home = home
         self.heartbeat = heartbeat
         self._directory = RunsDirectory(self.runs_dir)
-        self._run_status: Any = None
+        self._status_lock = StatusLock(home)
         self._select = select
 
     def staged(self) -> Listing:
@@ -314,35 +312,9 @@ class GuildHome:
         """Returns the directory of a run."""
         return os.path.join(self.runs_dir, run_id)
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> contextlib.AbstractContextManager[None]:
         """Holds Guild's own lock; raises HomeUnavailable if the lock cannot be acquired."""
-        # The object is kept: Guild takes longer to make it than to acquire it.
-        self._run_status = self._run_status or _lock_of(self._home)
-        with _held(self._run_status, self._home):
-            yield
-
-
-def _lock_of(home: str) -> Any:
-    try:
-        return lock.Lock(lock.RUN_STATUS, timeout=LOCK_TIMEOUT, guild_home=home)
-    except OSError as e:
-        raise HomeUnavailable(f"cannot use the lock in {home}: {e.strerror or e}") from e
-
-
-@contextlib.contextmanager
-def _held(run_status: Any, home: str) -> Iterator[None]:
-    """Holds a lock of Guild's; raises HomeUnavailable if it cannot be acquired."""
-    try:
-        run_status.acquire()
-    except lock.Timeout as e:
-        raise HomeUnavailable(f"another process has held {e.lock_file} for {LOCK_TIMEOUT:g} seconds") from e
-    except OSError as e:
-        raise HomeUnavailable(f"cannot use the lock in {home}: {e.strerror or e}") from e
-    try:
-        yield
-    finally:
-        run_status.release()
+        return self._status_lock.held()
 
 
 def stage_ended(home: str, run_ids: Iterable[str]) -> dict[str, str]:
@@ -351,7 +323,7 @@ def stage_ended(home: str, run_ids: Iterable[str]) -> dict[str, str]:
     Returns why runs could not be staged; raises HomeUnavailable if no run could be.
     """
     problems: dict[str, str] = {}
-    with _held(_lock_of(home), home):
+    with StatusLock(home).held():
         for run_id in run_ids:
             try:
                 problems[run_id] = _stage_ended(home, run_id)
@@ -363,7 +335,7 @@ def stage_ended(home: str, run_ids: Iterable[str]) -> dict[str, str]:
 def unstage(home: str, run_id: str) -> None:
     """Makes a staged run a pending one, which no scheduler starts; does nothing if it is not staged any more."""
     run_dir = layout.run_dir(home, run_id)
-    with _held(_lock_of(home), home):
+    with StatusLock(home).held():
         if run_directory.is_staged(run_dir):
             run_directory.set_marker(run_dir, layout.PENDING)
             run_directory.clear_marker(run_dir, layout.STAGED)

@@ -37,7 +37,7 @@ ROOMS: Mapping[str, Room] = {
     "plan": Room(),
     "host": Room(),
     "settings": Room(("plan",)),
-    "home": Room(("plan", "host"), guild=("run_directory", "run_queue", "run_filter()")),
+    "home": Room(("plan", "host"), guild=("run_directory", "run_queue", "run_filter()", "status_lock")),
     "worker": Room(("plan", "host", "home"), guild=("starter()",)),
     "cluster": Room(("plan", "host", "settings", "worker"), dask=("*",)),
     "monitor": Room(
