@@ -5,6 +5,7 @@ deep nesting can crash the parser. So the parser's events are counted first: tha
 """
 
 import contextlib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,6 +14,9 @@ import yaml
 # Guild's records have a few levels, and aliases add some hundred letters at most.
 _DEEPEST = 50
 _MOST = 200_000
+
+# Blocks of YAML that are nested deeply: in one line, or by their indentation.
+_MAY_BE_DEEP = re.compile(rb"(?:[-?:][ \t]+){20}| {%d}" % _DEEPEST)
 
 # Digits of a number. Python refuses to print one of more than 4,300.
 _LONGEST_NUMBER = 1_000
@@ -51,6 +55,10 @@ def measure(text: str | bytes) -> None:
 
     Text that is not YAML is measured up to where that shows.
     """
+    plain = text.encode(errors="replace") if isinstance(text, str) else text
+    has_aliases = b"*" in plain and b"&" in plain
+    if not (has_aliases or plain.count(b"[") + plain.count(b"{") > _DEEPEST or _MAY_BE_DEEP.search(plain)):
+        return
     with contextlib.suppress(yaml.YAMLError, UnicodeError):
         _add_up(yaml.parse(text, Loader=_CLoader), _MOST + 2 * len(text))
 

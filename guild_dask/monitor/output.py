@@ -12,7 +12,7 @@ import pathlib
 import threading
 import time
 from collections.abc import Callable
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 from guild_dask.host import files
 from guild_dask.host.inotify import MODIFIED, Watcher
@@ -38,10 +38,13 @@ _REDRAWN = 1.0
 
 
 class _Followed:
-    def __init__(self, name: bytes, path: pathlib.Path, file: BinaryIO) -> None:
+    """The file of one run, and how far it was read. There is one for each run that starts, so it has no buffer."""
+
+    def __init__(self, name: bytes, path: str) -> None:
         self.name = name
         self.path = path
-        self.file = file
+        self._fd = files.open_file(path)
+        self._position = 0
         self.rest = b""
         self.last_line = ""
         self._is_in_line = False  # the last output ended with \r, which may be the first half of \r\n
@@ -50,31 +53,37 @@ class _Followed:
 
     def open_again(self) -> None:
         """Opens the file again: NFS then refreshes its cache, and shows what another host has written."""
-        file = files.opened(self.path)
-        file.seek(self.file.tell())
-        self.file.close()
-        self.file = file
+        fd = files.open_file(self.path)
+        os.close(self._fd)
+        self._fd = fd
+
+    def read(self) -> bytes:
+        """Returns the next part of the file; shorter than others at its end."""
+        part = os.pread(self._fd, _CHUNK, self._position)
+        self._position += len(part)
+        return part
 
     @property
     def left(self) -> int:
         """Returns how many bytes of the file have not been read."""
         try:
-            return max(0, os.fstat(self.file.fileno()).st_size - self.file.tell())
-        except (OSError, ValueError):
+            return max(0, os.fstat(self._fd).st_size - self._position)
+        except OSError:
             return 0
 
     def read_last_line(self) -> str:
         """Returns the last line of the file, of which a part may not have been forwarded."""
         try:
-            end = os.pread(self.file.fileno(), _CHUNK, max(0, os.fstat(self.file.fileno()).st_size - _CHUNK))
-        except (OSError, ValueError):
+            end = os.pread(self._fd, _CHUNK, max(0, os.fstat(self._fd).st_size - _CHUNK))
+        except OSError:
             return self.last_line
         return _last_line(end) or self.last_line
 
     def close(self) -> None:
         """Closes the file."""
         with contextlib.suppress(OSError):
-            self.file.close()
+            os.close(self._fd)
+        self._fd = -1
 
     @property
     def is_redrawn(self) -> bool:
@@ -142,15 +151,16 @@ class OutputFollower:
     def follow(self, run_id: str) -> str:
         """Starts to follow a run, and returns the path of the file for its output."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / run_id
-        path.unlink(missing_ok=True)  # whatever a killed scheduler has left
+        path = os.path.join(self._folder, run_id)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # what a killed scheduler has left
         files.overwrite(path, flags=os.O_CREAT | os.O_EXCL)
         with self._lock:
             self._watcher.add(str(self._folder), MODIFIED)  # it may have been removed and created since the last time
             name = formatting.short(run_id).encode()
-            self._files[run_id] = _Followed(name, path, files.opened(path))
+            self._files[run_id] = _Followed(name, path)
         self._watcher.wake()
-        return str(path)
+        return path
 
     def finish(self, run_id: str) -> str:
         """Forwards the rest of a run's output, now or later, removes the file, and returns the last line."""
@@ -162,7 +172,7 @@ class OutputFollower:
             with contextlib.suppress(OSError):
                 followed.open_again()
             with contextlib.suppress(OSError):
-                followed.path.unlink(missing_ok=True)
+                os.unlink(followed.path)
             left = _AT_THE_END
             while left > 0 and self._receiver.wait_for_room() and self._forward_part(followed):
                 left -= _CHUNK
@@ -245,7 +255,7 @@ class OutputFollower:
 
     def _forward_part(self, followed: _Followed) -> bool:
         """Forwards the whole lines of the next part of a file; returns whether there may be more."""
-        chunk = followed.file.read(_CHUNK)
+        chunk = followed.read()
         data = followed.rest + chunk
         end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         if not end and len(data) >= _LONGEST_LINE:
