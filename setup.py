@@ -62,7 +62,7 @@ setup(
         "dask>=2024.12",
         "distributed>=2024.12",
         "bokeh>=3.1",  # Dask's dashboard
-        "packaging>=20",  # versions, for the doctor
+        "packaging>=20",  # versions and requirements, for the mends and the doctor
         "psutil>=5.9",  # process trees of runs
         "pyyaml>=6",
     ],

@@ -35,6 +35,10 @@ class Range:
         )
 
 
+# The releases that every mend is for; setup.py allows no others. A copy that pip did not install has no version.
+GUILD = Range("guildai", before="0.10", or_missing=True)
+
+
 @dataclass(frozen=True)
 class Mend:
     """One mend: stand-ins for what modules of Guild import, a change of modules when they are loaded, or a refusal."""
@@ -42,13 +46,14 @@ class Mend:
     name: str
     where: tuple[str, ...]  # the modules that are mended
     why: str  # what happens without it
-    needed: tuple[Range, ...]  # it is applied if all hold
+    needed: tuple[Range, ...] = ()  # it is applied if all hold, and that of Guild
     imports: Mapping[str, StandIn] = field(default_factory=dict)  # what these modules get if they import a name
     change: Callable[[ModuleType], None] | None = None  # called with each of the modules when it is loaded
     refuses: str = ""  # a module that cannot be imported on behalf of these modules
 
     def is_needed(self, versions: Callable[[str], str | None]) -> bool:
-        return all(each.has(versions(each.name)) for each in self.needed)
+        """Returns whether the installed versions are those that need the mend."""
+        return all(each.has(versions(each.name)) for each in (GUILD, *self.needed))
 
 
 def version_of(name: str) -> str | None:

@@ -273,14 +273,13 @@ MENDS: tuple[Mend, ...] = (
         "second-start",
         where=("guild.op",),
         why="'guild run --start' and '--restart' start a second copy of a run that a scheduler runs, in its directory",
-        needed=(Range("guildai"),),  # Guild calls no plugin when it starts a run that exists
+        # Guild calls no plugin when it starts a run that exists.
         change=_refuse_second_starts,
     ),
     Mend(
         "preview",
         where=("guild.commands.run_impl",),
         why="the preview of dask:random does not name its objective: Guild takes every operation 'random' for its own",
-        needed=(Range("guildai"),),
         change=_mend_preview,
     ),
 )

@@ -13,6 +13,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from guild_dask.cli.doctor.finding import Finding, bad, good, note
 from guild_dask.mends.hook import VARIABLE
+from guild_dask.mends.mend import GUILD
 from guild_dask.mends.report import Status
 from guild_dask.mends.table import MENDS
 
@@ -109,7 +110,7 @@ def _mends() -> Iterator[Finding]:
         return
     for mend in MENDS:
         status, error = statuses.get(mend.name, (Status.FAILED.value, "no answer"))
-        versions = ", ".join(map(str, mend.needed))
+        versions = ", ".join(map(str, mend.needed or (GUILD,)))
         if status == Status.FAILED.value:
             remedy = f"reinstall guild-dask in the environment of {sys.executable}"
             yield bad("mend", f"{mend.name}: failed ({error}); without it, {mend.why}", remedy)
