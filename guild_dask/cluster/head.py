@@ -1,6 +1,6 @@
-"""A place for searches beside the workers: in the scheduler's own process, and in none of their slots.
+"""One more worker, in the scheduler's own process, that runs staged searches only.
 
-A search that was staged only proposes trials, and these need the slots: in the only slot, it would wait for ever.
+A search proposes trials, which need the slots of the other workers. If it took the only slot, they could never start.
 """
 
 import socket

@@ -276,6 +276,6 @@ def objectives(batch_dir: str) -> tuple[Objective, ...]:
 
 
 def batch_of(run_dir: str) -> str | None:
-    """Returns the search that a run is a trial of; None if it is none."""
+    """Returns the search that a run is a trial of; None if it is not a trial."""
     found = run_directory.known_attribute(run_dir, ATTRIBUTE)
     return str(found["batch"]) if isinstance(found, dict) and "batch" in found else None

@@ -45,7 +45,7 @@ def kind(mode: int) -> str:
 
 
 def open_file(file: Path, flags: int = os.O_RDONLY, folder: int | None = None) -> int:
-    """Returns a descriptor of a regular file; raises OSError if it is none. Never waits for another process.
+    """Returns a descriptor of a regular file; raises OSError if it is another kind. Never waits for another process.
 
     Here and below, the path of a file may begin at a folder that is open: what is done in it by its descriptor is done
     there, even if the folder is moved meanwhile.
@@ -62,12 +62,12 @@ def open_file(file: Path, flags: int = os.O_RDONLY, folder: int | None = None) -
 
 
 def opened(file: Path, flags: int = os.O_RDONLY) -> BinaryIO:
-    """Returns a regular file that is opened for reading, or as the flags say; raises OSError if it is none."""
+    """Returns a regular file that is opened for reading, or as the flags say; raises OSError if it is another kind."""
     return os.fdopen(open_file(file, flags), "ab" if flags & os.O_WRONLY else "rb")
 
 
 def content(file: Path, most: int = MOST, folder: int | None = None) -> bytes:
-    """Returns the content of a regular file; raises OSError if it is none, or larger than the limit."""
+    """Returns the content of a regular file; raises OSError if it is another kind, or larger than the limit."""
     # open() takes three times as long, and tens of thousands of files are read.
     fd = open_file(file, folder=folder)
     try:
@@ -84,7 +84,7 @@ def content(file: Path, most: int = MOST, folder: int | None = None) -> bytes:
 
 
 def tail(file: Path, most: int) -> bytes:
-    """Returns the end of a regular file, so many bytes at most; raises OSError if it is none."""
+    """Returns the end of a regular file, so many bytes at most; raises OSError if it is another kind."""
     with opened(file) as f:
         f.seek(max(0, os.fstat(f.fileno()).st_size - most))
         return f.read(most)
@@ -201,7 +201,7 @@ def write(file: Path, content: str | bytes, draft: str | None = None, folder: in
 
 @contextlib.contextmanager
 def open_folder(folder: Path, within: int | None = None) -> Iterator[int]:
-    """Holds a folder open, for files whose paths begin there; raises OSError if it is none."""
+    """Holds a folder open, for files whose paths begin there; raises OSError if it is not a folder."""
     fd = os.open(folder, _FOLDER, dir_fd=within)
     try:
         yield fd

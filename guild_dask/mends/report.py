@@ -1,4 +1,4 @@
-"""What became of each mend in this environment: `python -m guild_dask.mends.report` loads what is mended, and tells."""
+"""Reports the status of each mend in this environment, as JSON: `python -m guild_dask.mends.report`."""
 
 import enum
 import json
@@ -10,7 +10,7 @@ from guild_dask.mends.mend import Mend, version_of
 
 
 class Status(enum.Enum):
-    """What became of a mend."""
+    """Whether a mend is applied."""
 
     APPLIED = "applied"
     NOT_NEEDED = "not needed"

@@ -132,7 +132,7 @@ _FINDERS: dict[type, Callable[..., Iterable[Distribution]]] = {}
 
 
 def register_finder(importer: type, finder: Callable[..., Iterable[Distribution]]) -> None:
-    """Has distributions of the folders that have such an importer found by a function."""
+    """Registers the function that finds distributions in folders with such an importer."""
     _FINDERS[importer] = finder
 
 

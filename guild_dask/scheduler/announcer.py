@@ -79,7 +79,7 @@ class Announcer:
         return self._impossible.get(kind)
 
     def forget(self, run_id: str) -> None:
-        """Lets what is logged about a run next be news."""
+        """Forgets what was logged about a run, so that its next fact is logged."""
         self._logged.pop(run_id, None)
 
     def _is_news(self, run_id: str, fact: object) -> bool:
@@ -125,7 +125,7 @@ class Announcer:
         return [Log(INFO, f"Found staged run {run_id} (waiting for runs to finish: {text})") for run_id in news]
 
     def queued(self, workers: Sequence[Worker], may_start: bool = True) -> list[Log]:
-        """Returns, once for each waiting run, that it is in the plan or why it cannot be; for some of many at a time.
+        """Returns a line for each waiting run that has none yet: it is queued, or why it is not; some at a time.
 
         While nothing may start, only runs that never could are logged.
         """

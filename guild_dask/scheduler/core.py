@@ -480,7 +480,7 @@ class Core:
         return [*self._works_again(event.run_id)] if event.has_started else []
 
     def _works_again(self, run_id: str) -> list[Log]:
-        """Lets the worker of a run that has started have as many as it has slots."""
+        """Lifts the limit of one run at a time for the worker of a run that has started."""
         worker = self.failing.start(run_id)
         return [Log(INFO, f"Worker {worker} can start runs again")] if worker else []
 

@@ -107,7 +107,7 @@ def serve(requests: socket.socket) -> None:
     with contextlib.suppress(ConnectionError, BrokenPipeError), contextlib.closing(warm):  # the worker died
         while received := _next(requests, warm):
             request, descriptors = received
-            # A signal to the starter waits until the starter can handle it: else nobody would record what it did.
+            # Block signals until the starter handles them: one that kills it earlier would leave no record.
             signal.pthread_sigmask(signal.SIG_BLOCK, starter.HANDLED)
             try:
                 pid = os.fork()
