@@ -165,6 +165,26 @@ def _refuse_second_starts(module: Any) -> None:
     module.init_run = mended
 
 
+def _skip_runs_in_the_making(module: Any) -> None:
+    def has_opref(run_dir: str) -> bool:
+        try:
+            return os.path.getsize(os.path.join(run_dir, ".guild", "opref")) > 0
+        except OSError:
+            return False
+
+    module._opref_exists = has_opref
+
+
+def _keep_equal_oprefs(module: Any) -> None:
+    write = module.Run.write_encoded_opref
+
+    def mended(run: Any, encoded: str) -> None:
+        if run._read_opref() != encoded:
+            write(run, encoded)
+
+    module.Run.write_encoded_opref = mended
+
+
 MENDS: tuple[Mend, ...] = (
     Mend(
         "imp",
@@ -281,5 +301,17 @@ MENDS: tuple[Mend, ...] = (
         where=("guild.commands.run_impl",),
         why="the preview of dask:random does not name its objective: Guild takes every operation 'random' for its own",
         change=_mend_preview,
+    ),
+    Mend(
+        "new-run",
+        where=("guild.var",),
+        why="'guild runs' fails at the instant in which a run is made: its file opref is still empty",
+        change=_skip_runs_in_the_making,
+    ),
+    Mend(
+        "started-run",
+        where=("guild.run",),
+        why="'guild runs' fails at the instant in which a staged run is started: its file opref is emptied and rewritten",
+        change=_keep_equal_oprefs,
     ),
 )

@@ -111,6 +111,25 @@ def is_optimizer(model, name):
 assert is_optimizer("dask", "random")
 assert not is_optimizer("skopt", "random") and not is_optimizer("", "+")
 """,
+    "new-run": """
+import os
+from guild import var
+os.makedirs(os.path.join(var.runs_dir(), "aaa", ".guild"))
+assert not var.runs()
+open(os.path.join(var.runs_dir(), "aaa", ".guild", "opref"), "w").close()
+assert not var.runs()
+""",
+    "started-run": """
+import os
+from guild import run
+os.makedirs("aaa/.guild")
+for opref in ("test:a 1 m op", "test:a 2 m op", "test:a 2 m op"):
+    if os.path.exists("aaa/.guild/opref"):
+        os.utime("aaa/.guild/opref", (0, 0))
+    run.Run("aaa", "aaa").write_encoded_opref(opref)
+    assert open("aaa/.guild/opref").read() == opref
+assert os.path.getmtime("aaa/.guild/opref") == 0, "it was written again"
+""",
 }
 
 VALUES = (
