@@ -158,7 +158,9 @@ class OutputFollower:
         with self._lock:
             self._watcher.add(str(self._folder), MODIFIED)  # it may have been removed and created since the last time
             name = formatting.short(run_id).encode()
-            self._files[run_id] = _Followed(name, path)
+            before, self._files[run_id] = self._files.get(run_id), _Followed(name, path)
+            if before:
+                before.close()
         self._watcher.wake()
         return path
 

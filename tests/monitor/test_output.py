@@ -80,6 +80,14 @@ def append(path: str, data: bytes) -> None:
         f.write(data)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="counts open files in /proc")
+def test_output_that_is_followed_anew_has_one_open_file(follower: OutputFollower) -> None:
+    follower.follow("aaa")
+    before = len(os.listdir("/proc/self/fd"))
+    follower.follow("aaa")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_line_is_forwarded_while_the_run_goes_on(follower: OutputFollower, terminal: Terminal) -> None:
     with open(follower.follow("aaa"), "ab") as output:
         run = subprocess.Popen(["sh", "-c", "echo hello; read line; echo $line"], stdin=subprocess.PIPE, stdout=output)
