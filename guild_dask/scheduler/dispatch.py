@@ -75,14 +75,12 @@ class Dispatcher:
         wanted = {start.run.id: (start, self._claim_for(start)) for start in starts}
         try:
             claimed = self.home.claim([(start.run, claim) for start, claim in wanted.values()])
-        except HomeUnavailable:
+            taken = tuple(
+                ActiveRun(run, claim.worker, self._host_of(claim.worker), claim, outputs.pop(run.id))
+                for run, claim in claimed.taken
+            )
+        finally:
             self._close_outputs(outputs)
-            raise
-        taken = tuple(
-            ActiveRun(run, claim.worker, self._host_of(claim.worker), claim, outputs.pop(run.id))
-            for run, claim in claimed.taken
-        )
-        self._close_outputs(outputs)
         missing = tuple(run_id for run_id in outputs if run_id not in claimed.refused)
         return ClaimAnswered(taken, claimed.refused, missing, claimed.problem or "")
 
