@@ -28,6 +28,12 @@ def is_of_home(error: OSError) -> bool:
     return error.errno in _OF_THE_HOME
 
 
+def raise_if_of_home(error: BaseException | None) -> None:
+    """Raises an error again, or the cause of one, that is of the file system or of this host."""
+    if isinstance(error, OSError) and is_of_home(error):
+        raise error
+
+
 def problem_for(error: OSError | MemoryError, what: str) -> HomeUnavailable | RunUnusable:
     """Returns the exception to raise for an error of the operating system."""
     text = f"{what}: {shortage.text_for(error)}"

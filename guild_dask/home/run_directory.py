@@ -191,7 +191,7 @@ def _size(entry: "os.DirEntry[str]", is_attribute: bool) -> int:
 def check_attributes(run_dir: str) -> None:
     """Raises BrokenRun if Guild would run out of memory, or crash, when it starts the run with these attributes."""
     check_files(run_dir)
-    for name in files.names(layout.attributes(run_dir)):
+    for name in _attribute_names(run_dir):
         try:
             record_yaml.measure(files.content(layout.attribute(run_dir, name), _MOST_OF_ALL))
         except FileNotFoundError:
@@ -200,6 +200,13 @@ def check_attributes(run_dir: str) -> None:
             raise BrokenRun(f"cannot read attribute {name!r}: {_reason(e)}") from e
         except BadRecord as e:
             raise BrokenRun(f"attribute {name!r} {e}") from e
+
+
+def _attribute_names(run_dir: str) -> list[str]:
+    try:
+        return files.names(layout.attributes(run_dir))
+    except OSError as e:
+        raise BrokenRun(f"cannot list 'attrs': {_reason(e)}") from e
 
 
 def write_tags(run_dir: str, tags: list[str]) -> None:

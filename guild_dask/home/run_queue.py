@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from guild import config
 
 from guild_dask.home import attempts, claims, end_note, layout, run_directory, snapshot, stop_request
-from guild_dask.home.errors import HomeUnavailable, problem_for, translated
+from guild_dask.home.errors import HomeUnavailable, problem_for, raise_if_of_home, translated
 from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.listing import Listing, RunsDirectory
 from guild_dask.home.outcome import Cause, ClaimState, End, Evidence, Outcome, Result, Retries, outcome_for
@@ -90,7 +90,8 @@ class GuildHome:
     def claim(self, wanted: Iterable[tuple[Staged, claims.Claim]]) -> Claimed:
         """Claims runs; those that were taken, deleted or tagged since they were read are left out.
 
-        Each claim is for the next attempt at its run. All of them take the lock once.
+        Each claim is for the next attempt at its run. All of them take the lock once. Raises HomeUnavailable if none
+        could be claimed.
         """
         taken: list[tuple[Staged, claims.Claim]] = []
         refused: dict[str, str] = {}
@@ -123,6 +124,8 @@ class GuildHome:
         try:
             run_directory.check_attributes(run.dir)
         except run_directory.BrokenRun as e:
+            with translated("cannot read run %s", run.id):
+                raise_if_of_home(e.__cause__)
             if self.has(run.id):  # one that was deleted meanwhile is left out
                 refused[run.id] = str(e)
                 return False
@@ -131,8 +134,10 @@ class GuildHome:
     def _devices_of_others(self) -> dict[str, float]:
         """Returns the shares of this host's devices that runs of other schedulers use. Called inside the lock."""
         me = self.heartbeat.process
-        with translated("cannot read the claims of %s", "others"):
+        try:
             found = [each.claim for each in claims.all_claims(self.claims_folder)]
+        except OSError as e:
+            raise HomeUnavailable(f"cannot read {self.claims_folder}: {e.strerror or e}") from e
         others = [claim for claim in found if claim and not claim.lease and claim.scheduler != me]
         here = [claim for claim in others if claim.owner.host == me.host]
         in_use: dict[str, float] = {}

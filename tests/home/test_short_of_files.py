@@ -5,6 +5,7 @@ import contextlib
 import errno
 import io
 import os
+import pathlib
 import resource
 import shutil
 from collections.abc import Callable, Iterator
@@ -18,8 +19,10 @@ from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.listing import RunsDirectory
 from guild_dask.home.recovery import recover
-from guild_dask.home.run_queue import GuildHome
+from guild_dask.home.run_queue import Claimed, GuildHome
+from guild_dask.home.status import Status, status
 from guild_dask.host import processes
+from tests.home.test_run_directory import make_run
 from tests.support.sandbox import Guild, Sandbox
 from tests.support.scheduling import a_project, stage, statuses
 
@@ -179,4 +182,43 @@ def test_staged_runs_are_found_once_there_are_files_again(user: Sandbox, guild: 
         later = directory.poll()
         assert found | {run.id for run in later.staged} == {"aaa", "bbb", "ccc"}, f"after file {chosen}"
         assert not later.gone
+    assert chosen > 5
+
+
+class _Claiming:
+    """A scheduler that has listed the one staged run of a new Guild home, and is about to claim it."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self._run = make_run(root / "runs" / RUN)
+        me = processes.identity(os.getpid())
+        assert me
+        self.home = GuildHome(str(root), Heartbeat(str(root), "me", me))
+        self.home.heartbeat.renew()
+        (self.run,) = self.home.staged().staged
+        self._claim = claims.Claim(RUN, "me", me, me)
+
+    def claim(self) -> Claimed:
+        try:
+            return self.home.claim([(self.run, self._claim)])
+        except HomeUnavailable as e:
+            return Claimed((), {}, str(e))
+
+    @property
+    def status(self) -> Status:
+        return status(str(self._run))
+
+
+def test_run_is_claimed_or_stays_staged_whatever_file_cannot_be_opened(tmp_path: pathlib.Path, opened: Files) -> None:
+    chosen = 0
+    while chosen == 0 or opened.count >= chosen:
+        chosen += 1
+        story = _Claiming(tmp_path / str(chosen))
+        with opened.failing(chosen):
+            claimed = story.claim()
+        assert not claimed.refused, f"after file {chosen} could not be opened"
+        if not claimed.runs:
+            assert claimed.problem
+            assert story.status is Status.STAGED, f"after file {chosen} could not be opened"
+            story.home.staged()
+            assert story.claim().runs, f"after file {chosen} could not be opened"
     assert chosen > 5
