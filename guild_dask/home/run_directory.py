@@ -10,7 +10,7 @@ import os
 import pathlib
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +23,10 @@ from guild_dask.home.record_yaml import BadRecord
 from guild_dask.host import files
 from guild_dask.plan.tags import Requirements, may_be_ours, requirements_for_tags
 
-# Bytes of a record that we read, which is much shorter, and of all attributes of a run together, which Guild reads.
+# Bytes of a record that we read, which is much shorter; of the record of the operation, which names all runs that it
+# needs; and of all attributes of a run together, which Guild reads.
 _LONGEST = 80_000
+_LONGEST_OPERATION = 1_000_000
 _MOST_OF_ALL = 4_000_000
 
 # Files in one folder of Guild's records; Guild has some twenty.
@@ -103,13 +105,21 @@ def clear_marker(run_dir: str, name: str) -> None:
 
 def attribute(run_dir: str, name: str) -> Any:
     """Returns a run attribute, or None if the run does not have it; raises BrokenRun if it cannot be read."""
-    try:
+    with _of_attribute(name):
         text = files.content(layout.attribute(run_dir, name), _LONGEST).decode()
         # Most attributes are times and exit codes, which need no parser. A leading 0 would begin an octal number.
         plain = text.strip()
         return int(plain) if _PLAIN_NUMBER.fullmatch(plain) else record_yaml.load(text)
+    return None
+
+
+@contextlib.contextmanager
+def _of_attribute(name: str) -> Iterator[None]:
+    """Raises BrokenRun for an attribute that cannot be read; a missing one ends the block."""
+    try:
+        yield
     except FileNotFoundError:
-        return None
+        return
     except BadRecord as e:
         raise BrokenRun(f"attribute {name!r} {e}") from e
     except (OSError, UnicodeDecodeError) as e:
@@ -192,14 +202,8 @@ def check_attributes(run_dir: str) -> None:
     """Raises BrokenRun if Guild would run out of memory, or crash, when it starts the run with these attributes."""
     check_files(run_dir)
     for name in _attribute_names(run_dir):
-        try:
+        with _of_attribute(name):
             record_yaml.measure(files.content(layout.attribute(run_dir, name), _MOST_OF_ALL))
-        except FileNotFoundError:
-            continue
-        except OSError as e:
-            raise BrokenRun(f"cannot read attribute {name!r}: {_reason(e)}") from e
-        except BadRecord as e:
-            raise BrokenRun(f"attribute {name!r} {e}") from e
 
 
 def _attribute_names(run_dir: str) -> list[str]:
@@ -261,14 +265,16 @@ def keep_place(run_dir: str) -> None:
 
 
 def _operation_data(run_dir: str) -> Any:
-    """Returns what Guild recorded about the run's operation, if it has something that is used here; else None."""
-    try:
-        text = files.content(layout.attribute(run_dir, "op"), _LONGEST)
+    """Returns what Guild recorded about the run's operation, if it has something that is used here; else None.
+
+    Raises BrokenRun if it cannot be read: the run would start without what it needs.
+    """
+    with _of_attribute("op"):
+        text = files.content(layout.attribute(run_dir, "op"), _LONGEST_OPERATION)
         # Most runs have nothing that is used here, and parsing that much YAML is slow.
         matters = b"operation:" in text or b"CUDA_VISIBLE_DEVICES:" in text
-        return attribute(run_dir, "op") if matters else None
-    except (OSError, BrokenRun):
-        return None
+        return record_yaml.load(text.decode()) if matters else None
+    return None
 
 
 def record_end(run_dir: str, exit_status: int) -> None:

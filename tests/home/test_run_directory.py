@@ -337,3 +337,28 @@ def test_trial_is_started_in_its_project(run_dir: pathlib.Path, tmp_path: pathli
     assert working_directory.working_directory(str(run_dir), "/") == str(tmp_path)
     (run_dir / ".guild/opref").write_text(f"script:{tmp_path} abc '' op.py")
     assert working_directory.working_directory(str(run_dir), "/") == str(tmp_path)
+
+
+# What it needs
+
+
+def _operation_that_needs(count: int) -> str:
+    """Returns Guild's record of an operation that needs the outputs of so many runs."""
+    runs = "".join(f"      - '{number:032x}'\n" for number in range(count))
+    return f"deps:\n- config:\n    operation:prepare:\n{runs}  sources:\n  - operation: prepare\n"
+
+
+def test_run_that_needs_thousands_of_runs_waits_for_all_of_them(tmp_path: pathlib.Path) -> None:
+    run_dir = make_run(tmp_path / "aaa", op=_operation_that_needs(2_500))
+    assert len(run_directory.read_staged(str(run_dir)).needs) == 2_500
+
+
+@pytest.mark.parametrize(
+    "op", ["operation: [\n", _operation_that_needs(40_000), "operation: \xff"], ids=["", "large", "bytes"]
+)
+def test_run_is_broken_if_what_it_needs_cannot_be_read(tmp_path: pathlib.Path, op: str) -> None:
+    # It would start without waiting, or without the devices that it was given.
+    run_dir = make_run(tmp_path / "aaa")
+    (run_dir / ".guild" / "attrs" / "op").write_bytes(op.encode("latin-1"))
+    with pytest.raises(BrokenRun, match="attribute 'op'"):
+        run_directory.read_staged(str(run_dir))
