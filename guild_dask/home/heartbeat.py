@@ -57,14 +57,17 @@ class Heartbeat:
         return self._has_recent_heartbeat(scheduler_id) if seen is None else seen
 
     def _has_recent_heartbeat(self, scheduler_id: str) -> bool:
-        """Returns whether a scheduler's heartbeat is recent, compared with our own."""
+        """Returns whether a scheduler's heartbeat is recent, compared with our own, as far as that can be seen."""
         try:
             now = self._own.stat().st_mtime
-            last = layout.heartbeat(self.home, scheduler_id).stat().st_mtime
         except OSError:
-            # Without a heartbeat of our own there is nothing to compare with; a scheduler without one is gone.
-            return not self._own.exists()
-        return now - last < SILENCE
+            return True  # there is nothing to compare with
+        try:
+            return now - layout.heartbeat(self.home, scheduler_id).stat().st_mtime < SILENCE
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
 
     def now(self) -> float:
         """Returns the time by the file system's clock, which all hosts share; 0 if the home cannot be used."""
@@ -78,8 +81,7 @@ class Heartbeat:
         """Removes the files of schedulers that are dead."""
         with contextlib.suppress(OSError):
             for path in self._folder.glob("*.json"):
-                process = _read(path)
-                if path != self._own and (process is None or not self.is_alive(path.stem, process)):
+                if path != self._own and self._is_of_dead(path):
                     self._remove(path)
             # A scheduler that died at its first heartbeat left a draft. A recent draft may still be in the making.
             for path in self._folder.iterdir():
@@ -87,15 +89,18 @@ class Heartbeat:
                 if is_old and not path.with_suffix(".json").exists():
                     path.unlink(missing_ok=True)
 
+    def _is_of_dead(self, heartbeat: pathlib.Path) -> bool:
+        """Returns whether the scheduler that a heartbeat is of is known to be dead; True for what is no heartbeat."""
+        try:
+            process = identity_for_data(files.read_json(heartbeat))
+            return process is None or not self.is_alive(heartbeat.stem, process)
+        except ValueError:
+            return True
+        except OSError:
+            return False  # it may be alive
+
     def _remove(self, heartbeat: pathlib.Path) -> None:
         """Removes all files of a dead scheduler, its heartbeat last, so that an interrupted removal is repeated."""
         for ending in (STATE_DRAFT, STATE, _DRAFT):
             heartbeat.with_suffix(ending).unlink(missing_ok=True)
         heartbeat.unlink(missing_ok=True)
-
-
-def _read(path: pathlib.Path) -> ProcessIdentity | None:
-    try:
-        return identity_for_data(files.read_json(path))
-    except (OSError, ValueError):
-        return None
