@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from guild_dask.home import end_note, run_processes
 from guild_dask.home.claim_record import Claim, claim_for_text
 from guild_dask.home.end_note import ENDED, EXITED
-from guild_dask.home.errors import is_of_home
+from guild_dask.home.errors import raise_if_of_home
 from guild_dask.home.stop_request import STOP, request_stop
 from guild_dask.host import files
 from guild_dask.host.processes import ProcessIdentity, is_alive
@@ -246,10 +246,15 @@ def last_heartbeat(folder: pathlib.Path, run_id: str) -> float:
 
 
 def written(folder: pathlib.Path, run_id: str) -> int:
-    """Returns when the run's claim was last written, in nanoseconds of the file system's clock; 0 if there is none."""
-    with contextlib.suppress(OSError):
+    """Returns when the run's claim was last written, in nanoseconds of the file system's clock; 0 if there is none.
+
+    Raises OSError if the home cannot be read.
+    """
+    try:
         return files.first(_files(folder, run_id), lambda file: file.lstat().st_mtime_ns) or 0
-    return 0
+    except OSError as e:
+        raise_if_of_home(e)
+        return 0
 
 
 def all_claims(folder: pathlib.Path) -> Iterator[Found]:
@@ -290,8 +295,7 @@ def _read(file: pathlib.Path) -> Claim | None:
     try:
         return _claim_in(file)
     except OSError as e:
-        if is_of_home(e):
-            raise
+        raise_if_of_home(e)
         return None
 
 

@@ -13,7 +13,7 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any
 
-from guild_dask.home.errors import is_of_home
+from guild_dask.home.errors import raise_if_of_home
 from guild_dask.home.outcome import NO_EXCESS, Cause, Excess, Note, cause_for_name
 from guild_dask.host import files
 from guild_dask.host.processes import ProcessIdentity
@@ -51,8 +51,7 @@ def read_exit(claim: pathlib.Path, starter: ProcessIdentity) -> int | None:
     except ValueError:
         return None
     except OSError as e:
-        if is_of_home(e):
-            raise
+        raise_if_of_home(e)
         return None
     return seen.code if seen.starter == starter else None
 
@@ -84,8 +83,7 @@ def read(claim: pathlib.Path) -> Note | None:
     except ValueError:
         return Note(None)
     except OSError as e:
-        if is_of_home(e):
-            raise
+        raise_if_of_home(e)
         return Note(None)
     data = _data(text)
     try:

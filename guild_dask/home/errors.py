@@ -21,17 +21,24 @@ class RunUnusable(Exception):
 
 
 def is_of_home(error: OSError) -> bool:
-    """Returns whether an error is one of the file system or of this host.
-
-    It says nothing about a file: what cannot be read because of it is unknown, not missing.
-    """
+    """Returns whether an error is one of the file system or of this host."""
     return error.errno in _OF_THE_HOME
 
 
-def raise_if_of_home(error: BaseException | None) -> None:
-    """Raises an error again, or the cause of one, that is of the file system or of this host."""
-    if isinstance(error, OSError) and is_of_home(error):
-        raise error
+def raise_if_of_home(error: Exception) -> None:
+    """Raises an error, or that which it was raised from, if it is one of the file system or of this host.
+
+    It says nothing about a file: what cannot be read because of it is unknown, not missing.
+    """
+    found = error if isinstance(error, OSError) else error.__cause__
+    if isinstance(found, OSError) and is_of_home(found):
+        raise found
+
+
+def check_home(error: Exception, run_id: str) -> None:
+    """Raises HomeUnavailable if it is no fault of a run that it, or a record of it, cannot be read."""
+    with translated("cannot read run %s", run_id):
+        raise_if_of_home(error)
 
 
 def problem_for(error: OSError | MemoryError, what: str) -> HomeUnavailable | RunUnusable:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from guild_dask.home import layout, run_directory
-from guild_dask.home.errors import HomeUnavailable, is_of_home
+from guild_dask.home.errors import HomeUnavailable, check_home
 from guild_dask.home.run_directory import BrokenRun, Staged
 
 # A file system may give two changes of one moment the same time; after so many seconds, the next change differs.
@@ -108,18 +108,12 @@ class RunsDirectory:
         except FileNotFoundError:
             self._others[name] = None  # it was deleted, or started, meanwhile
         except OSError as e:
-            self._check_home(name, e)
+            check_home(e, name)
             self._broken[name] = f"it cannot be read: {e.strerror or e}"
         except BrokenRun as e:
-            self._check_home(name, e.__cause__)
+            check_home(e, name)
             self._broken[name] = str(e)  # it may be half written; the next poll reads it again
         return None
-
-    @staticmethod
-    def _check_home(name: str, error: BaseException | None) -> None:
-        """Raises HomeUnavailable if it is no fault of the run that it cannot be read."""
-        if isinstance(error, OSError) and is_of_home(error):
-            raise HomeUnavailable(f"cannot read run {name}: {error.strerror or error}") from error
 
     def _drop(self, name: str) -> None:
         self._staged.pop(name, None)

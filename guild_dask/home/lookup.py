@@ -5,8 +5,10 @@ import os
 import pathlib
 from collections.abc import Collection, Iterable, Sequence
 
-from guild_dask.home import claims, layout
+from guild_dask.home import claims, layout, run_directory
+from guild_dask.home.errors import translated
 from guild_dask.home.status import Status, status
+from guild_dask.host import files
 from guild_dask.plan.dependencies import Found, RunStatus
 
 # How many runs are named for an ambiguous id.
@@ -18,15 +20,23 @@ def found(
 ) -> dict[str, Found]:
     """Returns, for each id of a run or beginning of one, the run that it means and its status.
 
-    `vanished` are runs that completed and were deleted: Guild deletes a batch that has succeeded.
+    `vanished` are runs that completed and were deleted: Guild deletes a batch that has succeeded. Raises
+    HomeUnavailable if the home cannot be read.
     """
+    with translated("cannot look up runs in %s", runs_dir):
+        return _all_found(runs_dir, claims_folder, vanished, references)
+
+
+def _all_found(
+    runs_dir: str, claims_folder: pathlib.Path, vanished: Collection[str], references: Iterable[str]
+) -> dict[str, Found]:
     names: list[str] | None = None
     known = {}
     for reference in set(references):
         if _is_run(runs_dir, reference):
             run_ids: Sequence[str] = (reference,)
         else:
-            names = sorted(names_of_runs(runs_dir)) if names is None else names
+            names = sorted(files.names(runs_dir)) if names is None else names
             matching = (name for name in names if name.startswith(reference) and _is_run(runs_dir, name))
             run_ids = tuple(itertools.islice(matching, _NAMED))
         known[reference] = _found(runs_dir, claims_folder, run_ids)
@@ -37,7 +47,7 @@ def found(
 
 
 def _is_run(runs_dir: str, name: str) -> bool:
-    return os.path.basename(name) == name and os.path.isdir(layout.guild_dir(os.path.join(runs_dir, name)))
+    return os.path.basename(name) == name and run_directory.exists(layout.guild_dir(os.path.join(runs_dir, name)))
 
 
 def names_of_runs(runs_dir: str) -> list[str]:

@@ -18,7 +18,7 @@ import yaml
 from guild import opref as guild_opref
 
 from guild_dask.home import layout, operation_data, record_yaml
-from guild_dask.home.errors import is_of_home
+from guild_dask.home.errors import raise_if_of_home
 from guild_dask.home.record_yaml import BadRecord
 from guild_dask.host import files
 from guild_dask.plan.tags import Requirements, may_be_ours, requirements_for_tags
@@ -74,8 +74,18 @@ def refresh(run_dir: str) -> None:
 
 
 def has(run_dir: str, name: str) -> bool:
-    """Returns whether the run has that marker."""
-    return os.path.exists(layout.marker(run_dir, name))
+    """Returns whether the run has that marker; raises OSError if the home cannot be read."""
+    return exists(layout.marker(run_dir, name))
+
+
+def exists(path: str) -> bool:
+    """Returns whether there is something at a path of the home; raises OSError if the home cannot be read."""
+    try:
+        os.stat(path)
+    except OSError as e:
+        raise_if_of_home(e)
+        return False
+    return True
 
 
 def is_staged(run_dir: str) -> bool:
@@ -145,15 +155,14 @@ def recorded_status(run_dir: str) -> int | None:
     try:
         status = attribute(run_dir, "exit_status")
     except BrokenRun as e:
-        if isinstance(e.__cause__, OSError) and is_of_home(e.__cause__):
-            raise e.__cause__ from None
+        raise_if_of_home(e)
         return None
     return status if isinstance(status, int) else None
 
 
 def has_end(run_dir: str) -> bool:
-    """Returns whether the end of an attempt is on record, as the run's own."""
-    return os.path.exists(layout.attribute(run_dir, "exit_status"))
+    """Returns whether the end of an attempt is on record, as the run's own; raises OSError as has() does."""
+    return exists(layout.attribute(run_dir, "exit_status"))
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:
@@ -384,10 +393,10 @@ def _is_search(_run_dir: str, reference: Any) -> bool:
 
 
 def locked_by(run_dir: str) -> int | None:
-    """Returns the pid that Guild recorded for a run that started and has not ended."""
+    """Returns the pid that Guild recorded for a run that started and has not ended; raises OSError as has() does."""
     try:
-        pid = int(files.content(layout.marker(run_dir, layout.LOCK), _LONGEST)[:10])
-    except (OSError, ValueError):
+        pid = int(_text(layout.marker(run_dir, layout.LOCK))[:10])
+    except ValueError:
         return None
     return pid if pid > 0 else None
 
@@ -418,8 +427,7 @@ def _text(path: str) -> str:
     try:
         return files.content(path, _LONGEST).decode(errors="replace")[:_LONGEST_FACT].strip()
     except OSError as e:
-        if is_of_home(e):
-            raise
+        raise_if_of_home(e)
         return ""
 
 

@@ -6,8 +6,9 @@ The language is Guild's, and so are its parser and the names of what it compares
 import itertools
 import os
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from guild_dask.home.errors import check_home, raise_if_of_home
 from guild_dask.home.listing import Listing
 from guild_dask.home.run_directory import BrokenRun, Staged, attribute_times, check_attributes
 
@@ -27,9 +28,8 @@ class _Candidate:
 
     def __init__(self, run_dir: str) -> None:
         from guild import index
-        from guild import run as guild_run
 
-        self._run = guild_run.Run(os.path.basename(run_dir), run_dir)
+        self._run = _run_of_guild(run_dir)
         self._attributes = index.AttrReader()
         self._flags = index.FlagReader()
         for reader in (self._attributes, self._flags):
@@ -45,6 +45,29 @@ class _Candidate:
         return None
 
 
+def _run_of_guild(run_dir: str) -> Any:
+    """Returns Guild's object for a run; it raises OSError where Guild takes what it cannot open for missing."""
+    from guild import run as guild_run
+
+    class Run(guild_run.Run):  # type: ignore[misc]
+        def __getitem__(self, name: str) -> Any:
+            try:
+                return super().__getitem__(name)
+            except KeyError as e:
+                raise_if_of_home(e)
+                raise
+
+    return Run(os.path.basename(run_dir), run_dir)
+
+
+class _Judged(NamedTuple):
+    """Whether a run matched, as it was then."""
+
+    run: Staged
+    times: tuple[int, ...]  # of the attributes that a user may change
+    is_match: bool
+
+
 class Selection:
     """The staged runs that match an expression. A run is evaluated again when it has changed."""
 
@@ -58,24 +81,30 @@ class Selection:
             raise BadFilter(
                 f"{_in_lower_case(str(e))}; use an expression as for 'guild runs -F', such as 'op = train and lr < 0.1'"
             ) from None
-        self._judged: dict[str, tuple[Staged, tuple[int, ...], bool]] = {}
+        self._judged: dict[str, _Judged] = {}
         self._broken: dict[str, str] = {}  # runs that Guild cannot evaluate, with the reason
 
     def of(self, listing: Listing) -> Listing:
-        """Returns the listing with the runs that match only, and with runs whose match has changed."""
+        """Returns the listing with the runs that match only, and with runs whose match has changed.
+
+        Raises HomeUnavailable if a run cannot be judged now.
+        """
         gone = set(listing.gone)
         for run_id in gone:
             self._judged.pop(run_id, None)
             self._broken.pop(run_id, None)
         changed = {run.id for run in listing.staged}
-        turn = [judged[0] for judged in itertools.islice(self._judged.values(), _TURN) if judged[0].id not in changed]
+        turn = [judged.run for judged in itertools.islice(self._judged.values(), _TURN) if judged.run.id not in changed]
         found = []
-        for run in (*listing.staged, *turn):
-            did_match = self._did_match(run)
-            if self._matches_now(run) and (run.id in changed or not did_match):
-                found.append(run)
-            elif did_match and not self._judged[run.id][2]:
-                gone.add(run.id)
+        # All are judged before any is reported: if the home cannot be read, the next call reports them.
+        for now in [self._judge(run) for run in (*listing.staged, *turn)]:
+            run_id, before = now.run.id, self._judged.pop(now.run.id, None)
+            self._judged[run_id] = now
+            did_match = before is not None and before.is_match
+            if now.is_match and (run_id in changed or not did_match):
+                found.append(now.run)
+            elif did_match and not now.is_match:
+                gone.add(run_id)
         found.sort(key=lambda run: (run.since, run.id))
         return replace(listing, staged=tuple(found), broken={**listing.broken, **self._broken}, gone=frozenset(gone))
 
@@ -83,28 +112,25 @@ class Selection:
         """Returns whether a run matches now."""
         return self._is_match(run_dir)
 
-    def _did_match(self, run: Staged) -> bool:
-        known = self._judged.get(run.id)
-        return known is not None and known[2]
-
-    def _matches_now(self, run: Staged) -> bool:
+    def _judge(self, run: Staged) -> _Judged:
         times = attribute_times(run.dir, _CHANGEABLE)
-        known = self._judged.pop(run.id, None)
-        is_known = known is not None and known[:2] == (run, times)
-        self._judged[run.id] = known if known and is_known else (run, times, self._is_match(run.dir))
-        return self._judged[run.id][2]
+        known = self._judged.get(run.id)
+        is_known = known is not None and (known.run, known.times) == (run, times)
+        return known if known and is_known else _Judged(run, times, self._is_match(run.dir))
 
     def _is_match(self, run_dir: str) -> bool:
         run_id = os.path.basename(run_dir)
         try:
             check_attributes(run_dir)  # Guild reads them without a limit
         except BrokenRun as e:
+            check_home(e, run_id)
             self._broken[run_id] = str(e)
             return False
         self._broken.pop(run_id, None)
         try:
             return bool(self._matches(_Candidate(run_dir)))
-        except Exception:  # noqa: BLE001  # Guild may raise anything for a broken run; others are not affected
+        except Exception as e:  # noqa: BLE001  # Guild may raise anything for a broken run; others are not affected
+            check_home(e, run_id)
             return False
 
 

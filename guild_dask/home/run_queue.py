@@ -7,13 +7,14 @@ same Guild home never take the same run.
 import contextlib
 import os
 import pathlib
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from guild import config
 
 from guild_dask.home import attempts, claims, end_note, layout, run_directory, snapshot, stop_request
-from guild_dask.home.errors import HomeUnavailable, problem_for, raise_if_of_home, translated
+from guild_dask.home.errors import HomeUnavailable, check_home, problem_for, translated
 from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.listing import Listing, RunsDirectory
 from guild_dask.home.outcome import Cause, ClaimState, End, Evidence, Outcome, Result, Retries, outcome_for
@@ -65,17 +66,27 @@ class GuildHome:
 
     def staged(self) -> Listing:
         """Polls for staged runs, and returns what has changed since the last poll."""
-        return self._select(self._directory.poll())
+        return self._selected(self._directory.poll())
 
     def staged_after(self, changed: Iterable[str]) -> Listing:
         """Returns what has changed, given that only these runs may have."""
-        return self._select(self._directory.read(changed))
+        return self._selected(self._directory.read(changed))
+
+    def _selected(self, listing: Listing) -> Listing:
+        try:
+            return self._select(listing)
+        except HomeUnavailable:
+            # The next poll must find all of it again.
+            for run_id in (*(run.id for run in listing.staged), *listing.gone):
+                self._directory.forget(run_id)
+            raise
 
     def running_elsewhere(self, own: Iterable[str]) -> list[str]:
         """Returns the runs that run now and are neither among the given ones nor queues, schedulers or searches."""
         own = set(own)
         folders = ((name, os.path.join(self.runs_dir, name)) for name in self._directory.names() if name not in own)
-        found = [(name, run_dir) for name, run_dir in folders if _is_running_elsewhere(run_dir)]
+        with translated("cannot read %s", self.runs_dir):
+            found = [(name, run_dir) for name, run_dir in folders if _is_running_elsewhere(run_dir)]
         return [name for name, each in found if not (run_directory.is_queue(each) or run_directory.is_search(each))]
 
     def check_space(self) -> None:
@@ -124,8 +135,7 @@ class GuildHome:
         try:
             run_directory.check_attributes(run.dir)
         except run_directory.BrokenRun as e:
-            with translated("cannot read run %s", run.id):
-                raise_if_of_home(e.__cause__)
+            check_home(e, run.id)
             if self.has(run.id):  # one that was deleted meanwhile is left out
                 refused[run.id] = str(e)
                 return False
@@ -156,9 +166,13 @@ class GuildHome:
         self._directory.forget(run.id)
 
     def has(self, run_id: str) -> bool:
-        """Returns whether the run's directory exists."""
+        """Returns whether the run's directory exists; raises HomeUnavailable if that cannot be seen."""
         run_directory.refresh(self.run_dir(run_id))
-        return os.path.isdir(self.run_dir(run_id))
+        try:
+            return stat.S_ISDIR(os.stat(self.run_dir(run_id)).st_mode)
+        except OSError as e:
+            check_home(e, run_id)
+            return False
 
     def settle(
         self, run_id: str, exit_code: int, may_stage_again: bool, again: Again = never, lost: Cause | None = None

@@ -6,7 +6,7 @@ from typing import Any
 
 from guild_dask.home import layout, run_directory
 from guild_dask.home.lookup import names_of_runs
-from guild_dask.home.status import status
+from guild_dask.home.status import known_status
 from guild_dask.plan.tags import PREFIX
 
 
@@ -40,7 +40,7 @@ def view(run_dir: str) -> RunView:
     return RunView(
         os.path.basename(run_dir),
         run_dir,
-        status(run_dir).value,
+        known_status(run_dir).value,
         run_directory.operation(run_dir),
         str(run_directory.known_attribute(run_dir, "label") or ""),
         tags(run_dir),
@@ -95,4 +95,6 @@ def count_staged(runs_dir: str) -> int:
     """Returns how many runs are staged, without schedulers. Fast, with many thousands of runs, too."""
     # No path objects here: this takes most of the time of a status without a scheduler.
     folders = [f"{runs_dir}/{name}" for name in names_of_runs(runs_dir)]
-    return sum(run_directory.has(each, layout.STAGED) and not run_directory.is_queue(each) for each in folders)
+    return sum(
+        os.path.exists(layout.marker(each, layout.STAGED)) and not run_directory.is_queue(each) for each in folders
+    )

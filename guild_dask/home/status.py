@@ -41,16 +41,30 @@ def status_for(markers: Collection[str], exit_status: int | None, is_process_ali
 
 
 def status(run_dir: str) -> Status:
-    """Returns a run's status. Reads no more than what decides: a home may have tens of thousands of runs."""
+    """Returns a run's status; raises OSError if the home cannot be read.
+
+    Reads no more than what decides: a home may have tens of thousands of runs.
+    """
     run_directory.refresh(run_dir)
     for marker in _MARKERS:
         if run_directory.has(run_dir, marker):
             return status_for((marker,), None, False)
-    exit_status = run_directory.exit_status(run_dir)
+    exit_status = run_directory.recorded_status(run_dir)
     return status_for((), exit_status, exit_status is None and living_process(run_dir) is not None)
 
 
+def known_status(run_dir: str) -> Status:
+    """Returns a run's status for views: that of a run without records if the home cannot be read."""
+    try:
+        return status(run_dir)
+    except OSError:
+        return Status.ERROR
+
+
 def living_process(run_dir: str) -> int | None:
-    """Returns the process that Guild has on record for a run, if there is one with that pid on this host."""
+    """Returns the process that Guild has on record for a run, if there is one with that pid on this host.
+
+    Raises OSError if the home cannot be read.
+    """
     pid = run_directory.locked_by(run_dir)
     return pid if pid is not None and psutil.pid_exists(pid) else None

@@ -6,7 +6,7 @@ An empty file is the user's request. A scheduler that is being stopped writes th
 import os
 import pathlib
 
-from guild_dask.home.errors import is_of_home
+from guild_dask.home.errors import raise_if_of_home
 from guild_dask.home.outcome import Cause, cause_for_name
 from guild_dask.host import files
 
@@ -46,8 +46,7 @@ def recorded_cause(claim: pathlib.Path) -> Cause | None:
     try:
         cause = cause_for_name(files.read_text(claim.with_suffix(STOP)))
     except OSError as e:
-        if is_of_home(e):
-            raise
+        raise_if_of_home(e)
         return None
     except ValueError:
         return Cause.STOPPED

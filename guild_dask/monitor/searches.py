@@ -192,7 +192,8 @@ def _is_at_work(run_dir: str, summary: Summary, now: float) -> bool:
     if summary.ended:
         return False
     if run_directory.known_attribute(run_dir, "host") == os.uname().nodename:
-        return living_process(run_dir) is not None
+        with contextlib.suppress(OSError):
+            return living_process(run_dir) is not None
     return now - summary.at < _SILENT
 
 

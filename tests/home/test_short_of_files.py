@@ -1,4 +1,7 @@
-"""Too many open files at any step of a recovery: what cannot be read is unknown. It is neither missing nor dead."""
+"""A file that cannot be read at any step, for too many open files or a file server that fails, is unknown.
+
+What it shows is neither missing nor dead.
+"""
 
 import builtins
 import contextlib
@@ -14,29 +17,34 @@ from typing import Any
 
 import pytest
 
-from guild_dask.home import claims, end_note, run_directory
+from guild_dask.home import claims, end_note, lookup, run_directory
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.listing import RunsDirectory
 from guild_dask.home.recovery import recover
+from guild_dask.home.run_filter import Selection
 from guild_dask.home.run_queue import Claimed, GuildHome
 from guild_dask.home.status import Status, status
-from guild_dask.host import processes
+from guild_dask.host import processes, shortage
+from guild_dask.plan.dependencies import RunStatus
 from tests.home.test_run_directory import make_run
 from tests.support.sandbox import Guild, Sandbox
 from tests.support.scheduling import a_project, stage, statuses
 
 RUN = "short-of-files-test"
 
-# What takes a descriptor, as this process calls it.
+# What takes a descriptor, as this process calls it; and what else fails where a file server does.
 OPENING = ((os, "open"), (io, "open"), (builtins, "open"), (os, "listdir"), (os, "scandir"))
+LOOKING = ((os, "stat"), (os, "lstat"))
 
 
 class Files:
-    """Counts files that are opened, and lets one of them fail."""
+    """Counts files that are opened or looked at, and lets one of them fail."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: int = errno.EMFILE) -> None:
         self._monkeypatch = monkeypatch
+        self._error = error
+        self._calls = OPENING if error in shortage.ERRORS else (*OPENING, *LOOKING)
         self.count = 0
 
     @contextlib.contextmanager
@@ -44,7 +52,7 @@ class Files:
         """Lets the file with that number fail, within the block."""
         self.count = 0
         with self._monkeypatch.context() as patched:
-            for module, name in OPENING:
+            for module, name in self._calls:
                 patched.setattr(module, name, self._counted(getattr(module, name), chosen))
             yield
 
@@ -52,7 +60,7 @@ class Files:
         def counted(*args: Any, **kwargs: Any) -> Any:
             self.count += 1
             if self.count == chosen:
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+                raise OSError(self._error, os.strerror(self._error))
             return call(*args, **kwargs)
 
         return counted
@@ -61,6 +69,11 @@ class Files:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Files:
     return Files(monkeypatch)
+
+
+@pytest.fixture(params=[errno.EMFILE, errno.EIO], ids=lambda number: errno.errorcode[number])
+def failing(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Files:
+    return Files(monkeypatch, request.param)
 
 
 @pytest.fixture
@@ -208,17 +221,80 @@ class _Claiming:
         return status(str(self._run))
 
 
-def test_run_is_claimed_or_stays_staged_whatever_file_cannot_be_opened(tmp_path: pathlib.Path, opened: Files) -> None:
+def test_run_is_claimed_or_stays_staged_whatever_file_cannot_be_read(tmp_path: pathlib.Path, failing: Files) -> None:
     chosen = 0
-    while chosen == 0 or opened.count >= chosen:
+    while chosen == 0 or failing.count >= chosen:
         chosen += 1
         story = _Claiming(tmp_path / str(chosen))
-        with opened.failing(chosen):
+        with failing.failing(chosen):
             claimed = story.claim()
-        assert not claimed.refused, f"after file {chosen} could not be opened"
+        assert not claimed.refused, f"after file {chosen} could not be read"
         if not claimed.runs:
-            assert claimed.problem
-            assert story.status is Status.STAGED, f"after file {chosen} could not be opened"
+            assert story.status is Status.STAGED, f"after file {chosen} could not be read"
             story.home.staged()
-            assert story.claim().runs, f"after file {chosen} could not be opened"
+            assert story.claim().runs, f"after file {chosen} could not be read"
     assert chosen > 5
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_run_that_matches_is_seen_whatever_file_could_not_be_read(tmp_path: pathlib.Path, failing: Files) -> None:
+    me = processes.identity(os.getpid())
+    assert me
+    runs = tmp_path / "runs"
+    make_run(runs / "aaa", label="x\n")
+    make_run(runs / "bbb", label="y\n")
+    chosen = 0
+    while chosen == 0 or failing.count >= chosen:
+        chosen += 1
+        home = GuildHome(str(tmp_path), Heartbeat(str(tmp_path), "me", me), Selection("label = x").of)
+        seen: list[str] = []
+        with failing.failing(chosen), contextlib.suppress(HomeUnavailable):
+            seen += [run.id for run in home.staged().staged]
+        later = home.staged()
+        seen += [run.id for run in later.staged]
+        assert seen == ["aaa"], f"after file {chosen} could not be read"
+        assert not later.broken
+    assert chosen > 5
+
+
+def test_run_that_goes_on_is_not_over_whatever_file_cannot_be_read(tmp_path: pathlib.Path, failing: Files) -> None:
+    run_dir = make_run(tmp_path / "aaa")
+    (run_dir / ".guild" / "STAGED").unlink()
+    (run_dir / ".guild" / "LOCK").write_text(str(os.getpid()))
+    chosen = 0
+    while chosen == 0 or failing.count >= chosen:
+        chosen += 1
+        with failing.failing(chosen), contextlib.suppress(OSError):
+            assert status(str(run_dir)) is Status.RUNNING, f"file {chosen} could not be read"
+    assert chosen > 1
+
+
+def test_heartbeat_of_a_living_scheduler_stays_whatever_file_cannot_be_read(
+    tmp_path: pathlib.Path, failing: Files
+) -> None:
+    me = processes.identity(os.getpid())
+    assert me
+    own = Heartbeat(str(tmp_path), "own", me)
+    others = (Heartbeat(str(tmp_path), "same-host", me), Heartbeat(str(tmp_path), "other", replace(me, host="other")))
+    for each in (own, *others):
+        each.renew()
+    chosen = 0
+    while chosen == 0 or failing.count >= chosen:
+        chosen += 1
+        with failing.failing(chosen):
+            own.sweep()
+        assert all(os.path.exists(each.token) for each in others), f"after file {chosen} could not be read"
+    assert chosen > 3
+
+
+def test_run_is_found_by_those_that_come_after_it_whatever_file_could_not_be_read(
+    tmp_path: pathlib.Path, failing: Files
+) -> None:
+    make_run(tmp_path / "runs" / "aaa")
+    chosen = 0
+    while chosen == 0 or failing.count >= chosen:
+        chosen += 1
+        with failing.failing(chosen), contextlib.suppress(HomeUnavailable):
+            found = lookup.found(str(tmp_path / "runs"), tmp_path / "claims", (), ("aa",))
+            assert found["aa"].status is RunStatus.STAGED, f"file {chosen} could not be read"
+    assert chosen > 3
