@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import itertools
+import os
 import random
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -12,7 +13,7 @@ from guild_dask.cluster.base import Cluster
 from guild_dask.cluster.events import JobLost
 from guild_dask.home import attempts, claims, recovery, run_info, stop_request
 from guild_dask.home.claims import Claim
-from guild_dask.home.errors import HomeUnavailable, RunUnusable
+from guild_dask.home.errors import HomeUnavailable, RunUnusable, check_home
 from guild_dask.home.outcome import Cause
 from guild_dask.home.recovery import Recovered
 from guild_dask.home.run_directory import BrokenRun, Staged, cached_operation, our_tags
@@ -194,15 +195,24 @@ class Dispatcher:
             return SettleFailed(what.run_id, what.exit_code, str(e))
         except RunUnusable as e:
             return RunLeft(what.run_id, str(e))
-        return Settled(what.run_id, result, last_line or what.message, is_deleted=not self.home.has(what.run_id))
+        return Settled(what.run_id, result, last_line or what.message, self._is_deleted(what.run_id))
+
+    def _is_deleted(self, run_id: str) -> bool:
+        """Returns whether a run is known to be deleted."""
+        try:
+            return not self.home.has(run_id)
+        except HomeUnavailable:
+            return False
 
     def _may_retry(self, may_retry: bool, run_dir: str, is_loss: bool) -> bool:
-        """Returns whether a run that was lost or failed is to be started again."""
+        """Returns whether a run that was lost or failed is to be started again; raises HomeUnavailable."""
         if not may_retry:
             return False
-        asked = None
-        with contextlib.suppress(BrokenRun):
+        try:
             asked = requirements_for_tags(our_tags(run_dir)).retries
+        except BrokenRun as e:
+            check_home(e, os.path.basename(run_dir))
+            asked = None
         policy = retries.policy_for(self.retries if asked is None else asked)
         return retries.may_try_again(policy, [each.is_loss for each in attempts.counted(run_dir)], is_loss)
 

@@ -1,13 +1,25 @@
 """What a run's starter is told."""
 
+import contextlib
 import dataclasses
+import errno
+import os
+import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from guild_dask.home import claims
 from guild_dask.home.claim_record import Claim
-from guild_dask.scheduler.dispatch import options_for
+from guild_dask.home.errors import HomeUnavailable
+from guild_dask.home.heartbeat import Heartbeat
+from guild_dask.home.outcome import End
+from guild_dask.home.run_queue import GuildHome
+from guild_dask.host import files, processes
+from guild_dask.scheduler.dispatch import Dispatcher, Identity, options_for
 from guild_dask.worker.options import StarterOptions
+from tests.home.test_run_directory import make_run
 from tests.scheduler.world import ME, staged_run
 
 
@@ -51,3 +63,36 @@ def test_devices_of_the_claim_are_seen_and_else_what_the_worker_decides() -> Non
     assert options(devices={"0": 1.0, "3": 0.5}).devices == "0,3"
     assert options(worker=StarterOptions(devices="")).devices == ""
     assert options().devices is None
+
+
+# Retries
+
+
+def test_policy_of_a_run_whose_tags_cannot_be_read_now_is_not_that_of_the_scheduler(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = make_run(tmp_path / "runs" / "aaa", tags="['dask-retries:3']\n")
+    me = processes.identity(os.getpid())
+    assert me
+    nothing: Any = None  # what has no part in it
+    home = GuildHome(str(tmp_path), Heartbeat(str(tmp_path), "me", me))
+    dispatcher = Dispatcher(Identity("me", me, {}, ""), home, nothing, nothing, nothing, retries=0)
+    dead = dataclasses.replace(me, boot="before")
+    (run,) = home.staged().staged
+    assert home.claim([(run, Claim("aaa", "other", dead, dead))]).runs
+    assert claims.mark_started(claims.path(home.claims_folder, "aaa"))
+    with monkeypatch.context() as short, contextlib.suppress(HomeUnavailable):
+        short.setattr(files, "content", _fails_for_tags(files.content))
+        dispatcher.recover((), may_retry=True)
+    ended = dispatcher.recover((), may_retry=True).ended
+    assert [result.end for _, result in ended] == [End.RETRIED]
+    assert (run_dir / ".guild" / "STAGED").exists()
+
+
+def _fails_for_tags(content: Callable[..., bytes]) -> Callable[..., bytes]:
+    def fail(file: Any, *args: Any, **options: Any) -> bytes:
+        if os.path.basename(file) == "tags":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return content(file, *args, **options)
+
+    return fail
