@@ -34,18 +34,22 @@ class Recovered:
     gone: tuple[str, ...] = ()  # unseen runs that are not ours any more: deleted, or taken over by another scheduler
 
 
-def recover(home: GuildHome, unseen: Collection[str] = (), again: Again = never) -> Recovered:
-    """Settles claims of dead schedulers, and our own claims on unseen runs, whose worker is lost, if they are over.
+def recover(
+    home: GuildHome, unseen: Collection[str] = (), known: Collection[str] = (), again: Again = never
+) -> Recovered:
+    """Settles claims of dead schedulers, and our own that this scheduler does not know to go on, if they are over.
 
-    Raises HomeUnavailable if the claims cannot be read.
+    `known` are our runs that a worker has, or that are to be settled. Those that are `unseen`, whose worker is lost,
+    are not among them, nor is a run whose claim could neither be completed nor withdrawn. Raises HomeUnavailable if
+    the claims cannot be read.
     """
     try:
-        return _recover(home, unseen, again)
+        return _recover(home, unseen, known, again)
     except OSError as e:
         raise HomeUnavailable(f"cannot read {home.claims_folder}: {e.strerror or e}") from e
 
 
-def _recover(home: GuildHome, unseen: Collection[str], again: Again) -> Recovered:
+def _recover(home: GuildHome, unseen: Collection[str], known: Collection[str], again: Again) -> Recovered:
     gone = tuple(run_id for run_id in unseen if not home.is_ours(run_id))
     abandoned: list[tuple[claims.Found, Cause]] = []
     orphans, neighbours, stops = [], [], []
@@ -57,7 +61,7 @@ def _recover(home: GuildHome, unseen: Collection[str], again: Again) -> Recovere
         is_ours = claim.scheduler == home.heartbeat.process  # not the id: a scheduler may be restarted under its own
         if is_ours and stop_request.is_requested(claims.path(home.claims_folder, found.run_id)):
             stops.append(found.run_id)
-        if is_ours and found.run_id not in unseen:
+        if is_ours and found.run_id in known:
             continue
         if not is_ours and home.heartbeat.is_alive(claim.scheduler_id, claim.scheduler):
             if claim.lease:

@@ -162,7 +162,7 @@ class Core:
         self._may_start_later = False  # a run waits that could start without a new worker or tag
         self._shutdown: Shutdown | None = None  # set once, when the scheduler is to stop
         self._staged_at_end = 0  # runs that were claimed and are staged again, because the scheduler stops
-        self._left_to_next = 0  # runs that could not be settled because of their own directory
+        self._unsettleable: set[str] = set()  # runs that could not be settled because of their own directory
         self._is_abandoned = False  # the shutdown follows an unexpected error
         self.is_over = False  # nothing is left to do; never False again
 
@@ -221,7 +221,7 @@ class Core:
     def _unsettled(self) -> int:
         """Returns how many runs were claimed and have no end: they go on, or could not be settled."""
         ledger = self.ledger
-        return len(ledger.active) + len(ledger.unseen) + len(ledger.unsettled) + self._left_to_next
+        return len(ledger.active) + len(ledger.unseen) + len(ledger.unsettled) + len(self._unsettleable)
 
     # The cycle
 
@@ -252,7 +252,8 @@ class Core:
         self._unclaimable.clear()
         may_retry = self._shutdown is None
         unsettled = [Settle(run_id, code, may_retry, True) for run_id, code in self.ledger.unsettled.items()]
-        recover = Recover(frozenset(self.ledger.unseen), may_retry)
+        known = frozenset((*self.ledger.active, *self.ledger.unsettled))
+        recover = Recover(frozenset(self.ledger.unseen), known, may_retry)
         starts = [CheckStart(run_id) for run_id in self.failing.trials if run_id in self.ledger.active]
         return [ReadControl(), *unsettled, TidyCluster(), *starts, recover, ListRuns()]
 
@@ -530,9 +531,9 @@ class Core:
 
     def _run_left(self, event: RunLeft, _now: float) -> list[Instruction]:
         self.ledger.unsettled.pop(event.run_id, None)
-        self._left_to_next += 1
+        self._unsettleable.add(event.run_id)
         self._forget(event.run_id)
-        text = f"{event.problem}; it is left to the next scheduler"
+        text = f"{event.problem}; it will be settled when that is possible"
         return [PublishLeft(event.run_id), Log(WARNING, text)]
 
     # Runs that no worker reports
@@ -554,12 +555,13 @@ class Core:
                 text = f"Run {run_id} did not start and is staged again"
                 instructions += [CloseOutput(run_id), PublishLeft(run_id), Log(INFO, text)]
             else:
-                instructions.append(Log(INFO, f"Staged run {run_id} again (its scheduler died before it started)"))
+                instructions.append(Log(INFO, f"Staged run {run_id} again (it was claimed and did not start)"))
         for run_id, result in recovered.ended:
             if unseen.pop(run_id, None):
                 instructions += [CloseOutput(run_id), *self._note(run_id, result, now)]
-            elif result.end is End.RETRIED:
+            elif result.end is End.RETRIED or run_id in self._unsettleable:
                 instructions += self._note(run_id, result, now)
+        self._unsettleable.difference_update(recovered.staged_again, dict(recovered.ended))
         for run_id in recovered.gone:
             if unseen.pop(run_id, None):
                 instructions += [CloseOutput(run_id), *self._note(run_id, Result(End.GONE), now)]

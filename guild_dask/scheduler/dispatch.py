@@ -28,7 +28,7 @@ from guild_dask.plan import devices, retries
 from guild_dask.plan.resources import CPU, LEAST_MEMORY, MEMORY, format_amounts
 from guild_dask.plan.tags import requirements_for_tags
 from guild_dask.scheduler.answers import ClaimAnswered, RunLeft, Settled, SettleFailed
-from guild_dask.scheduler.instructions import Settle, Start
+from guild_dask.scheduler.instructions import Recover, Settle, Start
 from guild_dask.scheduler.ledger import ActiveRun
 from guild_dask.worker import job
 from guild_dask.worker.options import StarterOptions
@@ -216,9 +216,9 @@ class Dispatcher:
         policy = retries.policy_for(self.retries if asked is None else asked)
         return retries.may_try_again(policy, [each.is_loss for each in attempts.counted(run_dir)], is_loss)
 
-    def recover(self, unseen: Collection[str], may_retry: bool) -> Recovered:
+    def recover(self, what: Recover) -> Recovered:
         """Recovers runs of dead schedulers and lost workers; raises HomeUnavailable if the claims cannot be read."""
-        return recovery.recover(self.home, unseen, functools.partial(self._may_retry, may_retry))
+        return recovery.recover(self.home, what.unseen, what.known, functools.partial(self._may_retry, what.may_retry))
 
     def has_started(self, run_id: str) -> bool:
         """Returns whether a run was started under our claim; True if that cannot be seen now."""

@@ -44,9 +44,10 @@ class TidyCluster:
 
 @dataclass(frozen=True)
 class Recover:
-    """Recover runs of dead schedulers, and of our own those that are out of sight. Answer: Recovered."""
+    """Recover runs of dead schedulers, and of our own those that are not known to go on. Answer: Recovered."""
 
     unseen: frozenset[str]
+    known: frozenset[str]
     may_retry: bool
 
 

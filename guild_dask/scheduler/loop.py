@@ -65,7 +65,7 @@ class Loop:
             do.ReadControl: self._read_control,
             do.Settle: dispatcher.settle,
             do.TidyCluster: lambda _: self._cluster.tidy(),
-            do.Recover: lambda each: ClaimsRecovered(dispatcher.recover(each.unseen, each.may_retry)),
+            do.Recover: lambda each: ClaimsRecovered(dispatcher.recover(each)),
             do.ListRuns: lambda _: Listed(self._home.staged()),
             do.RefreshRuns: lambda each: Listed(self._home.staged_after(each.run_ids)),
             do.LookUp: self._look_up,

@@ -7,11 +7,12 @@ import builtins
 import contextlib
 import errno
 import io
+import itertools
 import os
 import pathlib
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,18 +49,18 @@ class Files:
         self.count = 0
 
     @contextlib.contextmanager
-    def failing(self, chosen: int) -> Iterator[None]:
-        """Lets the file with that number fail, within the block."""
+    def failing(self, *chosen: int) -> Iterator[None]:
+        """Lets the files with these numbers fail, within the block."""
         self.count = 0
         with self._monkeypatch.context() as patched:
             for module, name in self._calls:
                 patched.setattr(module, name, self._counted(getattr(module, name), chosen))
             yield
 
-    def _counted(self, call: Callable[..., Any], chosen: int) -> Callable[..., Any]:
+    def _counted(self, call: Callable[..., Any], chosen: Sequence[int]) -> Callable[..., Any]:
         def counted(*args: Any, **kwargs: Any) -> Any:
             self.count += 1
-            if self.count == chosen:
+            if self.count in chosen:
                 raise OSError(self._error, os.strerror(self._error))
             return call(*args, **kwargs)
 
@@ -234,6 +235,24 @@ def test_run_is_claimed_or_stays_staged_whatever_file_cannot_be_read(tmp_path: p
             story.home.staged()
             assert story.claim().runs, f"after file {chosen} could not be read"
     assert chosen > 5
+
+
+def test_run_is_staged_again_that_could_neither_be_claimed_nor_given_back(
+    tmp_path: pathlib.Path, opened: Files
+) -> None:
+    story = _Claiming(tmp_path / "all")
+    with opened.failing():
+        assert story.claim().runs
+    # The second fails while what the first left undone is taken back.
+    for first, second in itertools.product(range(1, opened.count + 1), range(1, 7)):
+        story = _Claiming(tmp_path / f"{first}-{second}")
+        with opened.failing(first, first + second):
+            claimed = story.claim()
+        assert not claimed.refused
+        if not claimed.runs:
+            story.home.staged()
+            recover(story.home)
+            assert story.status is Status.STAGED, f"after files {first} and {first + second} could not be opened"
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

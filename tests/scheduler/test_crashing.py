@@ -98,7 +98,7 @@ def test_claim_of_a_dead_scheduler_is_staged_again(user: Sandbox, guild: Guild) 
     claims.mkdir(parents=True)
     (claims / "aaa.claimed").write_text(json.dumps(claim))
     finished = guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y")
-    assert "Staged run aaa again (its scheduler died before it started)" in finished.output
+    assert "Staged run aaa again (it was claimed and did not start)" in finished.output
     assert statuses(user) == {"aaa": "completed"}
 
 

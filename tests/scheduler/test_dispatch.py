@@ -18,6 +18,7 @@ from guild_dask.home.outcome import End
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import files, processes
 from guild_dask.scheduler.dispatch import Dispatcher, Identity, options_for
+from guild_dask.scheduler.instructions import Recover
 from guild_dask.worker.options import StarterOptions
 from tests.home.test_run_directory import make_run
 from tests.scheduler.world import ME, staged_run
@@ -81,10 +82,11 @@ def test_policy_of_a_run_whose_tags_cannot_be_read_now_is_not_that_of_the_schedu
     (run,) = home.staged().staged
     assert home.claim([(run, Claim("aaa", "other", dead, dead))]).runs
     assert claims.mark_started(claims.path(home.claims_folder, "aaa"))
+    recovery = Recover(frozenset(), frozenset(), may_retry=True)
     with monkeypatch.context() as short, contextlib.suppress(HomeUnavailable):
         short.setattr(files, "content", _fails_for_tags(files.content))
-        dispatcher.recover((), may_retry=True)
-    ended = dispatcher.recover((), may_retry=True).ended
+        dispatcher.recover(recovery)
+    ended = dispatcher.recover(recovery).ended
     assert [result.end for _, result in ended] == [End.RETRIED]
     assert (run_dir / ".guild" / "STAGED").exists()
 
