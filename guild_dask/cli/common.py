@@ -15,10 +15,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from guild_dask.home import claims, layout, run_directory, run_queue, run_view
+from guild_dask.home.liveness import Liveness, liveness
 from guild_dask.home.lookup import names_of_runs
 from guild_dask.home.run_view import NoSuchRun, RunView
 from guild_dask.home.status import Status
-from guild_dask.host import processes
 from guild_dask.monitor import formatting
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,9 +74,9 @@ def as_claimed(run: RunView) -> RunView:
 def _as_claimed_in(path: str, run: RunView) -> RunView:
     try:
         found = claims.present(layout.claims_folder(path), run.id)
+        if found is None or liveness(found, run.dir) is Liveness.DEAD:
+            return run
     except OSError:
-        return run
-    if found is None or found.claim is None or processes.is_alive(found.claim.owner) is False:
         return run
     return replace(run, status=(Status.RUNNING if found.is_started else Status.PENDING).value)
 

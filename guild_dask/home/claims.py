@@ -23,7 +23,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from guild_dask.home import end_note, run_processes
+from guild_dask.home import end_note
 from guild_dask.home.claim_record import Claim, claim_for_text
 from guild_dask.home.end_note import ENDED, EXITED
 from guild_dask.home.errors import raise_if_of_home
@@ -76,8 +76,6 @@ def take(folder: pathlib.Path, staged: str, claim: Claim) -> None:
     """Turns a run's STAGED marker into a claim; raises OSError, with the run still staged, if that fails."""
     target = path(folder, claim.run_id)
     folder.mkdir(parents=True, exist_ok=True)
-    if _goes_on(folder, claim.run_id, staged):
-        raise FileExistsError(errno.EEXIST, "it was staged while it runs", str(target))
     remove(folder, claim.run_id)
     try:
         os.rename(staged, target)
@@ -94,22 +92,6 @@ def take(folder: pathlib.Path, staged: str, claim: Claim) -> None:
         if withdraw(folder, claim.run_id):
             give_back(folder, claim.run_id, staged)
         raise
-
-
-def _goes_on(folder: pathlib.Path, run_id: str, staged: str) -> bool:
-    """Returns whether a staged run is still running.
-
-    Its starter is alive, or sent a heartbeat after the run was staged, or was killed and left the operation behind.
-    """
-    found = files.first([path(folder, run_id).with_suffix(STARTED)], _found)
-    if found is None or found.claim is None:
-        return False
-    lives = is_alive(found.claim.owner)
-    if lives is None and found.claim.lease:
-        return last_heartbeat(folder, run_id) > os.stat(staged).st_mtime
-    if lives is False:
-        return run_processes.go_on_without(found.claim.owner.pid, os.path.dirname(os.path.dirname(staged)))
-    return bool(lives)
 
 
 def withdraw(folder: pathlib.Path, run_id: str) -> bool:

@@ -1,7 +1,6 @@
 """Recover runs of dead schedulers and lost workers: stage again what never started, settle what is over.
 
-A run counts as dead only when its process is known to be. On this host, the process is looked up; on another host, its
-starter's heartbeat must be older than the time for which a starter lets its run go on without the Guild home.
+A run counts as dead only when its process is known to be, by the rule in liveness.py.
 """
 
 import contextlib
@@ -9,17 +8,13 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from guild_dask.home import claims, end_note, layout, run_directory, run_processes, stop_request
+from guild_dask.home import claims, end_note, layout, run_directory, stop_request
 from guild_dask.home.errors import HomeUnavailable, RunUnusable, translated
+from guild_dask.home.liveness import Liveness, is_silent, liveness
 from guild_dask.home.outcome import Cause, End, Evidence, Result, outcome_for
 from guild_dask.home.run_queue import Again, GuildHome, never, state_of
 from guild_dask.home.status import living_process
 from guild_dask.host import processes
-
-# A starter ends its run when it could not send a heartbeat for as long as its lease. It notices that up to a quarter of
-# the lease later, then needs time to end the run, and network file systems show a change up to a minute late.
-_LEASES_OF_SILENCE = 3.0
-_TIME_TO_END = 15.0
 
 
 @dataclass(frozen=True)
@@ -104,12 +99,10 @@ def _death(home: GuildHome, found: claims.Found, claim: claims.Claim) -> Cause |
     if not found.is_started and claim.owner == claim.scheduler:
         # No starter has the claim yet. One that comes late finds the claim withdrawn, and starts nothing.
         return Cause.WORKER_DIED
-    cannot_see = claim.lease > 0 and not processes.is_of_this_boot(claim.owner)
-    lives = None if cannot_see else processes.is_alive(claim.owner)
-    if lives is None:
+    lives = liveness(found, run_dir, has_ended=found.is_started and home.has_recorded_end(found))
+    if lives is Liveness.UNKNOWN:
         return _silence(home, found, claim)
-    may_live = found.is_started and not home.has_recorded_end(found)  # a recorded end is final
-    if lives or (may_live and _is_operation_alive(run_dir, claim.owner)):
+    if lives is Liveness.ALIVE:
         return None
     if not processes.is_of_this_boot(claim.owner):
         return Cause.NODE_LOST
@@ -127,8 +120,7 @@ def _silence(home: GuildHome, found: claims.Found, claim: claims.Claim) -> Cause
             return Cause.KILLED
         # Only that host knows whether a run that started goes on. One that did not start has lost its scheduler.
         return None if found.is_started else Cause.NODE_LOST
-    silence = home.heartbeat.now() - claims.last_heartbeat(home.claims_folder, found.run_id)
-    return Cause.NODE_LOST if silence > _LEASES_OF_SILENCE * claim.lease + _TIME_TO_END else None
+    return Cause.NODE_LOST if is_silent(home.claims_folder, found, home.heartbeat.now()) else None
 
 
 def _take_over(
@@ -181,17 +173,6 @@ def _has_never_started(run_dir: str, found: claims.Found) -> bool:
     if before is None:  # its scheduler died between two steps of the claim
         return living_process(run_dir) is None
     return run_directory.recorded_start(run_dir) == before
-
-
-def _is_operation_alive(run_dir: str, starter: processes.ProcessIdentity) -> bool:
-    """Returns whether the operation's own process is alive, though its starter is not."""
-    pid = run_directory.locked_by(run_dir)
-    if pid is not None:
-        return run_processes.belongs_to(pid, run_dir)
-    # Guild records the pid just after it has started the process. After a boot, the starter's pid is that of another.
-    if not processes.is_of_this_boot(starter):
-        return any(run_processes.all_of(run_dir))
-    return run_processes.go_on_without(starter.pid, run_dir)
 
 
 def _remove_output(folder: str, run_id: str) -> None:

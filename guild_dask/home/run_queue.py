@@ -5,6 +5,7 @@ same Guild home never take the same run.
 """
 
 import contextlib
+import errno
 import os
 import pathlib
 import stat
@@ -17,6 +18,7 @@ from guild_dask.home import attempts, claims, end_note, layout, run_directory, s
 from guild_dask.home.errors import HomeUnavailable, check_home, problem_for, translated
 from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.listing import Listing, RunsDirectory
+from guild_dask.home.liveness import Liveness, is_silent, liveness
 from guild_dask.home.outcome import Cause, ClaimState, End, Evidence, Outcome, Result, Retries, outcome_for
 from guild_dask.home.run_directory import Staged
 from guild_dask.home.status import ENDED, living_process, status
@@ -156,6 +158,8 @@ class GuildHome:
         return in_use
 
     def _claim(self, run: Staged, claim: claims.Claim) -> None:
+        if self._goes_on(run):
+            raise FileExistsError(errno.EEXIST, "it was staged while it runs", run.dir)
         # A crash in between leaves a claim with a dead owner; recovery stages the run again.
         try:
             claims.take(self.claims_folder, layout.marker(run.dir, layout.STAGED), claim)
@@ -164,6 +168,17 @@ class GuildHome:
             self._put_back(run.id)
             raise
         self._directory.forget(run.id)
+
+    def _goes_on(self, run: Staged) -> bool:
+        """Returns whether a staged run is still running: it was staged by a Guild that does not know of claims."""
+        found = claims.present(self.claims_folder, run.id)
+        if found is None or found.claim is None or not found.is_started:
+            return False
+        lives = liveness(found, run.dir)
+        if lives is not Liveness.UNKNOWN or not found.claim.lease:
+            return lives is Liveness.ALIVE
+        has_note = end_note.read(claims.path(self.claims_folder, run.id)) is not None
+        return not has_note and not is_silent(self.claims_folder, found, self.heartbeat.now())
 
     def has(self, run_id: str) -> bool:
         """Returns whether the run's directory exists; raises HomeUnavailable if that cannot be seen."""

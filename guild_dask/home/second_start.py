@@ -2,8 +2,8 @@
 
 import os
 
-from guild_dask.home import claims, layout, run_processes
-from guild_dask.host import processes
+from guild_dask.home import claims, layout
+from guild_dask.home.liveness import Liveness, liveness
 
 # The run directory that this process may start, since its scheduler has claimed it for this process.
 _OWN: set[str] = set()
@@ -22,18 +22,11 @@ def refusal_for(run_dir: str) -> str:
         return ""
     try:
         found = claims.present(layout.claims_folder(home), run)
+        if found is None or found.claim is None or liveness(found, path) is Liveness.DEAD:
+            return ""
     except OSError as e:
         return f"cannot read whether a scheduler runs {run[:8]}: {e.strerror or e}"
-    if found is None or found.claim is None or not _may_live(path, found, found.claim.owner):
-        return ""
     who = f"scheduler {found.claim.scheduler_id[:8]}"
     if found.is_started:
         return f"{who} runs {run[:8]} on {found.claim.owner.host}; 'guild-dask stop {run[:8]}' ends it"
     return f"{who} is about to start {run[:8]}"
-
-
-def _may_live(run_dir: str, found: claims.Found, owner: processes.ProcessIdentity) -> bool:
-    """Returns whether the run may be running: its starter is alive, or was killed and left the operation behind."""
-    if processes.is_alive(owner) is not False:
-        return True
-    return found.is_started and run_processes.go_on_without(owner.pid, run_dir)

@@ -377,14 +377,3 @@ def test_claim_that_is_withdrawn_in_the_middle_of_handing_over_is_not_made_anew(
     monkeypatch.setattr(os, "open", withdraw_and_open)
     assert not claims.hand_over(folder, claim, _me())
     assert sorted(file.suffix for file in folder.iterdir()) == [claims.WITHDRAWN]
-
-
-def test_started_claim_is_not_taken_away_from_a_run_that_was_staged_while_it_runs(folder: pathlib.Path) -> None:
-    claim = claim_on("aaa")
-    assert claims.mark_started(claims.write(folder, claim), _me())
-    staged = folder.parent / "STAGED"
-    staged.touch()
-    with pytest.raises(FileExistsError):
-        claims.take(folder, str(staged), claim)
-    assert staged.exists()
-    assert is_started(folder, "aaa")

@@ -9,7 +9,10 @@ import pytest
 
 from guild_dask.home import claims, layout, run_processes, second_start
 from guild_dask.home.claim_record import Claim
+from guild_dask.home.heartbeat import Heartbeat
+from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes
+from tests.home.test_run_directory import make_run
 from tests.support.processes import living
 
 
@@ -65,15 +68,16 @@ def test_run_whose_starter_alone_was_killed_is_neither_claimed_nor_started_again
     claim = Claim("aaa", "scheduler", owner, owner, 1, {})
     claims.write(folder, claim)
     os.rename(claims.path(folder, "aaa"), claims.path(folder, "aaa").with_suffix(claims.STARTED))
-    staged = run_dir / ".guild" / "STAGED"
-    staged.parent.mkdir()
-    staged.touch()
+    make_run(run_dir)
+    me = processes.identity(os.getpid())
+    assert me
+    guild_home = GuildHome(str(home), Heartbeat(str(home), "me", me))
+    (run,) = guild_home.staged().staged
     with living("sh", "-c", "echo ready; cat", env={**os.environ, "RUN_ID": "aaa", "RUN_DIR": str(run_dir)}) as process:
         assert process.stdout
         process.stdout.readline()
         assert "runs aaa" in second_start.refusal_for(str(run_dir))
-        with pytest.raises(FileExistsError):
-            claims.take(folder, str(staged), claim)
+        assert not guild_home.claim([(run, claim)]).runs
     assert second_start.refusal_for(str(run_dir)) == ""
-    claims.take(folder, str(staged), claim)
-    assert not staged.exists()
+    (run,) = guild_home.staged().staged
+    assert guild_home.claim([(run, claim)]).runs
