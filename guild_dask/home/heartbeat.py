@@ -1,12 +1,19 @@
 """Which schedulers are alive on a Guild home, shown by a file that each touches while it lives.
 
 A process on this host is looked up directly. A process on another host is judged by its heartbeat: the time since its
-file was last touched, by the clock of the file system, which all hosts share.
+file was last touched, by the clock of the file system, which all hosts share. That clock may be set forward, which must
+not make the living look silent: so it counts no faster than the monotonic clock of this host.
 """
 
 import contextlib
 import json
+import math
+import os
 import pathlib
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable
 
 from guild_dask.home import layout
 from guild_dask.home.claim_record import identity_for_data
@@ -17,16 +24,58 @@ from guild_dask.host.processes import ProcessIdentity
 INTERVAL = 30.0
 SILENCE = 10 * INTERVAL
 
+# Seconds for which a step of the file system's clock is remembered. Later, every heartbeat was sent after the step.
+_MEMORY = 3600.0
+
 # Suffixes of the state that publisher.py writes beside a heartbeat, and of its draft.
 STATE = ".state"
 STATE_DRAFT = ".state-draft"
 _DRAFT = ".draft"
 
 
+def counts_as_alive(lives: bool | None, silent: float) -> bool:
+    """Returns whether a scheduler is alive: by its process or, where that cannot be seen, by its silence. Pure."""
+    return silent < SILENCE if lives is None else lives
+
+
+def file_system_time(folder: pathlib.Path) -> float:
+    """Returns the time by the clock of a folder's file system, or by that of this host if nothing can be written."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix=".time-") as f:
+            return os.fstat(f.fileno()).st_mtime
+    except OSError:
+        return time.time()
+
+
+class SteadyClock:
+    """The clock of the file system, but for steps forward."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # By how much the file system's clock is ahead of ours, and when that was seen: the least comes first.
+        self._seen: deque[tuple[float, float]] = deque()
+
+    def see(self, shown: float) -> None:
+        """Takes in what the file system's clock shows now."""
+        now = self._clock()
+        while self._seen and self._seen[-1][0] >= shown - now:
+            self._seen.pop()
+        self._seen.append((shown - now, now))
+        while self._seen[0][1] < now - _MEMORY:
+            self._seen.popleft()
+
+    def time(self) -> float:
+        """Returns the time; 0 before the file system's clock has been seen."""
+        return self._clock() + self._seen[0][0] if self._seen else 0.0
+
+
 class Heartbeat:
     """This scheduler's own heartbeat, and those of others."""
 
-    def __init__(self, home: str, scheduler_id: str, process: ProcessIdentity) -> None:
+    def __init__(
+        self, home: str, scheduler_id: str, process: ProcessIdentity, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = SteadyClock(clock)
         self._folder = layout.schedulers_folder(home)
         self._own = layout.heartbeat(home, scheduler_id)
         self.home = home
@@ -45,6 +94,7 @@ class Heartbeat:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 files.write(self._own, json.dumps(self.process.as_data()), self._own.with_suffix(_DRAFT).name)
             self._own.touch()
+            self._clock.see(self._own.stat().st_mtime)
 
     def leave(self) -> None:
         """Removes the heartbeat of this scheduler, which ends."""
@@ -53,29 +103,26 @@ class Heartbeat:
 
     def is_alive(self, scheduler_id: str, process: ProcessIdentity) -> bool:
         """Returns whether a scheduler is alive: by its process on this host, else by its heartbeat."""
-        seen = processes.is_alive(process)
-        return self._has_recent_heartbeat(scheduler_id) if seen is None else seen
+        lives = processes.is_alive(process)
+        return counts_as_alive(lives, self._silence_of(scheduler_id) if lives is None else 0.0)
 
-    def _has_recent_heartbeat(self, scheduler_id: str) -> bool:
-        """Returns whether a scheduler's heartbeat is recent, compared with our own, as far as that can be seen."""
+    def _silence_of(self, scheduler_id: str) -> float:
+        """Returns the seconds since a scheduler's last heartbeat; 0 if that cannot be seen."""
         try:
-            now = self._own.stat().st_mtime
+            self._own.stat()  # a home that shows no heartbeat of our own tells nothing about others
         except OSError:
-            return True  # there is nothing to compare with
+            return 0.0
         try:
-            return now - layout.heartbeat(self.home, scheduler_id).stat().st_mtime < SILENCE
+            return self._clock.time() - layout.heartbeat(self.home, scheduler_id).stat().st_mtime
         except FileNotFoundError:
-            return False
+            return math.inf
         except OSError:
-            return True
+            return 0.0
 
     def now(self) -> float:
         """Returns the time by the file system's clock, which all hosts share; 0 if the home cannot be used."""
         self.renew()
-        try:
-            return self._own.stat().st_mtime
-        except OSError:
-            return 0.0
+        return self._clock.time() if self._own.exists() else 0.0
 
     def sweep(self) -> None:
         """Removes the files of schedulers that are dead."""

@@ -2,13 +2,12 @@
 
 import contextlib
 import pathlib
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from guild_dask.home import claims, layout
 from guild_dask.home.claim_record import identity_for_data
-from guild_dask.home.heartbeat import SILENCE, STATE
+from guild_dask.home.heartbeat import STATE, counts_as_alive, file_system_time
 from guild_dask.home.status import Status, status
 from guild_dask.host import files, processes
 from guild_dask.host.processes import ProcessIdentity
@@ -30,13 +29,16 @@ class Scheduler:
 
 def alive(home: str) -> list[Scheduler]:
     """Returns the schedulers that are alive, the oldest first."""
-    found = [_read(path) for path in layout.schedulers_folder(home).glob("*.json")]
+    folder = layout.schedulers_folder(home)
+    now = file_system_time(folder)
+    found = [_read(path, now) for path in folder.glob("*.json")]
     return sorted((each for each in found if each), key=lambda each: (each.state.started if each.state else 0, each.id))
 
 
 def is_alive(home: str, scheduler: str) -> bool:
     """Returns whether a scheduler is alive."""
-    return _read(layout.heartbeat(home, scheduler)) is not None
+    path = layout.heartbeat(home, scheduler)
+    return _read(path, file_system_time(path.parent)) is not None
 
 
 def last_heartbeat(home: str, scheduler: str) -> float:
@@ -74,17 +76,16 @@ def survivors(home: str, living: Iterable[Scheduler]) -> list[Survivor]:
     return sorted(found, key=lambda survivor: (survivor.since, survivor.run))
 
 
-def _read(path: pathlib.Path) -> Scheduler | None:
+def _read(path: pathlib.Path, now: float) -> Scheduler | None:
     try:
         process = identity_for_data(files.read_json(path))
-        silent = max(0.0, time.time() - path.stat().st_mtime)
+        if process is None:
+            return None
+        lives = processes.is_alive(process)
+        silent = max(0.0, now - path.stat().st_mtime)
     except (OSError, ValueError):
         return None
-    if process is None:
-        return None
-    # Processes on other hosts cannot be checked; their heartbeat decides.
-    lives = processes.is_alive(process)
-    if lives is False or (lives is None and silent > SILENCE):
+    if not counts_as_alive(lives, silent):
         return None
     return Scheduler(path.stem, process, silent, _state(path.with_suffix(STATE)))
 

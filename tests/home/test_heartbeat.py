@@ -6,11 +6,12 @@ import pathlib
 import pytest
 
 from guild_dask.home import claims, run_directory
-from guild_dask.home.heartbeat import SILENCE, Heartbeat
+from guild_dask.home.heartbeat import SILENCE, Heartbeat, SteadyClock
 from guild_dask.home.recovery import recover
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes
 from guild_dask.host.processes import ProcessIdentity
+from guild_dask.monitor import schedulers
 
 ELSEWHERE = ProcessIdentity(4242, 1.0, "its boot", "another-host")
 
@@ -142,3 +143,50 @@ def test_run_whose_starter_died_when_guild_had_cleared_all_marks_is_staged_again
     (world.guild / "PENDING").unlink()
     assert recover(world.home).staged_again == ("aaa",)
     assert world.is_staged
+
+
+# The clock of the file system
+
+
+def test_scheduler_is_alive_though_the_clock_of_the_file_system_was_set_forward(tmp_path: pathlib.Path) -> None:
+    # Seen from our own clock, which counts 5 seconds while the other one counts 605.
+    ours = [600.0]
+    own = Heartbeat(str(tmp_path), "own", _me(), lambda: ours[0])
+    other = Heartbeat(str(tmp_path), "other", ELSEWHERE)
+    own.renew()
+    other.renew()
+    assert own.is_alive("other", ELSEWHERE)
+    ours[0] += 5 - 605
+    own.renew()
+    before = own.now()
+    os.utime(tmp_path / "dask" / "schedulers" / "other.json", (before - 10, before - 10))
+    assert own.is_alive("other", ELSEWHERE)
+    other.renew()
+    assert own.is_alive("other", ELSEWHERE)
+
+
+@pytest.mark.parametrize(("step", "expected"), [(0.0, 1010.0), (600.0, 1010.0), (-600.0, 410.0)])
+def test_steady_clock_is_never_ahead_of_the_living(step: float, expected: float) -> None:
+    ours = [0.0]
+    clock = SteadyClock(lambda: ours[0])
+    clock.see(1000.0)
+    ours[0] = 10.0
+    clock.see(1010.0 + step)
+    assert clock.time() == expected
+
+
+def test_step_of_the_clock_is_forgotten_when_all_have_sent_heartbeats_since() -> None:
+    ours = [0.0]
+    clock = SteadyClock(lambda: ours[0])
+    for each in range(500):
+        ours[0] = each * 30.0
+        clock.see(each * 30.0 + (600.0 if each > 5 else 0.0))
+    assert clock.time() == ours[0] + 600.0
+
+
+def test_observer_judges_schedulers_by_the_clock_of_the_file_system(world: _World, tmp_path: pathlib.Path) -> None:
+    world.age_of_other(SILENCE / 2)
+    assert [each.id for each in schedulers.alive(str(tmp_path))] == ["other", "own"]
+    world.age_of_other(SILENCE * 2)
+    assert [each.id for each in schedulers.alive(str(tmp_path))] == ["own"]
+    assert sorted(os.listdir(tmp_path / "dask" / "schedulers")) == ["other.json", "own.json"]
