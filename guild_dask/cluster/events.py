@@ -7,7 +7,7 @@ from guild_dask.plan.troubles import NoWorkerStarted, Refusal
 
 @dataclass(frozen=True)
 class JobEnded:
-    """An attempt at a run has ended on its worker. The exit code is that of the starter."""
+    """An attempt at a run has ended on its worker. The exit code is what its starter reported."""
 
     run_id: str
     exit_code: int

@@ -198,13 +198,13 @@ class Retries:
 class Evidence:
     """What is known about an attempt that is over.
 
-    Either a worker reported the exit code of the run's starter, or the starter is known to be dead for a cause.
+    Either the run's starter reported an exit code, or it is known to be dead for a cause.
     """
 
     is_there: bool  # the run's directory exists
     claim: ClaimState
-    exit_code: int | None = None  # of the starter; None: no worker reported it
-    death: Cause | None = None  # what ended the starter, if no worker reported it
+    exit_code: int | None = None  # what the starter reported: the operation's exit status, if there was an operation
+    death: Cause | None = None  # what ended the starter, if it reported nothing
     may_stage_again: bool = False  # if the run has not started, it waits for a scheduler, and a start may succeed
     # The rest is about runs that started.
     attempt: int = 1
@@ -218,11 +218,19 @@ class Evidence:
     retries: Retries = Retries()
 
     @property
+    def exit_status(self) -> int | None:
+        """Returns the exit status of this attempt, by the best evidence of it; None if there is none.
+
+        Guild may have been unable to replace the record of an earlier end, and to record this one.
+        """
+        recorded = self.status if self.is_recorded else None
+        known = (each for each in (self.own_exit, recorded, self.exit_code) if each is not None)
+        return next(known, _UNKNOWN_FAILURE if self.is_recorded else None)
+
+    @property
     def has_completed(self) -> bool:
         """Returns whether the run started and completed, so that nothing else about it matters."""
-        if self.own_exit is not None:  # Guild may have been unable to replace the record of an earlier end
-            return self.own_exit == 0
-        return self.is_recorded and self.status == 0
+        return self.exit_status == 0
 
     @property
     def noted(self) -> Cause | None:
@@ -272,26 +280,17 @@ def _outcome_of_started(evidence: Evidence) -> Outcome:
     if evidence.decided and not evidence.has_completed:
         # The end may be off the record already, and the attempt counts: the policy is not asked again.
         return Outcome(replace(evidence.decided, end=End.RETRIED, attempt=evidence.attempt))
-    to_record = _status_to_record(evidence)
-    status = evidence.status if to_record is None else to_record
+    status = _KILLED if evidence.exit_status is None else evidence.exit_status
     result = _result(evidence, status, _cause(evidence, status))
     if _is_tried_again(result, evidence.retries):
         result = replace(result, end=End.RETRIED)
     # Without the note, the next scheduler would take the exit status for a failure of the run itself.
-    return Outcome(result, result.cause if result.cause is not evidence.noted else None, to_record)
+    note = result.cause if result.cause is not evidence.noted else None
+    is_on_record = evidence.is_recorded and evidence.status in (None, status)
+    return Outcome(result, note, None if is_on_record else status)
 
 
-def _status_to_record(evidence: Evidence) -> int | None:
-    """Returns the exit status that Guild's record lacks; None if it is there."""
-    if evidence.own_exit is not None:
-        is_there = evidence.is_recorded and evidence.status == evidence.own_exit
-        return None if is_there else evidence.own_exit
-    if evidence.is_recorded:
-        return None
-    return _KILLED if evidence.exit_code is None else evidence.exit_code
-
-
-def _cause(evidence: Evidence, status: int | None) -> Cause | None:
+def _cause(evidence: Evidence, status: int) -> Cause | None:
     """Returns what cut an attempt short; None if it ended by itself."""
     has_user_stopped_it = Cause.STOPPED in (evidence.noted, evidence.stop_request)
     if evidence.own_exit is not None:
@@ -299,32 +298,23 @@ def _cause(evidence: Evidence, status: int | None) -> Cause | None:
         return Cause.STOPPED if has_user_stopped_it and evidence.own_exit else None
     if evidence.noted and evidence.noted is not Cause.UNEXPLAINED:
         return evidence.noted
-    if evidence.exit_code is not None:
-        # A starter that was not killed itself leaves a note if anything cut the run short, and its worker is well.
-        return Cause.KILLED if evidence.exit_code < 0 else _cause_on_a_worker_that_stays(status)
-    # A scheduler may have died before its request reached the run, which then went on to an end of its own.
-    has_exited = evidence.is_recorded and (status or 0) >= 0
-    if has_user_stopped_it or (evidence.stop_request and not has_exited):
+    # On a full disk, a starter leaves no note. A scheduler may have died before its request reached the run, which then
+    # went on to an end of its own.
+    if has_user_stopped_it or (evidence.stop_request and status < 0):
         return evidence.stop_request
-    if evidence.is_recorded and not (evidence.is_leased and signals.may_be_sent(status or 0)):
-        return _cause_on_a_worker_that_stays(status)
-    # Its worker or host is gone: whatever ended the run, ended with it or because of it.
-    return evidence.death or Cause.UNEXPLAINED
+    may_be_lost = evidence.exit_code is None and evidence.is_leased and signals.may_be_sent(status)
+    if may_be_lost or evidence.exit_status is None:
+        # Its worker or host is gone: whatever ended the run, ended with it or because of it.
+        return evidence.death or Cause.UNEXPLAINED
+    # Its host is well: a request to end comes from a user, another signal is a failure.
+    return Cause.STOPPED if signals.is_request(status) else None
 
 
-def _cause_on_a_worker_that_stays(status: int | None) -> Cause | None:
-    """Returns what ended a run whose host is well: a request to end comes from a user, another signal is a failure."""
-    return Cause.STOPPED if signals.is_request(status or 0) else None
-
-
-def _result(evidence: Evidence, status: int | None, cause: Cause | None) -> Result:
+def _result(evidence: Evidence, status: int, cause: Cause | None) -> Result:
     """Returns how an attempt ended, before a retry is considered."""
     excess = evidence.note.excess if evidence.note and evidence.noted is cause else NO_EXCESS
     if status == 0:
         return Result(End.COMPLETED, 0, None, evidence.attempt, excess)
-    if status is None:
-        code = _UNKNOWN_FAILURE if evidence.exit_code is None else evidence.exit_code
-        return Result(End.FAILED, code, cause, evidence.attempt, excess)
     return Result(End.TERMINATED if cause else End.FAILED, status, cause, evidence.attempt, excess)
 
 

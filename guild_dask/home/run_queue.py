@@ -226,15 +226,11 @@ class GuildHome:
             attempt=_attempt_of(found, run_dir),
             own_exit=end_note.read_exit(beside, found.claim.owner) if found.claim else None,
             is_leased=found.claim is not None and found.claim.lease > 0,
-            # Guild has ended before a starter that was not killed, and has recorded what it could.
-            is_recorded=(evidence.exit_code is not None and evidence.exit_code >= 0) or self.has_recorded_end(found),
+            is_recorded=self.has_recorded_end(found),
             status=run_directory.recorded_status(run_dir),
             note=end_note.read(beside),
-            stop_request=stop_request.recorded_cause(beside) if evidence.exit_code is None else None,
+            stop_request=stop_request.recorded_cause(beside),
         )
-        if evidence.status is None and evidence.own_exit is None and evidence.exit_code == 0:
-            # Guild could not write it, as on a full disk; the starter has reported it.
-            evidence = replace(evidence, own_exit=evidence.exit_code)
         if evidence.has_completed:
             return evidence
         decided = attempts.on_record(run_dir, evidence.attempt)

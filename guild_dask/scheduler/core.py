@@ -95,7 +95,7 @@ from guild_dask.scheduler.ledger import Ledger
 from guild_dask.scheduler.shutdown import Shutdown
 from guild_dask.scheduler.waiting import Demand, WaitingRuns
 from guild_dask.scheduler.workers import FailingWorkers, Troubles, workers_for
-from guild_dask.worker.job import NOT_STARTED
+from guild_dask.worker.job import KILLED, NOT_STARTED
 
 # How often a run is submitted whose starter died before it could start it.
 MOST_STARTS = 3
@@ -473,7 +473,7 @@ class Core:
         return [*logs, *self._settle(event.run_id, NOT_STARTED)]
 
     def _end(self, run_id: str, exit_code: int, now: float, message: str = "") -> list[Instruction]:
-        if exit_code == NOT_STARTED or exit_code < 0:
+        if exit_code in (NOT_STARTED, KILLED):
             self.failing.end(run_id, now + self.rules.poll_interval)
         return [*self._works_again(run_id), *self._settle(run_id, exit_code, message)]
 

@@ -36,6 +36,9 @@ from guild_dask.worker.options import StarterOptions
 # Seconds from TERM to KILL of a run's processes.
 GRACE = 10.0
 
+# What reports of workers say about starters that did not follow a run to its end.
+_LOSSES = {job.LOST: Cause.GUILD_FAILED, job.KILLED: Cause.KILLED}
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -182,8 +185,8 @@ class Dispatcher:
     def settle(self, what: Settle) -> Settled | SettleFailed | RunLeft:
         """Settles an attempt that ended; raises HomeUnavailable only if it is tried again."""
         last_line = self.follower.finish(what.run_id)
-        was_cut_short = what.exit_code in (job.NOT_STARTED, job.LOST) or what.exit_code < 0
-        lost = Cause.GUILD_FAILED if what.exit_code == job.LOST else None
+        lost = _LOSSES.get(what.exit_code)
+        was_cut_short = lost is not None or what.exit_code == job.NOT_STARTED
         again = functools.partial(self._may_retry, what.may_retry)
         try:
             result = self.home.settle(

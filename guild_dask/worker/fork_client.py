@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import pathlib
-import signal
 import socket
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from typing import BinaryIO
 
 from guild_dask.host.shortage import shortage_in
 from guild_dask.worker import forkserver
-from guild_dask.worker.job import Report, report_for_text
+from guild_dask.worker.job import KILLED, Report, report_for_text
 from guild_dask.worker.options import StarterOptions
 
 # Guild imports NumPy, which starts a thread for each CPU by default; a process that forks should have one thread only.
@@ -66,10 +65,10 @@ class WarmStarter:
         self._reports = reports
 
     def wait(self) -> Report:
-        """Returns its report, with minus SIGKILL as the code if it was killed before it could send one."""
+        """Returns its report; that it was killed, if it could not send one."""
         with self._reports:
             text = self._reports.read()
-        return report_for_text(text.decode("utf-8", "replace")) or Report(-signal.SIGKILL)
+        return report_for_text(text.decode("utf-8", "replace")) or Report(KILLED)
 
 
 class ForkServer:

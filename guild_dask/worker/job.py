@@ -10,9 +10,10 @@ from guild_dask.worker.options import StarterOptions
 # only while the claim is not marked as started.
 NOT_STARTED = 75
 
-# What a starter reports instead of an exit code if the run started, and Guild could not follow it to its end. No
-# process exits with it: exit codes have eight bits.
+# What is reported instead of an exit status if the run started, and Guild could not follow it to its end, or if its
+# starter was killed. No process exits with these: exit codes have eight bits.
 LOST = 256
+KILLED = 257
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Job:
 class Report:
     """What a starter reports when it is done, through a pipe: its output may be on a full disk."""
 
-    code: int  # Guild's exit code, NOT_STARTED or LOST; minus the signal that killed the starter
+    code: int  # the operation's exit status or Guild's exit code, NOT_STARTED, LOST or KILLED
     problem: str = ""  # what was short on the host, if that kept the run from starting; else Guild's last message
 
     def as_text(self) -> str:
@@ -51,9 +52,9 @@ def report_for_text(text: str) -> Report | None:
 
 @dataclass(frozen=True)
 class Ended:
-    """What the job's starter reported."""
+    """What the job's starter reported, or that it was killed."""
 
-    exit_code: int  # Guild's own, NOT_STARTED, LOST, or minus the signal that killed the starter
+    exit_code: int  # as in the report
     had_claim: bool = (
         True  # False: this job did not own the claim; the job of another scheduler may have started the run
     )

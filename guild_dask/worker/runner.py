@@ -22,7 +22,7 @@ from guild_dask.host import files, processes
 from guild_dask.host.shortage import text_for
 from guild_dask.worker import fork_client, starter
 from guild_dask.worker.guard import LOST_BYTE, STOP_BYTE
-from guild_dask.worker.job import NOT_STARTED, Ended, Job, Report, report_for_text
+from guild_dask.worker.job import KILLED, NOT_STARTED, Ended, Job, Report, report_for_text
 from guild_dask.worker.operation import TIME_TO_EXPLAIN
 
 
@@ -32,7 +32,7 @@ class Starter(Protocol):
     pid: int
 
     def wait(self) -> Report:
-        """Waits for its end, and returns its report; if it was killed, the code is minus the signal."""
+        """Waits for its end, and returns its report, or that it was killed."""
 
 
 class _SpawnedStarter:
@@ -52,7 +52,7 @@ class _SpawnedStarter:
             text = reports.read(select.PIPE_BUF) or b""
         problem = f"the process that starts it exited with code {code}"
         report = report_for_text(text.decode("utf-8", "replace"))
-        return report or (Report(code) if code < 0 else Report(NOT_STARTED, problem))
+        return report or (Report(KILLED) if code < 0 else Report(NOT_STARTED, problem))
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Runner:
             except Exception as e:  # noqa: BLE001  # the gate is closed, so nothing has started
                 return Ended(NOT_STARTED, had_claim=False, problem=text_for(e))
             report = process.wait()
-            if report.code < 0:
+            if report.code == KILLED:
                 _end_orphans(process.pid, job)
                 self.reap()
                 self._explain(process.pid, job)

@@ -232,13 +232,13 @@ def _report_for(operation: Operation, code: int, error: BaseException | None) ->
     """Returns what to report after Guild has ended with that exit code, because of that error if there was one."""
     if not operation.is_starting:
         return _report_of_refusal(operation, code, error)
-    if isinstance(error, SystemExit | None):
-        return Report(code)
     _say_failure(error)
     if operation.exit_status is not None:
-        return Report(operation.exit_status & 0xFF)  # the operation has ended, and Guild could not record it
-    operation.lose()
-    return Report(LOST, text_for(error))
+        return Report(operation.exit_status)  # Guild may have been unable to record it
+    if isinstance(error, Exception):
+        operation.lose()
+        return Report(LOST, text_for(error))
+    return Report(code)
 
 
 def _report_of_refusal(operation: Operation, code: int, error: BaseException | None) -> Report:

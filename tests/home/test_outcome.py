@@ -40,14 +40,8 @@ IMPOSSIBLE: dict[str, Callable[[Evidence], bool]] = {
         e.own_exit is not None and (e.claim is not STARTED or not e.is_there)
     ),
     "a run that started is not staged again for the same attempt": lambda e: e.claim is STARTED and e.may_stage_again,
-    "Guild has recorded an end, if it can, before a starter that was not killed exits": lambda e: (
-        e.is_there and e.claim is STARTED and e.exit_code is not None and e.exit_code >= 0 and not e.is_recorded
-    ),
     "only a starter's note shows that a run on another host is over, and not why": lambda e: (
         e.death is Cause.UNEXPLAINED and (e.note is None or not e.is_leased)
-    ),
-    "a worker's report makes the stop request irrelevant": lambda e: (
-        e.exit_code is not None and e.stop_request is not None
     ),
     "the policy is not asked about a retry that is already on record": lambda e: (
         e.decided is not None and e.retries != Retries()
@@ -55,9 +49,9 @@ IMPOSSIBLE: dict[str, Callable[[Evidence], bool]] = {
 }
 
 
-# A worker reported the exit code of the starter, or the starter is known to be dead for a cause.
+# The starter reported an exit code, or it is known to be dead for a cause.
 ENDS: tuple[tuple[int | None, Cause | None], ...] = (
-    *((code, None) for code in (0, 1, 7, -9, 75)),
+    *((code, None) for code in (0, 7, -15, -11, 75)),
     *((None, cause) for cause in (Cause.KILLED, Cause.WORKER_DIED, Cause.NODE_LOST, Cause.UNEXPLAINED)),
     (None, Cause.GUILD_FAILED),
 )
@@ -97,7 +91,7 @@ def _is_open(evidence: Evidence) -> bool:
 
 def _is_unexplained(evidence: Evidence) -> bool:
     """Returns whether a signal that any process may have sent ended the run, and nothing says why."""
-    is_killed = evidence.is_recorded and evidence.status in (-9, -15) and evidence.own_exit is None
+    is_killed = evidence.exit_status in (-9, -15)
     return is_killed and evidence.noted in (None, Cause.UNEXPLAINED) and evidence.stop_request is None
 
 
@@ -146,19 +140,15 @@ RULES: dict[str, tuple[Callable[[Evidence], bool], Rule]] = {
         lambda e, r: r.cause is e.death,
     ),
     "a run that a signal ended on a worker that stays is not lost": (
-        lambda e: (
-            _is_open(e) and e.exit_code is not None and e.exit_code >= 0 and e.own_exit is None and _is_unexplained(e)
-        ),
+        lambda e: _is_open(e) and e.exit_code is not None and _is_unexplained(e),
         lambda _, r: r.cause in (None, Cause.STOPPED),
     ),
     "every end that is not the run's own has a cause": (
         _is_open,
         lambda _, r: r.end is not End.TERMINATED or r.cause is not None,
     ),
-    "a run that the user asked to stop, and whose starter died, was stopped": (
-        lambda e: (
-            _is_open(e) and e.exit_code is None and e.stop_request is Cause.STOPPED and not (e.note and e.note.cause)
-        ),
+    "a run that the user asked to stop was stopped, unless its starter noted something else": (
+        lambda e: _is_open(e) and e.stop_request is Cause.STOPPED and e.noted in (None, Cause.UNEXPLAINED),
         lambda _, r: r.cause is Cause.STOPPED,
     ),
     "a run without a retry allowed is not tried again": (
@@ -194,13 +184,14 @@ def test_cause_that_is_not_in_a_note_yet_is_noted(table: list[tuple[Evidence, Ou
 
 def test_end_is_recorded_where_guild_has_not_recorded_it(table: list[tuple[Evidence, Outcome]]) -> None:
     for evidence, outcome in table:
-        if evidence.own_exit is not None and (evidence.own_exit == 0 or evidence.decided is None):
-            is_known = evidence.is_recorded and evidence.status == evidence.own_exit
-            assert outcome.exit_status == (None if is_known else evidence.own_exit), evidence
+        is_over = evidence.is_there and evidence.claim is STARTED
+        if not is_over or (evidence.decided and not evidence.has_completed):
+            assert outcome.exit_status is None, evidence
             continue
-        is_needed = _is_open(evidence) and not evidence.is_recorded
-        expected = (-9 if evidence.exit_code is None else evidence.exit_code) if is_needed else None
-        assert outcome.exit_status == expected, evidence
+        known = -9 if evidence.exit_status is None else evidence.exit_status
+        # A record that cannot be read may be anything, and is left alone.
+        is_on_record = evidence.is_recorded and evidence.status in (None, known)
+        assert outcome.exit_status == (None if is_on_record else known), evidence
 
 
 def test_carried_out_outcome_leads_to_the_same_one(table: list[tuple[Evidence, Outcome]]) -> None:
@@ -220,33 +211,45 @@ def _dead(**facts: object) -> Evidence:
 
 
 def _seen(exit_code: int, **facts: object) -> Evidence:
-    """Returns evidence of a run that started and whose starter a worker saw exit."""
-    recorded = Evidence(True, STARTED, exit_code, is_recorded=exit_code >= 0, retries=ALWAYS)
+    """Returns evidence of a run that started and whose starter reported how it ended, as Guild has recorded it."""
+    recorded = Evidence(True, STARTED, exit_code, status=exit_code, is_recorded=True, retries=ALWAYS)
     return replace(recorded, **facts)  # type: ignore[arg-type]
+
+
+def _unrecorded(exit_code: int, **facts: object) -> Evidence:
+    """Returns evidence of a run whose starter reported how it ended, and whose end Guild could not record."""
+    return _seen(exit_code, status=None, is_recorded=False, **facts)
 
 
 # Written by hand: evidence, then end, exit code and cause.
 STORIES: dict[str, tuple[Evidence, tuple[End, int | None, Cause | None]]] = {
-    "it completed": (_seen(0, status=0), (End.COMPLETED, 0, None)),
-    "it failed, and is tried again": (_seen(1, status=7), (End.RETRIED, 7, None)),
-    "it failed, and there are no retries": (_seen(1, status=7, retries=Retries()), (End.FAILED, 7, None)),
-    "`guild stop` ended it": (_seen(1, status=-15), (End.TERMINATED, -15, Cause.STOPPED)),
-    "a signal that is no request killed it": (_seen(1, status=-11), (End.RETRIED, -11, None)),
-    "its starter was killed": (_seen(-9), (End.TERMINATED, -9, Cause.KILLED)),
+    "it completed": (_seen(0), (End.COMPLETED, 0, None)),
+    "it failed, and is tried again": (_seen(7), (End.RETRIED, 7, None)),
+    "it failed, and there are no retries": (_seen(7, retries=Retries()), (End.FAILED, 7, None)),
+    "`guild stop` ended it": (_seen(-15), (End.TERMINATED, -15, Cause.STOPPED)),
+    "a signal that is no request killed it": (_seen(-11), (End.RETRIED, -11, None)),
+    "its starter was killed": (_dead(), (End.TERMINATED, -9, Cause.KILLED)),
     "its starter was killed after Guild recorded its end": (
-        _seen(-9, status=0, is_recorded=True),
+        _dead(status=0, is_recorded=True),
         (End.COMPLETED, 0, None),
     ),
     "an earlier attempt's status is on record, and its starter was killed": (
-        _seen(-9, status=0),
+        _dead(status=0),
         (End.TERMINATED, -9, Cause.KILLED),
     ),
     "it reached its time limit and exited with 0": (
         _seen(0, status=-15, note=Note(Cause.TIME_LIMIT, EXCESS)),
         (End.TERMINATED, -15, Cause.TIME_LIMIT),
     ),
-    "its worker closed": (_seen(1, status=-15, note=Note(Cause.SIGNAL)), (End.RETRIED, -15, Cause.SIGNAL)),
-    "Guild could not write its exit status": (_seen(3), (End.RETRIED, 3, None)),
+    "its worker closed": (_seen(-15, note=Note(Cause.SIGNAL)), (End.RETRIED, -15, Cause.SIGNAL)),
+    "Guild could not record its exit status": (_unrecorded(3), (End.RETRIED, 3, None)),
+    "it crashed, and Guild could not record that": (_unrecorded(-11), (End.RETRIED, -11, None)),
+    "it completed, and neither its starter nor Guild could record that": (_unrecorded(0), (End.COMPLETED, 0, None)),
+    "`guild stop` ended it on a full disk": (_unrecorded(-15), (End.TERMINATED, -15, Cause.STOPPED)),
+    "the user stopped it on a full disk, and it exited by itself": (
+        _unrecorded(1, stop_request=Cause.STOPPED),
+        (End.TERMINATED, 1, Cause.STOPPED),
+    ),
     "its process was killed with its scheduler": (_dead(), (End.TERMINATED, -9, Cause.KILLED)),
     "a power cut ended it": (_dead(death=Cause.NODE_LOST), (End.RETRIED, -9, Cause.NODE_LOST)),
     "it failed after its scheduler died": (_dead(status=7, is_recorded=True), (End.RETRIED, 7, None)),
@@ -271,11 +274,11 @@ STORIES: dict[str, tuple[Evidence, tuple[End, int | None, Cause | None]]] = {
         (End.RETRIED, -15, Cause.UNEXPLAINED),
     ),
     "a signal ended it on another host, and its worker stays": (
-        _seen(1, status=-15, is_leased=True, note=Note(Cause.UNEXPLAINED)),
+        _seen(-15, is_leased=True, note=Note(Cause.UNEXPLAINED)),
         (End.TERMINATED, -15, Cause.STOPPED),
     ),
     "SIGKILL ended it on another host, and its worker stays": (
-        _seen(1, status=-9, is_leased=True, note=Note(Cause.UNEXPLAINED)),
+        _seen(-9, is_leased=True, note=Note(Cause.UNEXPLAINED)),
         (End.RETRIED, -9, None),
     ),
     "it crashed on another host, and its starter noted no cause": (
@@ -288,7 +291,7 @@ STORIES: dict[str, tuple[Evidence, tuple[End, int | None, Cause | None]]] = {
         (End.COMPLETED, 0, None),
     ),
     "it completed, and a signal ended what it had left behind": (
-        _seen(1, own_exit=0, status=0, is_leased=True, note=Note(Cause.SIGNAL)),
+        _seen(0, own_exit=0, is_leased=True, note=Note(Cause.SIGNAL)),
         (End.COMPLETED, 0, None),
     ),
     "it failed, and its job was cancelled before Guild could record that": (
@@ -296,11 +299,11 @@ STORIES: dict[str, tuple[Evidence, tuple[End, int | None, Cause | None]]] = {
         (End.FAILED, 7, None),
     ),
     "it failed, and its job was cancelled while it was recorded": (
-        _seen(1, own_exit=7, status=7, is_leased=True, note=Note(Cause.SIGNAL), retries=Retries(after_loss=True)),
+        _seen(7, own_exit=7, is_leased=True, note=Note(Cause.SIGNAL), retries=Retries(after_loss=True)),
         (End.FAILED, 7, None),
     ),
-    "it completed, and Guild could not record that": (_seen(1, own_exit=0), (End.COMPLETED, 0, None)),
-    "it completed, and its starter was killed": (_seen(-9, own_exit=0), (End.COMPLETED, 0, None)),
+    "it completed, and Guild could not record that": (_unrecorded(0, own_exit=0), (End.COMPLETED, 0, None)),
+    "it completed, and its starter was killed": (_dead(own_exit=0), (End.COMPLETED, 0, None)),
     "it failed, and the user stopped what it had left behind": (
         _dead(own_exit=7, stop_request=Cause.STOPPED),
         (End.TERMINATED, 7, Cause.STOPPED),

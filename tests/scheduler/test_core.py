@@ -14,7 +14,7 @@ from guild_dask.home.outcome import End
 from guild_dask.scheduler import instructions as do
 from guild_dask.scheduler.core import MOST_STARTS, Phase, Rules
 from guild_dask.scheduler.shutdown import DESTROY_AFTER, GIVE_UP_AFTER, KILL_AFTER
-from guild_dask.worker.job import NOT_STARTED
+from guild_dask.worker.job import KILLED, NOT_STARTED
 from tests.scheduler.world import CLAIMED, ENDED, STAGED, STARTED, World
 
 
@@ -145,7 +145,7 @@ def test_run_whose_starter_dies_again_and_again_is_set_aside_until_it_is_tagged(
     world.stage("a")
     for _ in range(MOST_STARTS):
         world.cycle()
-        world.end("a", -9)  # before it has started
+        world.end("a", KILLED)  # before it has started
     world.cycle(100.0)
     assert not world.jobs
     assert world.statuses() == {"a": STAGED}
@@ -491,7 +491,7 @@ ACTS: dict[str, tuple[Callable[[World, Any], bool], Callable[[World, Any, int], 
     "start": (lambda w, r: _on_worker(w, r, CLAIMED), lambda w, r, _n: w.start(r)),
     "end": (lambda w, r: _on_worker(w, r, STARTED), lambda w, r, _n: w.end(r)),
     "fail": (lambda w, r: _on_worker(w, r, STARTED), lambda w, r, _n: w.end(r, 1)),
-    "die": (lambda w, r: _on_worker(w, r, CLAIMED), lambda w, r, _n: w.end(r, -9)),
+    "die": (lambda w, r: _on_worker(w, r, CLAIMED), lambda w, r, _n: w.end(r, KILLED)),
     "lose": (lambda w, r: r in w.jobs, lambda w, r, _n: w.lose(r)),
     "deny": (lambda _w, _r: True, lambda w, r, _n: w.unclaimable.add(r)),
     "allow": (lambda _w, _r: True, lambda w, r, _n: w.unclaimable.discard(r)),

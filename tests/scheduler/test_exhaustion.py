@@ -19,6 +19,12 @@ refused:
   requires:
     - file: no-such-file
 """
+LONG = """
+dies:
+  exec: sh -c 'echo begun; exec sleep 600'
+exits:
+  exec: sh -c 'trap "exit 1" TERM; echo begun; sleep 600 & wait'
+"""
 RUNS = [f"run{number}" for number in range(4)]
 
 
@@ -75,6 +81,25 @@ def test_run_whose_starter_finds_the_disk_full_is_staged_again(user: Sandbox, gu
             (home / "filler").unlink()
             wait_until(lambda: statuses(user) == _all("completed"), describe=scheduler.so_far)
         _check_log(scheduler)
+
+
+@pytest.mark.parametrize(("operation", "stop"), [("dies", "guild stop aaa -y"), ("exits", "guild-dask stop aaa")])
+def test_run_that_the_user_stops_on_a_full_disk_is_not_tried_again(
+    user: Sandbox, guild: Guild, operation: str, stop: str
+) -> None:
+    # Neither its starter nor Guild can record how it ended.
+    a_project(user, LONG)
+    with disk("tmpfs", user.guild_home, user.root / "image") as home:
+        stage(guild, operation, "aaa", options="--tag dask-retries:1")
+        with guild.started(f"run dask:scheduler poll-interval=0.2 {NO_DASHBOARD} -y") as scheduler:
+            scheduler.wait_for_output("begun")
+            fill(home / "filler", 0)
+            stopped = run_command(stop, os.environ, os.getcwd())
+            assert stopped.exit_code == 0, stopped
+            scheduler.wait_for_output("No space left on device")
+            (home / "filler").unlink()
+            scheduler.wait_for_output("Run aaa was terminated")
+        assert "attempt 2" not in scheduler.output, scheduler.so_far()
 
 
 @pytest.mark.parametrize("most", [16, 25])

@@ -13,6 +13,7 @@ from guild_dask.home.outcome import Cause, End, Note, Result
 from guild_dask.home.recovery import recover
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes, signals
+from guild_dask.worker.job import KILLED
 from tests.support.sandbox import Guild, Sandbox, run_command, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 
@@ -200,7 +201,7 @@ def test_run_whose_starter_was_killed_did_not_fail_by_itself_whoever_settles_it(
     with monkeypatch.context() as patched:
         patched.setattr(claims, "remove", be_killed)
         with pytest.raises(_Killed):
-            home.settle("aaa", -signal.SIGKILL, may_stage_again=False, again=lambda *_: True)
+            home.settle("aaa", KILLED, may_stage_again=False, again=lambda *_: True, lost=Cause.KILLED)
     assert run_directory.attribute(home.run_dir("aaa"), "exit_status") == -signal.SIGKILL
     assert end_note.read(claims.path(home.claims_folder, "aaa")) == Note(Cause.KILLED)
     result = home.settle("aaa", 0, may_stage_again=False, again=lambda *_: True)

@@ -16,12 +16,12 @@ import pytest
 
 from guild_dask.home import attempts, claims, end_note, stop_request
 from guild_dask.home.heartbeat import Heartbeat
-from guild_dask.home.outcome import Cause, End, Note
+from guild_dask.home.outcome import Cause, End, Note, Result
 from guild_dask.home.recovery import recover
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes
 from guild_dask.worker.fork_client import ForkServer
-from guild_dask.worker.job import NOT_STARTED, Ended, Job
+from guild_dask.worker.job import KILLED, NOT_STARTED, Ended, Job
 from guild_dask.worker.options import StarterOptions
 from guild_dask.worker.runner import Runner
 from tests.support.sandbox import Guild, Sandbox, wait_until
@@ -88,6 +88,12 @@ class _World:
         return self.ended[0].exit_code
 
 
+def _settled_as_killed(world: _World) -> Result:
+    """Returns how the run ended, whose starter was killed, if losses are tried again."""
+    again, lost = lambda _dir, is_loss: is_loss, Cause.KILLED
+    return world.home.settle("aaa", KILLED, may_stage_again=True, again=again, lost=lost)
+
+
 @pytest.fixture
 def world(user: Sandbox, guild: Guild) -> Iterator[_World]:
     made = _World(user, guild, lease=30.0).begin()
@@ -132,7 +138,7 @@ def test_run_ends_with_its_worker_and_is_started_again(user: Sandbox, guild: Gui
     wait_until(lambda: end_note.read(world.claimed), describe="the end of the run")
     assert not child.is_running()
     assert end_note.read(world.claimed) == Note(Cause.WORKER_DIED)
-    result = world.home.settle("aaa", -signal.SIGKILL, may_stage_again=False, again=lambda _dir, is_loss: is_loss)
+    result = _settled_as_killed(world)
     assert (result.end, result.cause) == (End.RETRIED, Cause.WORKER_DIED)
     assert "staged" in world.guild("runs").output
     (past,) = attempts.past(world.run_dir)
@@ -200,11 +206,11 @@ def test_starter_that_was_suspended_for_longer_than_its_lease_ends_the_run(user:
     last = beat.stat().st_mtime
     wait_until(lambda: time.time() - last > 8)
     os.kill(starter, signal.SIGCONT)
-    assert world.wait() == -signal.SIGKILL
+    assert world.wait() == KILLED
     world.runner.close()
     assert beat.stat().st_mtime == last
     assert end_note.read(world.claimed) == Note(Cause.CUT_OFF)
-    result = world.home.settle("aaa", -9, may_stage_again=True, again=lambda _dir, is_loss: is_loss)
+    result = _settled_as_killed(world)
     assert (result.end, result.cause) == (End.RETRIED, Cause.CUT_OFF)
 
 
@@ -216,7 +222,7 @@ def test_starter_that_lost_its_claim_ends_the_run_and_writes_nothing(user: Sandb
     os.replace(world.claimed, started)
     lock = pathlib.Path(world.run_dir, ".guild", "LOCK.remote")
     lock.write_text("elsewhere")
-    assert world.wait() == -signal.SIGKILL
+    assert world.wait() == KILLED
     world.runner.close()
     found = claims.present(world.home.claims_folder, "aaa")
     assert found
