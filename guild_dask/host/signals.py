@@ -11,6 +11,9 @@ _REQUESTS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 # The signals that a process gets for what it does itself. Any other may have been sent to it.
 _CRASHES = frozenset((signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP))
 
+# The exit codes of a shell whose command was killed by a signal that another process may have sent.
+_OF_SHELLS = frozenset(128 + number for number in (*_REQUESTS, signal.SIGKILL))
+
 # Seconds for the main thread to run a handler before it is woken up.
 _PATIENCE = 0.1
 
@@ -28,8 +31,11 @@ def is_request(exit_status: int) -> bool:
 
 
 def may_be_sent(exit_status: int) -> bool:
-    """Returns whether a process with that exit status was killed by a signal that another process may have sent."""
-    return exit_status < 0 and -exit_status not in _CRASHES
+    """Returns whether a signal that another process may have sent killed a process with that exit status, or its child.
+
+    A shell whose command was killed exits by itself, with 128 and the signal.
+    """
+    return (exit_status < 0 and -exit_status not in _CRASHES) or exit_status in _OF_SHELLS
 
 
 def killed_by(exit_status: int) -> str:

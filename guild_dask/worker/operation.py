@@ -212,13 +212,20 @@ class Operation:
 
     def _record_own_exit(self, exit_code: int) -> None:
         """Records an exit that nothing but the operation itself decided, before anything else can happen to it."""
-        if exit_code >= 0 and (self.cause is None or self._had_exited):
+        if self._is_own_end(exit_code) and (self.cause is None or self._had_exited):
             end_note.write_exit(self.claim, end_note.Exit(exit_code, self.identity))
 
     @property
     def was_over(self) -> bool:
         """Returns whether the operation had exited by itself before something was to cut it short."""
-        return self._had_exited and (self.exit_status or 0) >= 0
+        return self._had_exited and self._is_own_end(self.exit_status or 0)
+
+    def _is_own_end(self, exit_status: int) -> bool:
+        """Returns whether an exit status says that nothing but the operation itself ended it.
+
+        A job queue may have ended the child of an operation that is a shell, or of one that ends as a shell does.
+        """
+        return exit_status >= 0 and not (self.options.node and signals.may_be_sent(exit_status))
 
     def _was_asked_by_guild(self) -> bool:
         """Returns whether the user may have stopped an operation that exited by itself and left processes behind.
@@ -269,7 +276,7 @@ class Operation:
         self.stop_soon()
 
     def wait_for_explanation(self) -> None:
-        """Waits for the cause if a signal of unknown sender ended the operation on another host.
+        """Waits for the cause if a signal of unknown sender ended the operation, or its child, on another host.
 
         A job queue that ends a job signals its processes one after the other: this one, or the worker, may be next.
         """

@@ -64,7 +64,7 @@ def _combinations() -> Iterator[Evidence]:
     claims = itertools.product(BOTH, (NONE, CLAIMED, STARTED), ENDS, BOTH)
     for is_there, claim, (code, death), may_stage_again in claims:
         known = Evidence(is_there, claim, code, death, may_stage_again, attempt=2)
-        statuses = itertools.product((None, 0, 7, -9, -15, -11), (None, 0, 7), BOTH, BOTH)
+        statuses = itertools.product((None, 0, 7, 143, -9, -15, -11), (None, 0, 7), BOTH, BOTH)
         for status, own_exit, is_recorded, is_leased in statuses:
             seen = replace(known, status=status, own_exit=own_exit, is_recorded=is_recorded, is_leased=is_leased)
             if not _is_impossible(seen):
@@ -91,7 +91,7 @@ def _is_open(evidence: Evidence) -> bool:
 
 def _is_unexplained(evidence: Evidence) -> bool:
     """Returns whether a signal that any process may have sent ended the run, and nothing says why."""
-    is_killed = evidence.exit_status in (-9, -15)
+    is_killed = evidence.exit_status in (-9, -15, 143)
     return is_killed and evidence.noted in (None, Cause.UNEXPLAINED) and evidence.stop_request is None
 
 
@@ -280,6 +280,18 @@ STORIES: dict[str, tuple[Evidence, tuple[End, int | None, Cause | None]]] = {
     "SIGKILL ended it on another host, and its worker stays": (
         _seen(-9, is_leased=True, note=Note(Cause.UNEXPLAINED)),
         (End.RETRIED, -9, None),
+    ),
+    "a shell exited on another host as if a signal had ended its command, and its worker is gone": (
+        _dead(status=143, is_recorded=True, is_leased=True, death=Cause.UNEXPLAINED, note=Note(Cause.UNEXPLAINED)),
+        (End.RETRIED, 143, Cause.UNEXPLAINED),
+    ),
+    "a shell exited on another host as if a signal had ended its command, and its worker stays": (
+        _seen(137, is_leased=True, note=Note(Cause.UNEXPLAINED), retries=Retries(after_loss=True)),
+        (End.FAILED, 137, None),
+    ),
+    "a shell exited on this host as if a signal had ended its command": (
+        _dead(status=137, is_recorded=True, retries=Retries(after_loss=True)),
+        (End.FAILED, 137, None),
     ),
     "it crashed on another host, and its starter noted no cause": (
         _dead(status=-11, is_recorded=True, is_leased=True, death=Cause.UNEXPLAINED, note=Note(None)),

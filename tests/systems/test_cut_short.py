@@ -31,6 +31,12 @@ ends:
 """
 
 
+SHELL = """
+shell:
+  exec: sh -c 'sleep 601; exit $?'
+"""
+
+
 @pytest.fixture
 def cluster(user: Sandbox) -> Iterator[DaskProcesses]:
     """A Dask scheduler without workers."""
@@ -39,30 +45,54 @@ def cluster(user: Sandbox) -> Iterator[DaskProcesses]:
 
 
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
+Order = tuple[signal.Signals, signal.Signals, float]
 SIGNALS = [(TERM, TERM, 0.02), (TERM, TERM, 0.05), (TERM, KILL, 0.02), (KILL, TERM, 0.05), (KILL, KILL, 0.02)]
 
 
-@pytest.mark.parametrize("order", SIGNALS, ids=lambda each: "-".join(str(getattr(part, "name", part)) for part in each))
-def test_run_whose_job_is_cancelled_is_tried_again_if_its_own_process_ends_first(
-    user: Sandbox,
-    guild: Guild,
-    journal: Journal,
-    cluster: DaskProcesses,
-    order: tuple[signal.Signals, signal.Signals, float],
-) -> None:
+def _name(order: Order) -> str:
     first, then, delay = order
+    return f"{first.name}-{then.name}-{delay:g}"
+
+
+def _cancel(worker: Started, victim: psutil.Process, operation: psutil.Process, order: Order) -> None:
+    """Signals a process of the operation, and somewhat later its starter and the worker. Waits for the worker's end."""
+    first, then, delay = order
+    starter = operation.parent()
+    assert starter
+    victim.send_signal(first)
+    time.sleep(delay)  # the fault itself: the others get their signal later
+    with contextlib.suppress(psutil.NoSuchProcess):
+        starter.send_signal(then)
+    os.kill(worker.pid, then)
+    worker.wait()
+
+
+@pytest.mark.parametrize("order", SIGNALS, ids=_name)
+def test_run_whose_job_is_cancelled_is_tried_again_if_its_own_process_ends_first(
+    user: Sandbox, guild: Guild, journal: Journal, cluster: DaskProcesses, order: Order
+) -> None:
     worker = cluster.start_worker("one")
     stage(guild, "work seconds=600", "aaa")
     with guild.started(f"{SCHEDULER} lease=2 cluster={cluster.address}") as scheduler:
         operation = psutil.Process(journal.wait_for("aaa").pid)
-        starter = operation.parent()
-        assert starter
-        operation.send_signal(first)
-        time.sleep(delay)  # the fault itself: the others get their signal later
-        with contextlib.suppress(psutil.NoSuchProcess):
-            starter.send_signal(then)
-        os.kill(worker.pid, then)
-        worker.wait()
+        _cancel(worker, operation, operation, order)
+        wait_until(lambda: statuses(user) == {"aaa": "staged"}, describe=scheduler.so_far)
+        scheduler.wait_for_output("Run aaa is staged again for attempt 2")
+
+
+@pytest.mark.parametrize("order", SIGNALS, ids=_name)
+def test_run_of_a_shell_whose_job_is_cancelled_is_tried_again_if_its_command_ends_first(
+    user: Sandbox, guild: Guild, cluster: DaskProcesses, order: Order
+) -> None:
+    # The shell exits by itself, with 128 and the signal.
+    a_project(user, SHELL)
+    worker = cluster.start_worker("one")
+    stage(guild, "shell", "aaa")
+    with guild.started(f"{SCHEDULER} lease=2 cluster={cluster.address}") as scheduler:
+        (command,) = wait_until(lambda: _commands(user), describe=scheduler.so_far)
+        shell = command.parent()
+        assert shell
+        _cancel(worker, command, shell, order)
         wait_until(lambda: statuses(user) == {"aaa": "staged"}, describe=scheduler.so_far)
         scheduler.wait_for_output("Run aaa is staged again for attempt 2")
 
@@ -138,6 +168,15 @@ def test_run_that_was_not_handed_over_when_its_worker_died_starts_elsewhere_at_o
         wait_until(lambda: statuses(user) == {"aaa": "completed"}, describe=scheduler.so_far)
     journal.check(["aaa"])
     assert "Run aaa did not start and is staged again" in scheduler.output
+
+
+def _commands(user: Sandbox) -> list[psutil.Process]:
+    """Returns the command of the shell."""
+    found = []
+    for process in user.processes():
+        with contextlib.suppress(psutil.Error):
+            found += [process] if process.cmdline() == ["sleep", "601"] else []
+    return found
 
 
 def _wait_for_end(user: Sandbox, code: int, scheduler: Started) -> None:

@@ -50,6 +50,8 @@ TABLE = [
     # A signal of an unknown sender ended it on another host. A crash is the run's own.
     (Evidence(exit_status=-15, node=NODE), FinalRecord(clears_node=True, note=Note(Cause.UNEXPLAINED))),
     (Evidence(exit_status=-9, node=NODE), FinalRecord({KILLED_BY: 9}, clears_node=True, note=Note(Cause.UNEXPLAINED))),
+    (Evidence(exit_status=143, node=NODE), FinalRecord(clears_node=True, note=Note(Cause.UNEXPLAINED))),
+    (Evidence(exit_status=143), FinalRecord()),
     (Evidence(exit_status=-11, node=NODE), FinalRecord({KILLED_BY: 11}, clears_node=True, note=Note(None))),
     # A stop request stops the run, even if only the processes that it left behind are still there.
     (
