@@ -202,11 +202,12 @@ class Operation:
         if self.exit_status is None:
             self.exit_status = exit_status
             self._record_own_exit(exit_status)
-            if self.cause is None and signals.is_failure(exit_status) and self._is_guild_stopping():
-                self.is_stopping = True  # the user stopped it, and it crashed on the request
-                self._note(Cause.STOPPED)
+            may_be_stopped = self._may_be_stopped_by_guild()
+            if may_be_stopped and exit_status and self.cause is None:
+                self.is_stopping = True
+                self.cause = Cause.STOPPED  # the user stopped it, and it failed on the request
             self.ended.set()
-            if exit_status < 0 or self._was_asked_by_guild():
+            if exit_status < 0 or may_be_stopped:
                 # It was stopped. Guild still waits for processes that hold its output open.
                 self.stop_soon()
 
@@ -227,12 +228,12 @@ class Operation:
         """
         return exit_status >= 0 and not (self.options.node and signals.may_be_sent(exit_status))
 
-    def _was_asked_by_guild(self) -> bool:
-        """Returns whether the user may have stopped an operation that exited by itself and left processes behind.
+    def _may_be_stopped_by_guild(self) -> bool:
+        """Returns whether the user may have stopped an operation that has failed, or that left processes behind.
 
         `guild stop` signals the operation's own process, and waits until that is reaped: it is still running now.
         """
-        return self._has_left_processes() and self._is_guild_stopping()
+        return bool(self.exit_status or self._has_left_processes()) and self._is_guild_stopping()
 
     def _has_left_processes(self) -> bool:
         from guild_dask.host import memory

@@ -24,10 +24,9 @@ fine: {exec: 'true'}
 clumsy: {exec: 'python -u clumsy.py'}
 """
 
-# Many a library does not survive the end of its process.
 CLUMSY = """
-import os, signal
-signal.signal(signal.SIGTERM, lambda *_: os.abort())
+import os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: {end})
 print("working")
 signal.pause()
 """
@@ -108,8 +107,10 @@ def test_killed_runs_failed_and_are_explained(user: Sandbox, guild: Guild) -> No
     assert "1 completed, 2 failed." in told
 
 
-def test_run_that_aborts_when_it_is_stopped_was_stopped(user: Sandbox, guild: Guild) -> None:
-    a_project(user, OPERATIONS, {"clumsy.py": CLUMSY})
+# Many a library does not survive the end of its process, and many an operation takes its end for an error.
+@pytest.mark.parametrize("end", ["os.abort()", "sys.exit(1)", "sys.exit(143)"])
+def test_run_that_fails_when_it_is_stopped_was_stopped(user: Sandbox, guild: Guild, end: str) -> None:
+    a_project(user, OPERATIONS, {"clumsy.py": CLUMSY.format(end=end)})
     stage(guild, "clumsy", "aaa", options="--tag dask-retries:1")
     with guild.started(f"run dask:scheduler workers=1 run-once=yes {NO_DASHBOARD} -y") as scheduler:
         scheduler.wait_for_output("working")
