@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -212,12 +212,21 @@ def name(process: psutil.Process) -> str:
         return "?"
 
 
-def commands_of_user() -> Iterator[tuple[list[str], dict[str, str]]]:
-    """Yields the command line and the environment of each process of this process's user."""
+@dataclass(frozen=True)
+class Command:
+    """What a process was started as."""
+
+    words: Sequence[str]
+    environ: Mapping[str, str]
+    directory: str  # in which it is now
+
+
+def commands_of_user() -> Iterator[Command]:
+    """Yields the command of each process of this process's user."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             if process.uids().real == os.getuid():
-                yield process.cmdline(), process.environ()
+                yield Command(process.cmdline(), process.environ(), process.cwd())
 
 
 def session(pid: int) -> int | None:

@@ -4,28 +4,36 @@
 command runs was probably stopped by the user.
 """
 
-import itertools
+import getopt
 import os
+import pathlib
 from collections.abc import Mapping, Sequence
+
+from guild_dask.host.processes import Command
 
 # Guild's commands that stop runs.
 _STOPPING = frozenset(("stop", "delete", "rm"))
 
 _GUILD = ("guild", "guild.main_bootstrap")
-_HOME = ("-H", "--guild-home")
+
+# The options before a command, as guildai 0.9 has them: `-C DIRECTORY`, `-D PORT`, `-H HOME` and `--debug`.
+_OPTIONS = ("C:D:H:", ["debug"])
 
 # Options that do not choose runs.
 _OTHER_OPTIONS = frozenset(("-y", "--yes", "-n", "--no-wait", "-s", "--stop", "-p", "--permanent"))
 
 
-def may_stop(words: Sequence[str], environ: Mapping[str, str], run_id: str, home: str) -> bool:
-    """Returns whether a command line with this environment may stop a run of a Guild home."""
-    arguments = _arguments(words)
+def may_stop(command: Command, run_id: str, home: str) -> bool:
+    """Returns whether a command may stop a run of a Guild home."""
+    try:
+        options, arguments = getopt.getopt(_arguments(command.words), *_OPTIONS)
+    except getopt.GetoptError:
+        return False  # Guild refuses it
     stop = next((index for index, word in enumerate(arguments) if word in _STOPPING), None)
     if stop is None:
         return False
-    named = _named_home(arguments[:stop]) or environ.get("GUILD_HOME")
-    if named and os.path.realpath(named) != os.path.realpath(home):
+    own = home_of(dict(options), command.environ, command.directory)
+    if own and os.path.realpath(own) != os.path.realpath(home):
         return False
     return _may_choose(arguments[stop + 1 :], run_id)
 
@@ -41,8 +49,29 @@ def _arguments(words: Sequence[str]) -> Sequence[str]:
     return words[guild + 1 :] if is_guild else ()
 
 
-def _named_home(options: Sequence[str]) -> str | None:
-    return next((value for option, value in itertools.pairwise(options) if option in _HOME), None)
+def home_of(options: Mapping[str, str], environ: Mapping[str, str], directory: str) -> str | None:
+    """Returns the Guild home of a command, as `guild.config` finds it; None if that cannot be told."""
+    user = environ.get("HOME") or os.path.expanduser("~")
+    named = options.get("-H") or environ.get("GUILD_HOME")
+    if named:
+        return os.path.join(directory, os.path.expanduser(named))
+    if environ.get("GUILD_HOME_SCHEME"):
+        return None
+    activated = environ.get("CONDA_PREFIX") or environ.get("VIRTUAL_ENV")
+    if activated and os.path.isdir(os.path.join(directory, activated, ".guild")):
+        return os.path.join(directory, activated, ".guild")
+    start = os.path.abspath(os.path.join(directory, os.path.expanduser(options.get("-C", ""))))
+    return _home_above(start, user) or os.path.join(user, ".guild")
+
+
+def _home_above(start: str, user: str) -> str | None:
+    """Returns the first Guild home in a folder or one above it, up to that of the user; None if there is none."""
+    for folder in (start, *map(str, pathlib.PurePath(start).parents)):
+        if os.path.isdir(os.path.join(folder, ".guild")):
+            return os.path.join(folder, ".guild")
+        if os.path.realpath(folder) == os.path.realpath(user):
+            return None
+    return None
 
 
 def _may_choose(arguments: Sequence[str], run_id: str) -> bool:

@@ -244,8 +244,7 @@ class Operation:
         from guild_dask.host import processes
 
         home = os.path.dirname(os.path.dirname(self.run_dir))
-        own = processes.commands_of_user()
-        return any(guild_stop.may_stop(words, environ, self.run_id, home) for words, environ in own)
+        return any(guild_stop.may_stop(each, self.run_id, home) for each in processes.commands_of_user())
 
     def cut_short(self, cause: Cause, excess: Excess = NO_EXCESS) -> None:
         """Ends the run for a cause, through SIGTERM: its handler knows whether the operation has started."""
