@@ -14,7 +14,7 @@ from guild_dask.host import signals
 
 
 @dataclass(frozen=True)
-class Evidence:
+class StarterEvidence:
     """What a starter knows when its run has ended."""
 
     cause: Cause | None = None  # what cut the run short; None: it ended by itself
@@ -34,7 +34,7 @@ class FinalRecord:
     note: Note | None = None  # None: the scheduler is on the same host, and sees the end of the run by itself
 
 
-def record_for(evidence: Evidence) -> FinalRecord:
+def record_for(evidence: StarterEvidence) -> FinalRecord:
     """Returns what to record about the end of a run. Pure."""
     cause = evidence.cause
     is_limit = cause is not None and cause.is_limit
@@ -47,7 +47,7 @@ def record_for(evidence: Evidence) -> FinalRecord:
     )
 
 
-def _noted(evidence: Evidence) -> Cause | None:
+def _noted(evidence: StarterEvidence) -> Cause | None:
     """Returns what cut the run short, as far as a starter can know; None if it ended by itself."""
     if evidence.was_over:
         # A user who stopped a run that had ended by itself does not want it again. Nothing else cut it short.
@@ -58,7 +58,7 @@ def _noted(evidence: Evidence) -> Cause | None:
     return evidence.cause
 
 
-def _facts(evidence: Evidence) -> dict[str, Any]:
+def _facts(evidence: StarterEvidence) -> dict[str, Any]:
     """Returns what cut the run short, if anything did."""
     if evidence.cause:
         fact = run_info.LEFT if evidence.was_over else run_info.ENDED

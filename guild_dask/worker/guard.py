@@ -34,7 +34,7 @@ class Guard:
 
     def __init__(self, claim: pathlib.Path, options: StarterOptions, end: Callable[[Cause, Excess], None]) -> None:
         self._claim = claim
-        self._terms = options
+        self._options = options
         self._end: Callable[[Cause], None] = lambda cause: end(cause, NO_EXCESS)
         self._is_over = threading.Event()
         self.limits = Limits(options, end, self._is_over)
@@ -46,7 +46,7 @@ class Guard:
 
     def watch(self, owner: ProcessIdentity) -> None:
         """Starts the heartbeat for other hosts, and ends the run before one of them may consider it dead."""
-        if self._terms.lease:
+        if self._options.lease:
             self._owner = owner
             self._last_heartbeat = _clock()
             for target in (self._send_heartbeats, self._watch_lease):
@@ -59,7 +59,7 @@ class Guard:
     @property
     def is_too_late(self) -> bool:
         """Returns whether the lease has run out, so that another host may consider the run dead."""
-        return bool(self._terms.lease) and _clock() - self._last_heartbeat > self._terms.lease
+        return bool(self._options.lease) and _clock() - self._last_heartbeat > self._options.lease
 
     def close(self) -> None:
         """Stops watching."""
@@ -75,7 +75,7 @@ class Guard:
 
     def _send_heartbeats(self) -> None:
         """Touches the heartbeat file, and checks for a stop request. Hangs if a network file system is unreachable."""
-        interval = self._terms.lease / _HEARTBEATS_IN_LEASE
+        interval = self._options.lease / _HEARTBEATS_IN_LEASE
         due = 0.0
         while not self._is_over.wait(min(_STOP_INTERVAL, interval)):
             now = _clock()
@@ -100,7 +100,7 @@ class Guard:
 
     def _watch_lease(self) -> None:
         """Ends the run when its lease has run out. Reads no file, so that it cannot hang."""
-        while not self._is_over.wait(self._terms.lease / _HEARTBEATS_IN_LEASE):
+        while not self._is_over.wait(self._options.lease / _HEARTBEATS_IN_LEASE):
             if self.is_too_late:
                 self._end(Cause.CUT_OFF)
                 return

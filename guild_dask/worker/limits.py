@@ -24,7 +24,7 @@ class Limits:
     """Measures a run, and ends it when it exceeds a limit."""
 
     def __init__(self, options: StarterOptions, end: Callable[[Cause, Excess], None], is_over: threading.Event) -> None:
-        self._terms = options
+        self._options = options
         self._end = end
         self._is_over = is_over
         self._meter = Meter(os.getpid())
@@ -44,19 +44,19 @@ class Limits:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
-        deadline = time.monotonic() + self._terms.time_limit if self._terms.time_limit else float("inf")
+        deadline = time.monotonic() + self._options.time_limit if self._options.time_limit else float("inf")
         interval = _FIRST
-        longest = _LONGEST_WITH_LIMIT if self._terms.memory else _LONGEST
+        longest = _LONGEST_WITH_LIMIT if self._options.memory else _LONGEST
         while not self._is_over.wait(min(interval, max(0.0, deadline - time.monotonic()))):
             if time.monotonic() >= deadline:
-                self._end(Cause.TIME_LIMIT, Excess(self._terms.time_limit))
+                self._end(Cause.TIME_LIMIT, Excess(self._options.time_limit))
                 return
             if self._is_out_of_memory():
                 return
             interval = min(interval * _GROWTH, longest)
 
     def _is_out_of_memory(self) -> bool:
-        used, requested = self._meter.sample(), self._terms.memory
+        used, requested = self._meter.sample(), self._options.memory
         if not requested or used <= requested * (1 + MARGIN):
             return False
         used = min(used, self._meter.exact())

@@ -17,7 +17,7 @@ from guild_dask.home.outcome import NO_EXCESS, Cause, Excess
 from guild_dask.host import shortage, signals
 from guild_dask.host.cgroups import Cgroup, cgroup_for_run
 from guild_dask.worker import final_record, guild_stop
-from guild_dask.worker.final_record import Evidence
+from guild_dask.worker.final_record import StarterEvidence
 from guild_dask.worker.guard import Guard, send_term
 from guild_dask.worker.job import NOT_STARTED
 from guild_dask.worker.options import StarterOptions
@@ -183,7 +183,7 @@ class Operation:
         run_info.write(self.run_dir, self.options.run_info)
         self.guard.begin(self._cgroup)
         if self.guard.is_too_late:
-            self.leave()
+            self.kill_self()
 
     def _was_deleted(self) -> bool:
         """Returns whether the user deleted the run since this process began.
@@ -293,7 +293,7 @@ class Operation:
     def _stop(self) -> None:
         self.stop()
         if self.is_cut_off:
-            self.leave()
+            self.kill_self()
 
     def lose(self) -> None:
         """Notes that Guild has failed over the operation, which is not followed any more and has to end."""
@@ -306,7 +306,7 @@ class Operation:
         """Returns whether another host may own the run by now, so that Guild must no longer write to its directory."""
         return self.cause is Cause.CUT_OFF
 
-    def leave(self) -> None:
+    def kill_self(self) -> None:
         """Kills this process. The run's end is recorded by the scheduler that recovers it. Does not return."""
         self.cause = self.cause or Cause.CUT_OFF
         self.is_stopping = True
@@ -333,7 +333,7 @@ class Operation:
             return
         # A cause whose signal has not been handled has not cut anything short.
         cause = self.cause if self.is_stopping else None
-        evidence = Evidence(cause, self.excess, self.was_over, self.exit_status, self.options.node)
+        evidence = StarterEvidence(cause, self.excess, self.was_over, self.exit_status, self.options.node)
         seconds, largest = self._warm.usage() if self._warm else (0.0, 0)
         memory = max(self.guard.limits.peak_memory, largest)
         final_record.write(final_record.record_for(evidence), self.run_dir, self.claim, memory, seconds)

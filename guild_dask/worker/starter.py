@@ -63,7 +63,7 @@ class _Popen(subprocess.Popen):  # type: ignore[type-arg]
         if self.is_operation and self.warm and operation.options.warm:
             # Before the run is marked as started: until then, a stop leaves it staged.
             for each in self.warm.await_server(args[0], environ, operation.options.preload):
-                _say(f"Not preloaded on {platform.node()}: {each}")
+                _print_line(f"Not preloaded on {platform.node()}: {each}")
         with operation.beginning(self) if self.is_operation else operation.spawning(self, False):
             super().__init__(*args, **kwargs)
         if self.is_operation:
@@ -183,7 +183,7 @@ def run(
     except Exception as e:  # noqa: BLE001  # any error is ours, and not the run's
         short = shortage_in(e)
         if not short:
-            _say(f"cannot prepare the start of the run: {e}")
+            _print_line(f"cannot prepare the start of the run: {e}")
         return _given_up(operation, short)
     code, error = start_guild(run_dir)
     report = _report_for(operation, code, error)
@@ -194,7 +194,7 @@ def run(
     except SystemExit:
         pass
     except OSError as e:
-        _say(f"cannot record the end of the run: {e}")
+        _print_line(f"cannot record the end of the run: {e}")
     return report
 
 
@@ -232,7 +232,7 @@ def _report_for(operation: Operation, code: int, error: BaseException | None) ->
     """Returns what to report after Guild has ended with that exit code, because of that error if there was one."""
     if not operation.is_starting:
         return _report_of_refusal(operation, code, error)
-    _say_failure(error)
+    _print_failure(error)
     if operation.exit_status is not None:
         return Report(operation.exit_status)  # Guild may have been unable to record it
     if isinstance(error, Exception):
@@ -249,15 +249,15 @@ def _report_of_refusal(operation: Operation, code: int, error: BaseException | N
     short = operation.shortage or shortage_in(error) or shortage.current(operation.run_dir, SPACE)
     if short:
         return Report(NOT_STARTED, short)
-    _say_failure(error)
+    _print_failure(error)
     return Report(NOT_STARTED) if isinstance(error, OSError) else Report(code, _message_of(error))
 
 
-def _say_failure(error: BaseException | None) -> None:
+def _print_failure(error: BaseException | None) -> None:
     if isinstance(error, OSError):
-        _say(f"Guild could not read or write a file: {error}")
+        _print_line(f"Guild could not read or write a file: {error}")
     elif isinstance(error, Exception):
-        _say(f"Guild failed: {type(error).__name__}: {error}")
+        _print_line(f"Guild failed: {type(error).__name__}: {error}")
 
 
 def _message_of(error: BaseException | None) -> str:
@@ -272,7 +272,7 @@ def _message_of(error: BaseException | None) -> str:
     return ""
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     """Prints a line beside the run's output, if the disk that takes it is not full."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{text}\n")
