@@ -131,7 +131,7 @@ class Loop:
     def _wait_until(self, deadline: float) -> None:
         """Waits for one event, then handles all that have come."""
         try:
-            event = self._events.get(timeout=max(0.0, deadline - self._clock()))
+            event = next_event(self._events, max(0.0, deadline - self._clock()))
             while True:
                 self._carry_out(self._core.handle(event, self._clock()))
                 event = self._events.get_nowait()
@@ -169,3 +169,12 @@ class Loop:
 
     def _view(self) -> Any:
         return view_of(self._core, self._view_of_cluster(), self._clock())
+
+
+def next_event(events: "queue.SimpleQueue[OutsideEvent]", timeout: float) -> OutsideEvent:
+    """Returns the next event; raises queue.Empty if none comes in so many seconds."""
+    # In Python 3.10, a get() that the kernel interrupts for longer than its timeout may wait for ever; not if
+    # get_nowait() has just found the queue empty.
+    with contextlib.suppress(queue.Empty):
+        return events.get_nowait()
+    return events.get(timeout=timeout)

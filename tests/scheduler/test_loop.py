@@ -1,6 +1,9 @@
 """The shell around the core: instructions are carried out in order, and errors keep no run from being ended."""
 
+import os
+import pathlib
 import queue
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +15,26 @@ from guild_dask.scheduler.events import StopRequested
 from guild_dask.scheduler.ledger import ActiveRun
 from guild_dask.scheduler.loop import Loop
 from tests.scheduler.world import ME, staged_run
+from tests.support.sandbox import run_command
+
+# Waits for events that do not come, on a CPU that another process uses as well.
+WAITS = """
+import itertools, os, queue, time
+from guild_dask.scheduler.loop import next_event
+
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+other = os.fork()
+while other == 0:
+    pass
+end = time.monotonic() + 2
+for number in itertools.count():
+    try:
+        next_event(queue.SimpleQueue(), 0.0)
+    except queue.Empty:
+        if number % 1000 == 0 and time.monotonic() > end:
+            break
+os.kill(other, 9)
+"""
 
 
 class Shell:
@@ -81,3 +104,10 @@ def test_unavailable_home_drops_the_rest_of_a_cycle() -> None:
     shell = Shell()
     shell.loop(renew=fail).run()
     assert "list" not in shell.done
+
+
+@pytest.mark.every_python
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a process that is bound to a CPU")
+def test_wait_for_an_event_ends_however_busy_the_machine_is(tmp_path: pathlib.Path) -> None:
+    # It was endless in Python 3.10 if the kernel interrupted it at the wrong moment.
+    assert run_command([sys.executable, "-c", WAITS], os.environ, tmp_path, timeout=30).exit_code == 0
