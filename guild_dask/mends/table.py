@@ -311,7 +311,7 @@ MENDS: tuple[Mend, ...] = (
     Mend(
         "started-run",
         where=("guild.run",),
-        why="'guild runs' fails at the instant in which a staged run is started: its file opref is emptied and rewritten",
+        why="'guild runs' fails at the instant in which a staged run is started: its file opref is being rewritten",
         change=_keep_equal_oprefs,
     ),
 )
