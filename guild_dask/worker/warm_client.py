@@ -34,9 +34,10 @@ _REPLY_TIMEOUT = 10.0
 # Bytes of a message: a request has a whole environment.
 _LONGEST = 1 << 20
 
-# Seconds for a warm server to get ready, without and with modules of the user's choice to load.
-_START_TIMEOUT = 120.0
-_PRELOAD_TIMEOUT = 600.0
+# Seconds from its start for which a warm server is waited for, without and with modules of the user's choice to load.
+# Later, operations are fresh processes until it is ready.
+_PATIENCE = 30.0
+_PRELOAD_PATIENCE = 600.0
 
 # How often servers of one kind may die before no other is started.
 _MOST_DEATHS = 3
@@ -90,12 +91,15 @@ class _Starting:
 class WarmServers:
     """The warm servers of one forkserver. Its starters inherit it."""
 
-    def __init__(self, folder: str | None = None, preload_timeout: float = _PRELOAD_TIMEOUT) -> None:
+    def __init__(
+        self, folder: str | None = None, patience: float = _PATIENCE, preload_patience: float = _PRELOAD_PATIENCE
+    ) -> None:
         self._servers: dict[Kind, _Server] = {}
         self._starting: dict[Kind, _Starting] = {}  # those in _servers that are not ready yet
         self._deaths: dict[Kind, int] = {}
         self._folder = folder  # an empty folder, in place of a run's directory; None: made with the first server
-        self._preload_timeout = preload_timeout
+        self._patience = patience
+        self._preload_patience = preload_patience
         self._requests, self._request_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._request_socket.setblocking(False)
 
@@ -123,12 +127,11 @@ class WarmServers:
         starter = socket.socket(fileno=descriptors[0])
         request = json.loads(text)
         kind = warm_kind.kind_for(request["arguments"], request["environ"], sys.executable, request["preload"])
-        if kind in self._starting and time.monotonic() > self._starting[kind].begun + self._timeout(kind.preload):
-            self._give_up(kind)
         if kind and kind not in self._servers and len(self._servers) < MOST_SERVERS:
             self._start(kind, request)
-        if kind in self._starting:
-            self._starting[kind].waiting.append(starter)
+        starting = self._starting.get(kind) if kind else None
+        if kind and starting and time.monotonic() < starting.begun + self._patience_for(kind.preload):
+            starting.waiting.append(starter)
         else:
             self._reply(self._servers.get(kind) if kind else None, starter)
 
@@ -153,14 +156,8 @@ class WarmServers:
         self._servers[kind] = _Server(ours)
         self._starting[kind] = _Starting(begun)
 
-    def _timeout(self, preload: Sequence[str]) -> float:
-        return self._preload_timeout if preload else _START_TIMEOUT
-
-    def _give_up(self, kind: Kind) -> None:
-        """Does without a server that does not get ready. It ends when it sees that its connection is closed."""
-        self._bury(kind, self._servers[kind], was_ready=False)
-        for starter in self._starting.pop(kind).waiting:
-            starter.close()
+    def _patience_for(self, preload: Sequence[str]) -> float:
+        return self._preload_patience if preload else self._patience
 
     def _take_in(self, kind: Kind, server: _Server) -> None:
         """Takes in that a server is ready, or has died."""
@@ -235,14 +232,14 @@ class WarmServers:
             with ours:
                 with its:
                     socket.send_fds(self._request_socket, [json.dumps(request).encode()], [its.fileno()])
-                ours.settimeout(self._timeout(preload))
+                ours.settimeout(self._patience_for(preload))
                 text, descriptors, _, _ = socket.recv_fds(ours, _LONGEST, 1)
                 if descriptors:
                     server = _server_for_text(text.lstrip(b"!"), socket.socket(fileno=descriptors[0]))
                     self._servers[kind] = server
                     return [f"{name}: {why}" for name, why in server.refused.items()] if text.startswith(b"!") else []
         except TimeoutError:
-            return [f"{', '.join(preload)}: not loaded within {self._timeout(preload):g} s"] if preload else []
+            return [f"{', '.join(preload or ['guild'])}: not loaded within {self._patience_for(preload):g} s"]
         except (OSError, ValueError):
             pass
         return []

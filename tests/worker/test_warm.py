@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from guild_dask.worker import warm_kind, warm_preload
-from guild_dask.worker.warm_client import WarmServers
+from guild_dask.worker.warm_client import WarmProcess, WarmServers
 from tests.support.sandbox import Guild, Sandbox, Started, run_command, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, stage, statuses
 
@@ -594,31 +594,46 @@ def test_module_whose_import_does_not_end_is_left_out(tmp_path: pathlib.Path) ->
     assert json.loads(printed) == [{"never": "its import takes longer than 3 s"}, False, True]
 
 
-@pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning")  # a forkserver reaps all its children
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # a forkserver reaps its children, and exits at its end
 def test_runs_do_not_wait_again_for_a_warm_server_that_does_not_get_ready(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", installed(tmp_path, {"never": NEVER}))
-    warm = WarmServers(preload_timeout=1.0)
+    warm = WarmServers(preload_patience=1.0)
     arguments = [sys.executable, "-um", "guild.op_main"]
-    is_over = threading.Event()
-    serving = threading.Thread(target=_handle, args=[warm, is_over])
     others = set(psutil.Process().children())
 
     def reported() -> list[str]:
         return warm.await_server(arguments, dict(os.environ), ["never"])
 
-    with contextlib.closing(warm):
-        serving.start()
+    with contextlib.closing(warm), _served(warm):
         assert reported() == ["never: not loaded within 1 s"]
         (server,) = set(psutil.Process().children()) - others
-        # The forkserver, which began to count later, gives the server up with one of the next questions.
-        wait_until(lambda: reported() == [])
+        wait_until(lambda: reported() == [])  # the forkserver began to count later
         assert warm.forked(arguments, dict(os.environ), str(tmp_path), (), ["never"]) is None
-        wait_until(lambda: not _is_alive(server))
-        is_over.set()
-        serving.join()
+    wait_until(lambda: not _is_alive(server))
     server.wait()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # a forkserver reaps its children, and exits at its end
+def test_warm_server_that_gets_ready_late_is_used_from_then_on(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on a network file system that is busy for a while: runs do not wait for its end.
+    os.mkfifo(tmp_path / "go")
+    monkeypatch.setenv("PYTHONPATH", installed(tmp_path, {"sitecustomize": f"open({str(tmp_path / 'go')!r}).close()"}))
+    warm = WarmServers(patience=1.0)
+    arguments = [sys.executable, "-um", "guild.op_main", "done"]
+    with contextlib.closing(warm), open(os.devnull, "r+b") as null:
+
+        def forked() -> WarmProcess | None:
+            return warm.forked(arguments, dict(os.environ), str(tmp_path), [null.fileno()] * 3)
+
+        with _served(warm):
+            assert warm.await_server(arguments, dict(os.environ), []) == ["guild: not loaded within 1 s"]
+            assert forked() is None
+            (tmp_path / "go").open("w").close()
+            wait_until(lambda: warm.await_server(arguments, dict(os.environ), []) == [] and forked())
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the server's two owners are one process here
@@ -627,10 +642,7 @@ def test_warm_operation_is_reaped_when_its_starter_has_taken_in_its_end(tmp_path
     (tmp_path / "done.py").write_text("")
     warm = WarmServers()
     arguments = [sys.executable, "-um", "guild.op_main", "done"]
-    is_over = threading.Event()
-    serving = threading.Thread(target=_handle, args=[warm, is_over])
-    with contextlib.closing(warm), open(os.devnull, "r+b") as null:
-        serving.start()
+    with contextlib.closing(warm), open(os.devnull, "r+b") as null, _served(warm):
         warm.await_server(arguments, dict(os.environ), [])
         process = warm.forked(arguments, dict(os.environ), str(tmp_path), [null.fileno()] * 3)
         assert process
@@ -640,6 +652,17 @@ def test_warm_operation_is_reaped_when_its_starter_has_taken_in_its_end(tmp_path
         process.release()
         wait_until(lambda: not psutil.pid_exists(process.pid))
         process.close()
+
+
+@contextlib.contextmanager
+def _served(warm: WarmServers) -> Iterator[None]:
+    """Does what a forkserver does, in a thread."""
+    is_over = threading.Event()
+    serving = threading.Thread(target=_handle, args=[warm, is_over])
+    serving.start()
+    try:
+        yield
+    finally:
         is_over.set()
         serving.join()
 
