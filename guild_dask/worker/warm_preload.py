@@ -157,10 +157,19 @@ def _foreign(modules: dict[str, Any]) -> str:
     """Returns the file of a module that is neither installed nor Python's own; empty if there is none."""
     library = os.path.dirname(os.__file__) + os.sep
     for _, module in sorted(modules.items()):
-        path = getattr(module, "__file__", None)
-        if isinstance(path, str) and not path.startswith((library, "<")) and not _is_installed(path.split(os.sep)):
+        path = _file_of(module)
+        if os.path.isabs(path) and not path.startswith(library) and not _is_installed(path.split(os.sep)):
             return path
     return ""
+
+
+def _file_of(module: Any) -> str:
+    """Returns the path of a module's file; empty or relative if what is called a module has none, as `torch.ops`."""
+    try:
+        path = module.__file__
+    except Exception:  # noqa: BLE001  # it computes its attributes
+        return ""
+    return path if isinstance(path, str) else ""
 
 
 def _is_installed(parts: Collection[str]) -> bool:

@@ -537,8 +537,22 @@ EXITS = "import os\nos._exit(3)\n"
 FAILS = "raise ValueError('as\\nexpected')\n"
 # As libffi does where it is built so.
 LIBRARY = "import os, _ctypes\npath = os.path.realpath(_ctypes.__file__)\nkept = os.open(path, os.O_RDONLY)\n"
+# As torch does: its class has a file's name. Another module answers no question.
+NAMESPACES = """
+import sys, types
+
+class Operators(types.ModuleType):
+    __file__ = "_ops.py"
+
+class Closed(types.ModuleType):
+    def __getattribute__(self, name):
+        raise RuntimeError(name)
+
+sys.modules[__name__ + ".ops"], sys.modules[__name__ + ".closed"] = Operators("ops"), Closed("closed")
+"""
 PRELOADED = {
     "good": GOOD,
+    "namespaces": NAMESPACES,
     "library": LIBRARY,
     "threads": THREADS,
     "open_file": OPEN_FILE,
@@ -578,7 +592,7 @@ def test_module_that_operations_must_not_share_is_not_preloaded(tmp_path: pathli
         "mine": f"it is not installed, but part of a project, which belongs to each run: {project}/mine.py",
         "missing": "it cannot be imported: ModuleNotFoundError: No module named 'missing'",
     }
-    assert (loaded, threads) == (["good", "library", "numpy"], [])
+    assert (loaded, threads) == (["good", "library", "namespaces", "numpy"], [])
 
 
 NEVER = "import threading\nthreading.Event().wait()\n"
