@@ -92,9 +92,9 @@ def _plain_default(parameter: Any) -> None:
     """Gives an option the default that it has in click 8.2 and before, if it was declared without one."""
     from click.core import UNSET  # type: ignore[attr-defined]  # since 8.3
 
-    if parameter.default is UNSET and not parameter.required:
+    if parameter.default is UNSET:
         off = () if parameter.multiple else False
-        parameter.default = off if getattr(parameter, "is_flag", False) else None
+        parameter.default = off if getattr(parameter, "is_flag", False) and not parameter.required else None
 
 
 def _mend_run_defaults(module: Any) -> None:

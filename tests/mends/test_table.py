@@ -78,6 +78,8 @@ runpy.run_module("guild.plugins.click_flags", run_name="__main__", alter_sys=Tru
 flags = json.load(open("flags.json"))
 assert "default" not in flags["name"], flags
 assert (flags["fast"]["default"], flags["fast"]["arg-switch"], flags["x"]["default"]) == (False, True, 1), flags
+assert flags["rate"] == {"required": True, "type": "float"}, flags
+assert flags["mode"] == {"required": True, "arg-switch": True, "type": "boolean"}, flags
 """,
     "click-doubled": """
 import warnings
@@ -143,7 +145,9 @@ import click
 @click.option("--x", default=1)
 @click.option("--name")
 @click.option("--fast", is_flag=True)
-def main(x, name, fast):
+@click.option("--rate", required=True, type=float)
+@click.option("--mode/--no-mode", required=True)
+def main(x, name, fast, rate, mode):
     pass
 
 main()

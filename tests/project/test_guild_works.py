@@ -107,6 +107,18 @@ print(args.name, args.fast)
 print("loss:", args.x * 2)
 """
 
+REQUIRED_SCRIPT = """
+import click
+
+@click.command()
+@click.option("--rate", required=True, type=float)
+def main(rate):
+    print("rate is", rate)
+
+if __name__ == "__main__":
+    main()
+"""
+
 GLOBALS_SCRIPT = """
 x = 1
 rate = -0.5
@@ -120,6 +132,7 @@ def test_flags_are_found_in_scripts(guild: Guild, project: pathlib.Path) -> None
     (project / "with_argparse.py").write_text(ARGPARSE_SCRIPT)
     (project / "with_click.py").write_text(CLICK_SCRIPT)
     (project / "with_globals.py").write_text(GLOBALS_SCRIPT)
+    (project / "with_required.py").write_text(REQUIRED_SCRIPT)
     for script, expected in (
         ("with_argparse.py", {"fast": "no", "name": "a", "x": "1.5"}),
         ("with_click.py", {"x": "1"}),
@@ -130,6 +143,9 @@ def test_flags_are_found_in_scripts(guild: Guild, project: pathlib.Path) -> None
     assert "b True" in clean(guild("run with_argparse.py name=b fast=yes -y"))
     assert "name is me" in clean(guild("run with_click.py name=me -y"))
     assert "z 2" in clean(guild("run with_globals.py name=z rate=2 -y"))
+    assert "rate is 0.5" in clean(guild("run with_required.py rate=0.5 -y"))
+    refused = clean(guild("run with_required.py -y", exit_code=1))
+    assert refused.startswith("Operation requires the following missing flags:\n\n  rate")
 
 
 # Real numbers: an optimizer warns, rightly, when it comes to the same point of a few whole ones again.
