@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from guild_dask.host.inotify import MODIFIED, Watcher
 from guild_dask.monitor import formatting
@@ -187,11 +187,14 @@ class OutputStream:
 
 
 class _Line(logging.Formatter):
-    """Formats a record as one line: the name of a run, or what Guild reports, may contain anything."""
+    """Formats a message as one line: the name of a run, or what Guild reports, may contain anything."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name in logging
         record.message = formatting.escaped(record.message)
         return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  # the name in logging
+        return "\n".join(map(formatting.escaped, super().formatException(ei).split("\n")))
 
 
 def set_up(loglevel: str, stream: OutputStream, dask_log: str) -> Callable[[], None]:
@@ -200,15 +203,16 @@ def set_up(loglevel: str, stream: OutputStream, dask_log: str) -> Callable[[], N
     Returns a function that removes the file if there is nothing in it.
     """
     level = _LEVELS[loglevel]
+    formatter = _Line(FORMAT, datefmt=_DATES)
     own = logging.StreamHandler(stream)
-    own.setFormatter(_Line(FORMAT, datefmt=_DATES))
+    own.setFormatter(formatter)
     guild = logging.getLogger("guild")
     guild.handlers = [own]
     guild.propagate = False
     guild.setLevel(min(level, logging.INFO))
 
     handler = logging.StreamHandler(stream) if level < logging.WARNING else _log_file(dask_log)
-    handler.setFormatter(logging.Formatter(FORMAT, datefmt=_DATES))
+    handler.setFormatter(formatter)
     logging.captureWarnings(True)
     logging.raiseExceptions = False  # no traceback if the log cannot be written
     for name in _DASK_LOGGERS:

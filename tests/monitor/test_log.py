@@ -112,6 +112,23 @@ def test_control_characters_in_names_do_not_reach_the_terminal(
     assert text.count("\n") == 1
 
 
+@pytest.mark.parametrize("loglevel", ["warn", "info"])
+def test_control_characters_in_the_log_of_dask_do_not_reach_the_terminal(
+    logged: tuple[pathlib.Path, OutputStream], tmp_path: pathlib.Path, loglevel: str
+) -> None:
+    path, stream = logged
+    log.set_up(loglevel, stream, str(tmp_path / "dask.log"))
+    try:
+        raise ValueError("a\x1b[2J")
+    except ValueError:
+        logging.getLogger("distributed.worker").exception("Compute failed: %s", "run-\x1b[2J\x07")
+    stream.close()
+    text = (tmp_path / "dask.log" if loglevel == "warn" else path).read_text()
+    assert "Compute failed: run-\\x1b[2J\\x07\n" in text
+    assert text.endswith("ValueError: a\\x1b[2J\n")
+    assert all(letter.isprintable() or letter == "\n" for letter in text)
+
+
 def test_log_of_dask_needs_no_new_file_descriptor(
     logged: tuple[pathlib.Path, OutputStream], tmp_path: pathlib.Path
 ) -> None:
