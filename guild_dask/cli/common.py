@@ -82,8 +82,8 @@ def _as_claimed_in(path: str, run: RunView) -> RunView:
 
 
 def fail(text: str) -> NoReturn:
-    """Exits with an error message."""
-    raise click.ClickException(text)
+    """Exits with an error message, which may name anything that is in the Guild home."""
+    raise click.ClickException(formatting.escaped(text))
 
 
 def json_option(function: F) -> F:
@@ -114,7 +114,7 @@ def _completer(shows: Collection[Status]) -> Callable[[click.Context, click.Para
             if name.startswith(incomplete) and len(found) < _MOST_OFFERED:
                 run = _as_claimed_in(path, run_view.view(layout.run_dir(path, name)))
                 if (not shows or Status(run.status) in shows) and not (shows and run_directory.is_queue(run.dir)):
-                    found.append(CompletionItem(name, help=f"{run.name} {run.status}"))
+                    found.append(CompletionItem(name, help=formatting.one_line(f"{run.name} {run.status}")))
         return found
 
     return complete
@@ -186,7 +186,8 @@ def table(
 
     If it is too wide, the columns with the indexes `wide` are cut, in that order. `last` is the last column's colour.
     """
-    cells = [list(columns), *([formatting.one_line(cell) for cell in row] for row in rows)]
+    # The headings, too: some are names of flags and scalars.
+    cells = [[formatting.one_line(cell) for cell in row] for row in (columns, *rows)]
     widths = [max(formatting.width(row[number]) for row in cells) for number in range(len(columns))]
     spare = widest_table() - 2 * (len(columns) - 1) - sum(widths)
     for kept in (_KEPT, LEAST):

@@ -357,6 +357,12 @@ def test_control_characters_of_a_run_are_removed(user: Sandbox, guild: Guild) ->
     assert all(letter.isprintable() or letter == "\n" for letter in output)
 
 
+def test_control_characters_of_run_ids_are_escaped_in_errors(user: Sandbox) -> None:
+    for number in range(2):
+        (user.guild_home / "runs" / f"ab\x1b]0;{number}\x07" / ".guild").mkdir(parents=True)
+    assert "2 runs begin with 'ab' (ab\\x1b]0;" in typed("explain ab", exit_code=1).output
+
+
 def test_trouble_with_workers_is_shown(user: Sandbox, guild: Guild) -> None:
     with guild.started(SCHEDULER):
         path = state_path(str(user.guild_home), "sss")

@@ -60,6 +60,13 @@ def test_reasons_are_below_their_runs_and_a_common_one_is_told_once() -> None:
     assert lines[3:] == [f"All of them: {whys[0]}"]
 
 
+def test_flag_named_by_an_attacker_sends_nothing_to_the_terminal() -> None:
+    flags = [{"A\x1b]0;x\x07": value, **rest} for value, rest in zip("abcdefgh", SWEEP, strict=True)]
+    lines = table_of(columns(flags, **{"val\x07": ["0.1"] * 8}), flags)
+    assert "A ]0;x" in lines[0], "it has a column"
+    assert all(letter.isprintable() for line in lines for letter in click.unstyle(line))
+
+
 def test_columns_that_say_nothing_are_left_out_first() -> None:
     more = {"REQUESTS": ["-"] * 2, "WORKER": ["a-worker"] * 2, "FOR": ["25 s"] * 2}
     flags = [{"lr": "0.1", "alpha": "0.1"}, {"lr": "0.2", "alpha": "0.1"}]
