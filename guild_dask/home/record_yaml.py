@@ -5,8 +5,9 @@ deep nesting can crash the parser. So the parser's events are counted first: tha
 """
 
 import contextlib
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import yaml
@@ -14,6 +15,9 @@ import yaml
 # Guild's records have a few levels, and aliases add some hundred letters at most.
 _DEEPEST = 50
 _MOST = 200_000
+
+# Events of the parser for the records of a run, about one for each value; each takes some two microseconds.
+MOST_EVENTS = 100_000
 
 # Blocks of YAML that are nested deeply: in one line, or by their indentation.
 _MAY_BE_DEEP = re.compile(rb"(?:[-?:][ \t]+){20}| {%d}" % _DEEPEST)
@@ -50,17 +54,28 @@ def load(text: str) -> Any:
         raise BadRecord("is not YAML") from e
 
 
-def measure(text: str | bytes) -> None:
-    """Raises BadRecord for text that is nested too deeply, or that aliases make too large.
+def measure(text: str | bytes, most_events: int = MOST_EVENTS) -> int:
+    """Returns how many events the parser needed to measure text; 0 for text that needs none.
 
-    Text that is not YAML is measured up to where that shows.
+    Raises BadRecord for text that is nested too deeply, that aliases make too large, or that needs more events. Text
+    that is not YAML is measured up to where that shows.
     """
     plain = text.encode(errors="replace") if isinstance(text, str) else text
     has_aliases = b"*" in plain and b"&" in plain
     if not (has_aliases or plain.count(b"[") + plain.count(b"{") > _DEEPEST or _MAY_BE_DEEP.search(plain)):
-        return
+        return 0
+    count = itertools.count()
     with contextlib.suppress(yaml.YAMLError, UnicodeError):
-        _add_up(yaml.parse(text, Loader=_CLoader), _MOST + 2 * len(text))
+        _add_up(_limited(yaml.parse(text, Loader=_CLoader), count, most_events), _MOST + 2 * len(text))
+    return next(count)
+
+
+def _limited(events: Iterable[yaml.Event], count: Iterator[int], most: int) -> Iterator[yaml.Event]:
+    """Yields events and counts them; raises BadRecord if there are too many."""
+    for event in events:
+        if next(count) >= most:
+            raise BadRecord("has too many values")
+        yield event
 
 
 def _add_up(events: Iterable[yaml.Event], most: int) -> None:

@@ -210,9 +210,10 @@ def _size(entry: "os.DirEntry[str]", is_attribute: bool) -> int:
 def check_attributes(run_dir: str) -> None:
     """Raises BrokenRun if Guild would run out of memory, or crash, when it starts the run with these attributes."""
     check_files(run_dir)
+    left = record_yaml.MOST_EVENTS
     for name in _attribute_names(run_dir):
         with _of_attribute(name):
-            record_yaml.measure(files.content(layout.attribute(run_dir, name), _MOST_OF_ALL))
+            left -= record_yaml.measure(files.content(layout.attribute(run_dir, name), _MOST_OF_ALL), left)
 
 
 def _attribute_names(run_dir: str) -> list[str]:

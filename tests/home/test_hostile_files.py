@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -135,6 +136,17 @@ def test_use_of_a_file_that_is_something_else_returns(
     hostile.ACCIDENTS[accident](home / file)
     with soon(), contextlib.suppress(*documented):
         use(home)
+
+
+def test_attributes_of_many_values_are_refused_in_little_time(home: pathlib.Path) -> None:
+    # The loop reads them for each run that it claims; a record may be as large as all together.
+    for text, count in ((hostile.MANY, 1), ("[" + "[]," * 40_000 + "]", 30)):
+        for number in range(count):
+            (home / RECORDS / f"attrs/a{number}").write_text(text)
+        began = time.process_time()
+        with pytest.raises(BrokenRun, match=r"attribute 'a[0-9]+' has too many values"):
+            run_directory.check_attributes(str(home / RUN))
+        assert time.process_time() - began < 2
 
 
 def test_state_of_a_scheduler_that_cannot_be_read_is_none(home: pathlib.Path) -> None:

@@ -82,6 +82,7 @@ IN_A_LIST = f"- {ALIASES.replace(chr(10), chr(10) + '  ').rstrip()}\n"
 MERGED = _tenfold("a: &a {x: 1}\n", "{name}: &{name}\n  <<: [{aliases}]\n")
 ITSELF = "&a [*a]"
 DEEP = "[" * 60_000
+MANY = f"[{'[],' * 1_300_000}]"
 
 ACCIDENTS: dict[str, Accident] = {
     "pipe": by_pipe,
