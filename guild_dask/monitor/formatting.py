@@ -1,5 +1,6 @@
 """Durations, amounts and texts, formatted for people. Pure."""
 
+import itertools
 import math
 import unicodedata
 from collections.abc import Mapping
@@ -90,9 +91,8 @@ def cut(text: str, most: int) -> str:
     """Returns text in at most that many columns, with an ellipsis if it was cut."""
     if width(text) <= most:
         return text
-    while text and width(text) > most - 1:
-        text = text[:-1]
-    return f"{text}…"
+    ends = itertools.accumulate(map(_columns, text))
+    return f"{text[: sum(1 for _ in itertools.takewhile(lambda end: end < most, ends))]}…"
 
 
 def padded(text: str, columns: int) -> str:

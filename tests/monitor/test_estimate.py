@@ -1,5 +1,6 @@
 """Estimates of starts and of the time left, and their explanations."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -242,6 +243,13 @@ def test_wide_characters_take_two_columns() -> None:
     assert formatting.cut("学習する", 5) == "学習…"
     assert formatting.padded("学", 4) == "学  "
     assert formatting.cut("abc", 3) == "abc"
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "雪", "\u0301"])
+def test_text_of_any_length_is_cut_in_little_time(letter: str) -> None:
+    began = time.process_time()
+    assert formatting.width(formatting.cut(letter * 500_000, 80)) <= 80
+    assert time.process_time() - began < 2
 
 
 def test_without_scheduler_the_command_to_type_is_named() -> None:
