@@ -1,5 +1,6 @@
 """Which flags tell runs apart, and which are the same for all of them. Pure."""
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -86,11 +87,21 @@ def _common(flags: Sequence[Mapping[str, str]], everywhere: Mapping[str, str]) -
 
 def own_label(label: str, tags: Iterable[str], flags: Iterable[str]) -> str:
     """Returns what a user wrote as the label of a run: without the tags and flags that Guild puts into a label."""
-    for tag in tags:
+    label, rest = label[:_LONGEST], label[_LONGEST:]
+    for tag in _named_in(label, tags):
         label = re.sub(rf"(?<!\S){re.escape(tag)}(?!\S)", "", label)
-    for name in flags:
+    for name in _named_in(label, flags):
         label = re.sub(rf"(?<!\S){re.escape(name)}=({_VALUE})(?!\S)", "", label)
-    return " ".join(label.split())
+    return " ".join(f"{label}{rest}".split())
+
+
+# So many tags and flags are searched for in so many letters: each of the ones takes time for each of the others.
+_MOST_NAMES = 100
+_LONGEST = 2_000
+
+
+def _named_in(label: str, names: Iterable[str]) -> list[str]:
+    return list(itertools.islice((name for name in names if name in label), _MOST_NAMES))
 
 
 # The value of a flag in a label: in quotes, a list, or a word.

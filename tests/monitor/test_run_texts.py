@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from typing import Any
 
 import pytest
@@ -109,6 +110,18 @@ def test_one_run_or_none_has_nothing_in_common() -> None:
 )
 def test_label_has_only_what_the_user_wrote(label: str, own: str) -> None:
     assert own_label(label, ["dask:gpu=1"], ["lr", "name", "sizes"]) == own
+
+
+# The record of a label and that of tags have 80 kB each, at most.
+@pytest.mark.parametrize(
+    "label", ["t1 " * 20_000, "'" * 80_000, "f1=' " * 16_000, f"{' '.join(map(str, range(9999)))} "]
+)
+def test_label_and_tags_of_any_size_take_little_time(label: str) -> None:
+    names = [f"t{number}" for number in range(10_000)]
+    began = time.process_time()
+    own_label(label, names, [f"f{number}" for number in range(10_000)])
+    own_label(label, label.split(), label.split())
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(
