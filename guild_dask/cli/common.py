@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
@@ -121,8 +121,17 @@ def _completer(shows: Collection[Status]) -> Callable[[click.Context, click.Para
 
 
 def print_json(data: Any) -> None:
-    """Prints data as JSON."""
-    click.echo(json.dumps(data, indent=2))
+    """Prints data as JSON; what JSON does not have, such as a date among the flags, as text."""
+    click.echo(json.dumps(_json_value(data), indent=2, allow_nan=False))
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _json_value(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json_value(each) for each in value]
+    is_plain = value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
+    return value if is_plain else str(value)
 
 
 def width() -> int:

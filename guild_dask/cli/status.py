@@ -111,10 +111,7 @@ def status_data(home: str, now: float) -> dict[str, Any]:
 
 
 def _search_data(search: PublishedSearch) -> dict[str, Any]:
-    data = asdict(search.summary)
-    best = [{**each, "values": [value if math.isfinite(value) else str(value) for value in each["values"]]}
-            for each in data["best"]]  # fmt: skip
-    return {**data, "best": best, "is_at_work": search.is_at_work, "is_cut_short": search.is_cut_short}
+    return {**asdict(search.summary), "is_at_work": search.is_at_work, "is_cut_short": search.is_cut_short}
 
 
 def _scheduler_data(scheduler: Scheduler, home: str, now: float) -> dict[str, Any]:

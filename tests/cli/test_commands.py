@@ -363,6 +363,25 @@ def test_control_characters_of_run_ids_are_escaped_in_errors(user: Sandbox) -> N
     assert "2 runs begin with 'ab' (ab\\x1b]0;" in typed("explain ab", exit_code=1).output
 
 
+def test_flags_that_are_no_json_are_printed_as_text(user: Sandbox, guild: Guild) -> None:
+    # YAML has dates, bytes, keys that are no text, and numbers that JSON has not.
+    a_project(user, OPERATIONS)
+    stage(guild, "nap", "aaa")
+    attributes = user.guild_home / "runs" / "aaa" / ".guild" / "attrs"
+    (attributes / "flags").write_text(
+        "d: 2020-01-01\nt: 2020-01-01 10:00:00\nb: !!binary aGk=\nm: {2020-01-01: {2: [.inf]}}\nn: .nan\nyes: 1\n"
+    )
+    (found,) = data_of("runs")
+    assert found["flags"] == {
+        "d": "2020-01-01",
+        "t": "2020-01-01 10:00:00",
+        "b": "b'hi'",
+        "m": {"2020-01-01": {"2": ["inf"]}},
+        "n": "nan",
+        "True": 1,
+    }
+
+
 def test_trouble_with_workers_is_shown(user: Sandbox, guild: Guild) -> None:
     with guild.started(SCHEDULER):
         path = state_path(str(user.guild_home), "sss")
