@@ -20,6 +20,7 @@ from guild_dask.monitor.report.history import History
 from guild_dask.monitor.report.searches import reported_searches
 from guild_dask.monitor.state import EndedRun, as_data
 from guild_dask.plan.reasons import AnyReason
+from guild_dask.scheduler.search.evaluation import evaluation_command
 
 # The most rows of a table; the JSON has all of them.
 _SHOWN = 20
@@ -105,7 +106,7 @@ def _show_list(as_json: bool) -> None:
 
 def _write(run_dir: str, html_file: str) -> None:
     try:
-        files.write_report(run_dir, html_file, _PATIENCE)
+        files.write_report(run_dir, html_file, evaluation_command, _PATIENCE)
     except OSError as e:
         common.fail(f"cannot write {html_file}: {e.strerror or e}")
     click.echo(f"Wrote {html_file}")
@@ -210,6 +211,7 @@ def _data(run_dir: str, history: History, with_runs: bool = True) -> dict[str, A
             }
             for span in history.spans
         ]
-        found = reported_searches(run_dir, (span.run.run for span in history.spans), _PATIENCE)
+        runs = (span.run.run for span in history.spans)
+        found = reported_searches(run_dir, runs, evaluation_command, _PATIENCE)
         data["searches"] = [each.as_data() for each in found]
     return data

@@ -1,14 +1,13 @@
 """How much each flag of a search matters, as Optuna evaluates it, in a process of its own.
 
 Optuna takes a second to load, and memory; a scheduler with an open page must not pay that. So the process is started,
-and its answer is taken by a later request.
+and its answer is taken by a later request. The command is the caller's: what observers see knows no search.
 """
 
 import json
-import os
 import subprocess
-import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +20,10 @@ _GROWTH = 1.2
 
 # The most bytes of an evaluation's output that are read.
 _MOST = 100_000
+
+
+# Returns the command that evaluates a search, for a Guild home and the search's id.
+CommandFor = Callable[[str, str], Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,13 @@ class _Evaluation:
 class ImportanceEvaluator:
     """Evaluates searches again as they grow. One thread at a time calls it."""
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, command_for: CommandFor) -> None:
         self._home = home
+        self._command_for = command_for
         self._known: dict[str, _Evaluation] = {}
         self._is_closed = False
 
-    def look(self, batch: str, completed: int, is_over: bool) -> Importances:
+    def current(self, batch: str, completed: int, is_over: bool) -> Importances:
         """Returns what is known of a search with so many completed trials, at once; starts an evaluation if one is due.
 
         At most one process is at work.
@@ -59,7 +63,8 @@ class ImportanceEvaluator:
         is_busy = self._is_closed or any(each.process for each in self._known.values())
         if not is_busy and _is_due(known, completed, is_over, now):
             before = known.found if known else Importances(why="being evaluated")
-            self._known[batch] = _Evaluation(completed, now, _started(self._home, batch), before)
+            process = _started(self._command_for(self._home, batch))
+            self._known[batch] = _Evaluation(completed, now, process, before)
         return self._known[batch].found if batch in self._known else Importances(why="being evaluated")
 
     def close(self) -> None:
@@ -75,9 +80,9 @@ class ImportanceEvaluator:
 class PendingImportances:
     """An evaluation of a search that goes on while its caller does something else."""
 
-    def __init__(self, home: str, batch: str) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
         self._began = time.monotonic()
-        self._process = _started(home, batch)
+        self._process = _started(command)
 
     def result(self, seconds: float) -> Importances:
         """Returns the importances, once; waits for them until so many seconds after the evaluation began."""
@@ -90,11 +95,6 @@ class PendingImportances:
             return Importances(why=f"the evaluation took longer than {seconds:g} s")
 
 
-def evaluated(home: str, batch: str, seconds: float) -> Importances:
-    """Returns the importances of a search; waits for them, that long at most."""
-    return PendingImportances(home, batch).result(seconds)
-
-
 def _is_due(known: _Evaluation | None, completed: int, is_over: bool, now: float) -> bool:
     if known is None:
         return True
@@ -103,8 +103,7 @@ def _is_due(known: _Evaluation | None, completed: int, is_over: bool, now: float
     return is_over or completed >= known.completed * _GROWTH
 
 
-def _started(home: str, batch: str) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "guild_dask.scheduler.search.study", os.path.abspath(home), batch]
+def _started(command: Sequence[str]) -> "subprocess.Popen[bytes]":
     # The working directory is a user's, and may have modules with the names of ours.
     return subprocess.Popen(
         command,

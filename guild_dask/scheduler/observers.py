@@ -19,6 +19,7 @@ from guild_dask.monitor.notify import Notifier, command_for
 from guild_dask.monitor.output import OutputFollower
 from guild_dask.monitor.page import server
 from guild_dask.monitor.page.rows import Rows
+from guild_dask.monitor.page.search_cells import SearchCells
 from guild_dask.monitor.progress import Progress
 from guild_dask.monitor.publisher import Publisher
 from guild_dask.monitor.report import files
@@ -27,6 +28,7 @@ from guild_dask.monitor.state import State
 from guild_dask.plan.capacity import SEARCH
 from guild_dask.scheduler.events import OutsideEvent, PageOpened
 from guild_dask.scheduler.own_run import SchedulerRun
+from guild_dask.scheduler.search.evaluation import evaluation_command
 from guild_dask.settings.settings import DashboardAddress, Settings
 
 log = logging.getLogger("guild")
@@ -100,7 +102,8 @@ def _show_page(
     if wanted is not None:
         try:
             guard = functools.partial(http_ports.guard, access=access)
-            link, close = server.show(rows, opened.add_pages, functools.partial(free_address, wanted), guard)
+            searches = SearchCells(rows.home, evaluation_command)
+            link, close = server.show(rows, searches, opened.add_pages, functools.partial(free_address, wanted), guard)
         except (ClusterError, OSError) as e:
             log.warning("There is no page of runs: %s", e)
         else:
@@ -128,6 +131,6 @@ def leave_report(this_run: SchedulerRun) -> None:
     if not any(event["event"] == "started" for event in journal.read(this_run.path(journal.NAME))):
         return
     try:
-        files.write_report(this_run.dir, this_run.path("report.html"))
+        files.write_report(this_run.dir, this_run.path("report.html"), evaluation_command)
     except Exception as e:  # noqa: BLE001  # an error in the report must not fail a scheduler whose runs are done
         log.debug("No report: %r", e)

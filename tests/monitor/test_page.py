@@ -21,11 +21,13 @@ from guild_dask.home.outcome import Cause
 from guild_dask.monitor.flag_columns import columns_for
 from guild_dask.monitor.page.handlers import Route
 from guild_dask.monitor.page.rows import MOST_ENDED, Rows, WaitingRow
+from guild_dask.monitor.page.search_cells import SearchCells
 from guild_dask.monitor.page.server import show
 from guild_dask.monitor.publisher import state_path
 from guild_dask.monitor.run_states import STATES
 from guild_dask.monitor.state import EndedRun, RunningRun, State, WaitingKind, WorkerState
 from guild_dask.plan.reasons import NoFreeSlot
+from guild_dask.scheduler.search.evaluation import evaluation_command
 from tests.support.browser import browser, complaints
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import a_project, stage, statuses
@@ -69,9 +71,13 @@ def a_run(runs_dir: pathlib.Path, run: str, output: str = "", **attributes: str)
         (folder / "attrs" / name).write_text(text)
 
 
+def searches_of(rows: Rows) -> SearchCells:
+    return SearchCells(rows.home, evaluation_command)
+
+
 @contextlib.contextmanager
 def served(rows: Rows) -> Iterator[str]:
-    link, close = show(rows, lambda _routes, _first: None, lambda: ("127.0.0.1", 0))
+    link, close = show(rows, searches_of(rows), lambda _routes, _first: None, lambda: ("127.0.0.1", 0))
     try:
         yield link
     finally:
@@ -108,7 +114,8 @@ def test_page_is_on_the_dashboard_where_pages_can_be_added(tmp_path: pathlib.Pat
     def no_address() -> tuple[str, int]:
         raise AssertionError("the page needs no port of its own")
 
-    link, close = show(Rows(str(tmp_path), lambda: None), add_pages, no_address)
+    rows = Rows(str(tmp_path), lambda: None)
+    link, close = show(rows, searches_of(rows), add_pages, no_address)
     close()
     assert link == "http://127.0.0.1:8787/guild"
     assert added

@@ -17,7 +17,9 @@ from guild_dask.cluster.local import LocalCluster
 from guild_dask.host.http_access import Access
 from guild_dask.host.http_connections import MOST
 from guild_dask.monitor.page.rows import Rows
+from guild_dask.monitor.page.search_cells import SearchCells
 from guild_dask.monitor.page.server import show
+from guild_dask.scheduler.search.evaluation import evaluation_command
 from guild_dask.settings.settings import BadSetting, DashboardAddress, settings_for
 from tests.support.other_user import run_as_other_user
 from tests.support.sandbox import Guild, Sandbox, wait_until
@@ -70,6 +72,7 @@ def link(request: pytest.FixtureRequest, user: Sandbox, access: Access) -> Itera
     rows = Rows(str(user.root), lambda: None)
     found, close = show(
         rows,
+        SearchCells(rows.home, evaluation_command),
         cluster.add_pages if cluster else lambda _routes, _first: None,
         lambda: ("127.0.0.1", 0),
         lambda application: guard(application, access),

@@ -13,6 +13,7 @@ from guild_dask.monitor.report import charts, files, page, summary
 from guild_dask.monitor.report.history import SLOTS, EndedScheduler, History, history_for
 from guild_dask.monitor.report.run_facts import RunFacts
 from guild_dask.monitor.run_states import state_for
+from guild_dask.scheduler.search.evaluation import evaluation_command
 from tests.support.browser import browser, complaints
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
@@ -326,7 +327,7 @@ def test_scheduler_leaves_a_report_that_can_be_written_again(user: Sandbox, guil
     assert "Runs on workers" in left
     assert "2 completed" in left
     again = user.root / "again.html"
-    assert files.write_report(str(run_dir), str(again))
+    assert files.write_report(str(run_dir), str(again), evaluation_command)
     assert "2 completed" in again.read_text()
     assert "report.html" in guild("ls sss").output
 
@@ -373,4 +374,4 @@ def test_scheduler_without_runs_leaves_no_report(user: Sandbox, guild: Guild) ->
 
 
 def test_nothing_to_report_returns_false(tmp_path: pathlib.Path) -> None:
-    assert not files.write_report(str(tmp_path), str(tmp_path / "out.html"))
+    assert not files.write_report(str(tmp_path), str(tmp_path / "out.html"), evaluation_command)

@@ -19,6 +19,7 @@ from guild_dask.monitor.report import page
 from guild_dask.monitor.report.history import history_for
 from guild_dask.monitor.report.searches import reported_searches
 from guild_dask.plan.objectives import Objective
+from guild_dask.scheduler.search.evaluation import evaluation_command
 from tests.monitor.test_page import EVIL, get, served
 from tests.monitor.test_report import WORKER, ended, workers
 from tests.support.browser import browser, complaints
@@ -138,7 +139,7 @@ def test_search_is_at_work_while_its_process_lives(tmp_path: pathlib.Path) -> No
 
 def test_charts_are_sent_once_and_again_when_they_change(tmp_path: pathlib.Path) -> None:
     a_search(tmp_path, some_trials(5), SPACE)
-    with contextlib.closing(SearchCells(str(tmp_path))) as cells:
+    with contextlib.closing(SearchCells(str(tmp_path), evaluation_command)) as cells:
         _check_sent_once(cells)
 
 
@@ -156,9 +157,13 @@ def test_page_without_a_search_has_none(tmp_path: pathlib.Path) -> None:
         assert get(f"{link}/search") == {"searches": [], "search": None}
 
 
+def evaluated(home: str, batch: str) -> importances.Importances:
+    return importances.PendingImportances(evaluation_command(home, batch)).result(120)
+
+
 def test_importances_are_evaluated_in_a_process_of_its_own(tmp_path: pathlib.Path) -> None:
     a_search(tmp_path, some_trials(24), SPACE)
-    found = importances.evaluated(str(tmp_path), BATCH, 120)
+    found = evaluated(str(tmp_path), BATCH)
     assert next(iter(found.shares)) == "lr", found
     assert math.isclose(sum(found.shares.values()), 1.0, abs_tol=1e-6)
 
@@ -169,12 +174,12 @@ def test_without_optuna_there_are_no_importances_but_a_word(
     (tmp_path / "optuna.py").write_text("raise ImportError('there is none')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     a_search(tmp_path, some_trials(1), SPACE)
-    assert "Optuna is not installed (there is none); install it" in importances.evaluated(str(tmp_path), BATCH, 120).why
+    assert "Optuna is not installed (there is none); install it" in evaluated(str(tmp_path), BATCH).why
 
 
 def test_evaluation_that_is_not_json_is_reported(tmp_path: pathlib.Path) -> None:
     # No such batch: the process says why.
-    assert importances.evaluated(str(tmp_path), "none", 120).why
+    assert evaluated(str(tmp_path), "none").why
     assert importances.importances_for_output(b"Traceback").why == "the evaluation failed"
 
 
@@ -200,7 +205,7 @@ def test_browser_shows_a_search_in_wide_narrow_and_dark_windows(tmp_path: pathli
 
 def test_page_data_has_no_infinite_numbers(tmp_path: pathlib.Path) -> None:
     a_search(tmp_path, [GivenTrial({"lr": 0.1}, [math.inf]), GivenTrial({"lr": 0.2}, [math.nan])], {"lr": "[0.1:0.5]"})
-    with contextlib.closing(SearchCells(str(tmp_path))) as cells:
+    with contextlib.closing(SearchCells(str(tmp_path), evaluation_command)) as cells:
         data = cells.data("", "")
     json.dumps(data, allow_nan=False)
 
@@ -215,7 +220,7 @@ def test_report_has_the_search_of_its_runs_and_escapes_text(tmp_path: pathlib.Pa
     scheduler = tmp_path / "runs" / ("s" * 32)
     scheduler.mkdir()
     # The evaluation gets no time, which is said.
-    [found] = reported_searches(str(scheduler), [trial_id(1)], patience=0.0)
+    [found] = reported_searches(str(scheduler), [trial_id(1)], evaluation_command, patience=0.0)
     assert found.counts["pruned"] == 2
     history = history_for([workers(100.0, WORKER), ended(110.0, trial_id(1), 10.0)], 120.0)
     assert history
@@ -237,4 +242,4 @@ def test_report_of_a_search_that_was_deleted_is_without_it(tmp_path: pathlib.Pat
     a_search(tmp_path, some_trials(1), SPACE)
     attributes = tmp_path / "runs" / trial_id(1) / ".guild" / "attrs"
     (attributes / trials.ATTRIBUTE).write_text(json.dumps({"batch": "d" * 32}))
-    assert reported_searches(str(tmp_path / "runs" / ("s" * 32)), [trial_id(1)], patience=0.0) == []
+    assert reported_searches(str(tmp_path / "runs" / ("s" * 32)), [trial_id(1)], evaluation_command, patience=0.0) == []

@@ -6,6 +6,7 @@ A rule takes the modules of the package and returns violations. A test breaks ea
 import ast
 import functools
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -52,13 +53,16 @@ ROOMS: Mapping[str, Room] = {
             "report.search_sections",
         ),
     ),
-    "scheduler": Room(("plan", "host", "settings", "home", "worker", "cluster", "monitor")),
+    "scheduler": Room(
+        ("plan", "host", "settings", "home", "worker", "cluster", "monitor"),
+        extra={"observers": ("scheduler.search",)},
+    ),
     "scheduler.search": Room(
         ("plan", "host", "settings", "home", "cluster", "monitor", "scheduler", "worker"), guild=("staging()",)
     ),
     "cli": Room(
         ("plan", "host", "settings", "home", "monitor"),
-        extra={"doctor": ("cluster", "mends"), "export_study": ("scheduler.search",)},
+        extra={"doctor": ("cluster", "mends"), "export_study": ("scheduler.search",), "report": ("scheduler.search",)},
     ),
 }
 
@@ -378,6 +382,19 @@ def nothing_sleeps(given: Modules) -> Iterator[str]:
                 yield _complaint(module, line, "sleeps; wait for something instead")
 
 
+def modules_are_named_by_those_who_may_import_them(given: Modules) -> Iterator[str]:
+    """A text such as `guild_dask.home.claims`, for a command or an import by name, counts as an import."""
+    for module in given.values():
+        allowed = _allowed_rooms(module)
+        docstrings = {id(node.value) for node in ast.walk(module.tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(module.tree):
+            if not (isinstance(node, ast.Constant) and isinstance(node.value, str)) or id(node) in docstrings:
+                continue
+            for name in re.findall(rf"\b{PACKAGE}((?:\.\w+)+)", node.value):
+                if (room := _room_of(name.lstrip("."))) in ROOMS and room not in allowed:
+                    yield _complaint(module, node.lineno, f"names a module of room {room}")
+
+
 def files_are_opened_in_one_place(given: Modules) -> Iterator[str]:
     for module in given.values():
         if module.room not in BOUNDED or module.name in OPENS_OTHER_THINGS:
@@ -404,6 +421,7 @@ RULES: tuple[Rule, ...] = (
     imports_can_be_seen,
     the_root_logger_is_left_alone,
     nothing_sleeps,
+    modules_are_named_by_those_who_may_import_them,
     files_are_opened_in_one_place,
     modules_are_in_rooms,
 )
@@ -451,6 +469,12 @@ BREAKS: tuple[tuple[Rule, str, str], ...] = (
     (the_root_logger_is_left_alone, "monitor.log", "from logging import basicConfig"),
     (nothing_sleeps, "scheduler.loop", "time.sleep(1)"),
     (nothing_sleeps, "scheduler.loop", "from time import sleep"),
+    (
+        modules_are_named_by_those_who_may_import_them,
+        "monitor.importances",
+        "COMMAND = ['python', '-m', 'guild_dask.scheduler.search.study']",
+    ),
+    (modules_are_named_by_those_who_may_import_them, "home.claims", "def f(): load(f'guild_dask.cluster.{f}')"),
     (files_are_opened_in_one_place, "home.claims", "def f(path): return path.read_text()"),
     (files_are_opened_in_one_place, "monitor.journal", "def f(): return open('x')"),
     (files_are_opened_in_one_place, "monitor.page.rows", "def f(): return os.open('x', 0)"),

@@ -12,7 +12,7 @@ from guild_dask.home import search_journal, trials
 from guild_dask.home.layout import run_dir
 from guild_dask.home.trials import Search, TrialReader
 from guild_dask.monitor import search_results, searches
-from guild_dask.monitor.importances import ImportanceEvaluator
+from guild_dask.monitor.importances import CommandFor, ImportanceEvaluator
 from guild_dask.monitor.searches import PublishedSearch
 
 # The most searches whose trials are kept, and the seconds that one request may read.
@@ -36,11 +36,12 @@ class _Known:
 class SearchCells:
     """Reads what browsers ask for. Threads that serve the page call it, one at a time."""
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, evaluation: CommandFor) -> None:
+        """Reads a Guild home; `evaluation` is the command that evaluates importances."""
         self._home = home
         self._lock = threading.Lock()
         self._known: OrderedDict[str, _Known] = OrderedDict()  # the last used is the last
-        self._evaluator = ImportanceEvaluator(home)
+        self._evaluator = ImportanceEvaluator(home, evaluation)
 
     def data(self, batch: str, known: str) -> dict[str, Any]:
         """Returns all searches in a few words, and one with its charts; the latest, if `batch` is none of them.
@@ -87,7 +88,7 @@ class SearchCells:
         log = search_journal.read(run_dir(self._home, search.batch))
         found, is_complete = known.reader.read_some(log, _SECONDS)
         completed = search_results.counts(found)["completed"]
-        importances = self._evaluator.look(search.batch, completed, not chosen.is_at_work)
+        importances = self._evaluator.current(search.batch, completed, not chosen.is_at_work)
         drawing = search_results.drawing_for(found, search.objectives, search.space)
         data = {
             "batch": search.batch,

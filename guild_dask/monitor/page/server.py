@@ -20,16 +20,16 @@ PAGE = "guild"
 
 def show(
     rows: Rows,
+    searches: SearchCells,
     add_pages: Callable[[Sequence[Route], str], str | None],
     free_address: Callable[[], tuple[str, int]],
     guard: Callable[[Application], None] = lambda _: None,
 ) -> tuple[str, Callable[[], None]]:
-    """Opens the page; returns its link and a function that closes it. Raises OSError if no port is available.
+    """Opens the page; returns its link and a function that closes it and the searches. Raises OSError without a port.
 
     `add_pages` adds routes to the dashboard and returns the link to the first page, or None if it cannot;
     `free_address` returns the host and port for a server of its own, and `guard` protects that server's application.
     """
-    searches = SearchCells(rows.home)
     routes = routes_for(rows, searches)
     link = add_pages(routes, PAGE)
     if link:

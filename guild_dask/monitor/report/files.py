@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from guild_dask.home import run_view
 from guild_dask.monitor import journal, schedulers
+from guild_dask.monitor.importances import CommandFor
 from guild_dask.monitor.report.ended_scheduler import ended_scheduler_for
 from guild_dask.monitor.report.history import History, Span, history_for
 from guild_dask.monitor.report.run_facts import facts_of
@@ -28,10 +29,11 @@ def names_of(runs_dir: str, spans: Iterable[Span]) -> dict[str, str]:
     return {view.id: view.name for view in views if view.operation}
 
 
-def write_report(run_dir: str, path: str, patience: float = PATIENCE) -> bool:
+def write_report(run_dir: str, path: str, evaluation: CommandFor, patience: float = PATIENCE) -> bool:
     """Writes the report of a scheduler as HTML; returns False if there is nothing to report.
 
-    The importances of a search are left out if their evaluation takes longer than `patience`, in seconds.
+    `evaluation` is the command that evaluates the importances of a search; they are left out if that takes longer than
+    `patience`, in seconds.
     """
     history = history_of(run_dir)
     if history is None:
@@ -39,7 +41,7 @@ def write_report(run_dir: str, path: str, patience: float = PATIENCE) -> bool:
     runs_dir = os.path.dirname(run_dir)
     facts = facts_of(runs_dir, history.spans, history.left)
     # Before Bokeh is loaded, which takes a while: the importances of searches are evaluated meanwhile.
-    found = reported_searches(run_dir, facts, patience)
+    found = reported_searches(run_dir, facts, evaluation, patience)
     from guild_dask.monitor.report import page
 
     names = names_of(runs_dir, page.latest(history).spans)

@@ -2,14 +2,14 @@
 
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from guild_dask.home import search_journal, trials
 from guild_dask.home.trials import Search, Trial, TrialReader
 from guild_dask.monitor import search_results
-from guild_dask.monitor.importances import Importances, PendingImportances
+from guild_dask.monitor.importances import CommandFor, Importances, PendingImportances
 from guild_dask.monitor.search_results import Drawing
 
 # The most searches of a report, and the seconds for reading one.
@@ -49,8 +49,13 @@ class ReportedSearch:
         }
 
 
-def reported_searches(run_dir: str, run_ids: Iterable[str], patience: float) -> list[ReportedSearch]:
-    """Returns the searches of a scheduler's runs, the scheduler's own first; those that cannot be read are left out."""
+def reported_searches(
+    run_dir: str, run_ids: Iterable[str], evaluation: CommandFor, patience: float
+) -> list[ReportedSearch]:
+    """Returns the searches of a scheduler's runs, the scheduler's own first; those that cannot be read are left out.
+
+    `evaluation` is the command that evaluates importances.
+    """
     runs_dir = os.path.dirname(run_dir)
     own = [os.path.basename(run_dir)] if search_journal.exists(run_dir) else []
     others = (trials.batch_of(os.path.join(runs_dir, run_id)) for run_id in run_ids)
@@ -59,13 +64,13 @@ def reported_searches(run_dir: str, run_ids: Iterable[str], patience: float) -> 
     found = []
     for batch in batches:
         try:
-            found.append(_reported(os.path.dirname(runs_dir), batch, patience / len(batches)))
+            found.append(_reported(os.path.dirname(runs_dir), batch, evaluation, patience / len(batches)))
         except (OSError, ValueError):
             continue  # it is being deleted, or its records cannot be read
     return found
 
 
-def _reported(home: str, batch: str, patience: float) -> ReportedSearch:
+def _reported(home: str, batch: str, evaluation: CommandFor, patience: float) -> ReportedSearch:
     search = trials.search(home, batch)
     found, is_complete = TrialReader(home, batch, search.objectives).read_some(search.log, _SECONDS)
     counts = search_results.counts(found)
@@ -74,13 +79,13 @@ def _reported(home: str, batch: str, patience: float) -> ReportedSearch:
         counts,
         search_results.best(found, search.objectives),
         search_results.drawing_for(found, search.objectives, search.space),
-        _importances_of(home, batch, patience)
+        _importances_of(evaluation(home, batch), patience)
         if counts["completed"]
         else lambda: Importances(why="no trial completed"),
         is_complete,
     )
 
 
-def _importances_of(home: str, batch: str, patience: float) -> Callable[[], Importances]:
-    pending = PendingImportances(home, batch)
+def _importances_of(command: Sequence[str], patience: float) -> Callable[[], Importances]:
+    pending = PendingImportances(command)
     return lambda: pending.result(patience)
