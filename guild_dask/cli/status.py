@@ -17,7 +17,7 @@ from guild_dask.home.outcome import FAILURES, End
 from guild_dask.monitor import estimate, formatting, schedulers, searches
 from guild_dask.monitor.schedulers import Scheduler
 from guild_dask.monitor.searches import PublishedSearch
-from guild_dask.monitor.state import State, as_data
+from guild_dask.monitor.state import Phase, State, as_data
 from guild_dask.plan.troubles import text_for
 
 # The most runs that a table shows without --all.
@@ -162,8 +162,8 @@ def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | No
         lines.append(click.style(f"Its last heartbeat was {formatting.duration(scheduler.silent)} ago.", fg="yellow"))
     if state.filter:
         lines += common.wrapped(f"It starts only runs that match {state.filter!r}.")
-    if state.phase != "working":
-        lines.append(click.style(f"It is {state.phase}.", fg="yellow"))
+    if state.phase is not Phase.WORKING:
+        lines.append(click.style(f"It is {state.phase.value}.", fg="yellow"))
     for trouble in state.troubles:
         lines += [click.style(line, fg="yellow") for line in common.wrapped(text_for(trouble))]
     if state.dashboard:

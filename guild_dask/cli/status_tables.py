@@ -11,7 +11,7 @@ from guild_dask.monitor import estimate, formatting, results
 from guild_dask.monitor.flag_columns import columns_for, own_label, text_for
 from guild_dask.monitor.schedulers import Survivor
 from guild_dask.monitor.searches import PublishedSearch, Summary
-from guild_dask.monitor.state import EndedRun, RunningRun, State, WaitingRun
+from guild_dask.monitor.state import EndedRun, Phase, RunningRun, State, WaitingRun
 from guild_dask.plan.resources import format_amounts
 
 
@@ -140,8 +140,8 @@ def _queue(state: State, now: float) -> list[tuple[WaitingRun, int | None, float
 
 def _why(state: State, run: WaitingRun) -> str:
     """Returns why a run waits: no run can start now, or its own reason."""
-    if state.phase != "working":
-        return f"the scheduler is {state.phase}"
+    if state.phase is not Phase.WORKING:
+        return f"the scheduler is {state.phase.value}"
     if state.blocked_by:
         return f"waits for {len(state.blocked_by)} other run(s) to end"
     return str(run.why or "is next")

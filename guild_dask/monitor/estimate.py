@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from guild_dask.monitor.state import RunningRun, State, WaitingKind, WaitingRun, WorkerState
+from guild_dask.monitor.state import Phase, RunningRun, State, WaitingKind, WaitingRun, WorkerState
 
 # The key for slots among the resources; no resource can have this name.
 _SLOT = ""
@@ -55,7 +55,7 @@ def is_least(state: State, now: float) -> bool:
 def seconds_until_starts(state: State, now: float) -> list[float | None]:
     """Returns the estimated start of each of the first waiting runs; None where it is unknown."""
     expected = _Durations(state, now)
-    if not expected.is_known or state.blocked_by or state.phase != "working":
+    if not expected.is_known or state.blocked_by or state.phase is not Phase.WORKING:
         return [None] * len(state.first)
     capacity = _capacity(state.workers)
     work = _running_work(state.running, expected, now)
@@ -74,8 +74,8 @@ def seconds_until_starts(state: State, now: float) -> list[float | None]:
 def seconds_left(state: State, now: float) -> float | None:
     """Returns the estimated time until all possible runs are done; None if it is unknown."""
     expected = _Durations(state, now)
-    may_start = state.phase == "working" and not state.blocked_by
-    if not expected.is_known or not (state.running or state.waiting) or (state.waiting and state.phase == "paused"):
+    may_start = state.phase is Phase.WORKING and not state.blocked_by
+    if not expected.is_known or not (state.running or state.waiting) or (state.waiting and state.phase is Phase.PAUSED):
         return None
     capacity = _capacity(state.workers)
     work = _running_work(state.running, expected, now)

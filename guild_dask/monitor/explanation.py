@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from guild_dask.monitor import estimate
 from guild_dask.monitor.formatting import about, duration, short
-from guild_dask.monitor.state import RunningRun, State
+from guild_dask.monitor.state import Phase, RunningRun, State
 from guild_dask.plan.devices import GPU, PIN, is_pin
 from guild_dask.plan.placement import kind_of
 from guild_dask.plan.reasons import (
@@ -153,9 +153,9 @@ def _not_queued(run: str, state: State, now: float) -> Explanation | None:
         return Explanation(
             f"{attempt} did not complete{how}. Scheduler {short(state.scheduler)} retries it {again}.", "", True
         )
-    if state.phase != "working":
+    if state.phase is not Phase.WORKING:
         return Explanation(
-            f"Scheduler {short(state.scheduler)} is {state.phase} and starts no runs.",
+            f"Scheduler {short(state.scheduler)} is {state.phase.value} and starts no runs.",
             _after(state.phase),
             can_start=False,
         )
@@ -203,10 +203,10 @@ def _why(run: str, requests: Mapping[str, float], state: State) -> AnyReason | N
     return next((each.why for each in state.kinds if kind_of(each.requests) == kind), None)
 
 
-def _after(phase: str) -> str:
-    if phase == "stopping":
+def _after(phase: Phase) -> str:
+    if phase is Phase.STOPPING:
         return "The run stays staged: start another scheduler with 'guild run dask:scheduler'."
-    if phase == "paused":
+    if phase is Phase.PAUSED:
         return "'guild-dask resume' resumes it."
     return "The run stays staged."
 

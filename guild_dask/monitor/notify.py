@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from guild_dask.host import files
-from guild_dask.monitor.state import EndedRun, State
+from guild_dask.monitor.state import EndedRun, Phase, State
 
 log = logging.getLogger("guild")
 
@@ -108,7 +108,7 @@ class Notifier:
 def is_empty(state: State) -> bool:
     """Returns whether no run is running, retrying or able to start; False while the scheduler stops."""
     is_busy = state.running or state.retrying or state.waiting > state.impossible
-    return not is_busy and state.phase != "stopping"
+    return not is_busy and state.phase is not Phase.STOPPING
 
 
 def facts_of_run(run: EndedRun) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from guild_dask.monitor import estimate, formatting
 from guild_dask.monitor.log import OutputStream
-from guild_dask.monitor.state import State
+from guild_dask.monitor.state import Phase, State
 from guild_dask.monitor.terminal import Terminal
 
 log = logging.getLogger("guild")
@@ -25,9 +25,8 @@ _BAR = 20
 
 def text_for(state: State, now: float) -> str:
     """Returns the counts of runs and the estimated time left, as text."""
-    done = state.completed + state.failed + state.terminated + state.deleted
-    parts = [state.phase] if state.phase != "working" else []
-    parts.append(f"{done} of {_whole(state)} done")
+    parts = [] if state.phase is Phase.WORKING else [state.phase.value]
+    parts.append(f"{state.done} of {_whole(state)} done")
     parts += [f"{len(state.running)} running", f"{state.waiting - state.impossible} waiting"]
     parts += [f"{count} {name}" for name, count in state.not_queued.items()]
     parts.append(f"{state.failed} failed")
@@ -44,16 +43,14 @@ def text_for(state: State, now: float) -> str:
 
 def _whole(state: State) -> int:
     """Returns the number of runs, done or not."""
-    done = state.completed + state.failed + state.terminated + state.deleted
-    return done + len(state.running) + state.waiting + state.held + len(state.retrying)
+    return state.done + len(state.running) + state.waiting + state.held + len(state.retrying)
 
 
 def line_for(state: State, now: float, width: int) -> str:
     """Returns the live line, with a bar if it fits."""
     text = text_for(state, now)
-    done = state.completed + state.failed + state.terminated + state.deleted
     whole = _whole(state)
-    filled = _BAR * done // whole if whole else 0
+    filled = _BAR * state.done // whole if whole else 0
     bar = f"[{'#' * filled}{'.' * (_BAR - filled)}] "
     # Some terminals wrap after a character in the last column.
     return formatting.cut(bar + text if len(bar) + len(text) < width else text, max(1, width - 1))

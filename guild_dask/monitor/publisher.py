@@ -28,6 +28,7 @@ from guild_dask.monitor.page.rows import Rows, WaitingRow
 from guild_dask.monitor.state import (
     MOST_ENDED,
     EndedRun,
+    Phase,
     RunningRun,
     State,
     WaitingKind,
@@ -86,7 +87,7 @@ class View:
     held: Mapping[str, AnyReason] = field(default_factory=dict)  # why staged runs are not in the queue: the first ones
     held_count: int = 0  # how many are not
     blocked_by: tuple[str, ...] = ()
-    phase: str = "working"
+    phase: Phase = Phase.WORKING
     troubles: tuple[Trouble, ...] = ()
     retrying: Mapping[str, float] = field(default_factory=dict)  # when runs are tried again, by the monotonic clock
     whole_queue: Callable[[], Sequence[QueuedRun]] = tuple  # all runs in the queue; only the page needs that

@@ -4,6 +4,7 @@ All views (the command, the page, the progress line) read this value and nothing
 running runs and on the kinds of waiting ones, not on how many wait.
 """
 
+import enum
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,15 @@ from guild_dask.plan.units import Amount, format_amount
 # The most waiting and the most ended runs that a state lists.
 MOST_WAITING = 100
 MOST_ENDED = 50
+
+
+class Phase(enum.Enum):
+    """What a scheduler does."""
+
+    WORKING = "working"
+    PAUSED = "paused"
+    DRAINING = "draining"
+    STOPPING = "stopping"
 
 
 @dataclass(frozen=True)
@@ -130,7 +140,7 @@ class State:
     pid: int
     started: float
     updated: float = 0.0
-    phase: str = "working"
+    phase: Phase = Phase.WORKING
     run_once: bool = False
     filter: str | None = None  # it starts only runs that match
     slots_at_most: int = 0  # of an elastic pool, when all its workers are there; 0: the workers do not change
@@ -164,6 +174,11 @@ class State:
     @property
     def deleted(self) -> int:
         return self.ends.get(End.GONE.value, 0)
+
+    @property
+    def done(self) -> int:
+        """Returns how many runs have ended, and are not tried again."""
+        return self.completed + self.failed + self.terminated + self.deleted
 
     @property
     def impossible(self) -> int:
@@ -215,6 +230,8 @@ def as_data(value: Any, name: str = "", *, for_people: bool = False) -> Any:
         return {key: float(amount) if for_people else format_amount(amount) for key, amount in value.items()}
     if value is None or isinstance(value, (str, int, float)):
         return value
+    if isinstance(value, enum.Enum):
+        return value.value
     if isinstance(value, tuple):
         return [as_data(each, for_people=for_people) for each in value]
     if isinstance(value, Mapping):

@@ -15,7 +15,6 @@ A cycle of a working scheduler:
     due            -> the shell waits until then, or for the next event from outside
 """
 
-import enum
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -33,6 +32,7 @@ from guild_dask.home.control import Control
 from guild_dask.home.listing import Listing
 from guild_dask.home.outcome import End, Result
 from guild_dask.home.run_directory import Staged
+from guild_dask.monitor.state import Phase
 from guild_dask.plan import retries
 from guild_dask.plan.dependencies import Found
 from guild_dask.plan.placement import StagedRun, Worker, plan
@@ -99,15 +99,6 @@ from guild_dask.worker.job import KILLED, NOT_STARTED
 
 # How often a run is submitted whose starter died before it could start it.
 MOST_STARTS = 3
-
-
-class Phase(enum.Enum):
-    """What a scheduler does, as observers see it."""
-
-    WORKING = "working"
-    PAUSED = "paused"
-    DRAINING = "draining"
-    STOPPING = "stopping"
 
 
 @dataclass(frozen=True)

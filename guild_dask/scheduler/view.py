@@ -25,7 +25,7 @@ def view_of(core: Core, cluster: ClusterView, now: float) -> View:
         held=waiting.listed_holds(),
         held_count=waiting.held_count,
         blocked_by=core.blocked_by,
-        phase=core.phase.value,
+        phase=core.phase,
         troubles=core.troubles.current(cluster.workers, core.failing),
         retrying=dict(core.ledger.retrying),
         whole_queue=lambda: [_queued(core, run_id) for run_id in waiting.in_order()],

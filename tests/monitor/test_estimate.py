@@ -10,7 +10,7 @@ from guild_dask.monitor.durations import Completed, expected_seconds
 from guild_dask.monitor.estimate import is_least, remaining, seconds_left, seconds_until_starts
 from guild_dask.monitor.explanation import after_impossible, with_scheduler, without_scheduler
 from guild_dask.monitor.progress import text_for
-from guild_dask.monitor.state import RunningRun, State, WaitingKind, WaitingRun, WorkerState
+from guild_dask.monitor.state import Phase, RunningRun, State, WaitingKind, WaitingRun, WorkerState
 from guild_dask.plan.reasons import (
     AfterCycle,
     AfterFailed,
@@ -125,8 +125,8 @@ def test_there_is_no_estimate_before_the_first_run_has_completed() -> None:
 def test_what_does_not_start_takes_no_time() -> None:
     runs = [running("a", 0.0), running("b", 0.0)]
     now = state(runs, [waiting("c"), waiting("d")])
-    assert seconds_left(replace(now, phase="draining"), 10.0) == seconds_left(state(runs, []), 10.0) == 90.0
-    assert seconds_left(replace(now, phase="paused"), 10.0) is None
+    assert seconds_left(replace(now, phase=Phase.DRAINING), 10.0) == seconds_left(state(runs, []), 10.0) == 90.0
+    assert seconds_left(replace(now, phase=Phase.PAUSED), 10.0) is None
     assert (seconds_left(now, 10.0) or 0) > 90.0
 
 

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from guild_dask.monitor.notify import Notifier, command_for, facts_of_run, is_empty
-from guild_dask.monitor.state import EndedRun, RunningRun, State, WaitingKind
+from guild_dask.monitor.state import EndedRun, Phase, RunningRun, State, WaitingKind
 from guild_dask.plan.reasons import TooLarge
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, stage, statuses
@@ -110,4 +110,4 @@ def test_queue_is_empty_when_no_run_can_start() -> None:
     assert is_empty(State("s", "h", 1, 0.0, waiting=2, kinds=(impossible,)))
     assert not is_empty(State("s", "h", 1, 0.0, waiting=3, kinds=(impossible, WaitingKind(1))))
     assert not is_empty(State("s", "h", 1, 0.0, running=(running,)))
-    assert not is_empty(State("s", "h", 1, 0.0, phase="stopping"))
+    assert not is_empty(State("s", "h", 1, 0.0, phase=Phase.STOPPING))

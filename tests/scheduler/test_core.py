@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from guild_dask.cluster.events import JobEnded
 from guild_dask.home.control import Control
 from guild_dask.home.outcome import End
+from guild_dask.monitor.state import Phase
 from guild_dask.scheduler import instructions as do
-from guild_dask.scheduler.core import MOST_STARTS, Phase, Rules
+from guild_dask.scheduler.core import MOST_STARTS, Rules
 from guild_dask.scheduler.shutdown import DESTROY_AFTER, GIVE_UP_AFTER, KILL_AFTER
 from guild_dask.worker.job import KILLED, NOT_STARTED
 from tests.scheduler.world import CLAIMED, ENDED, STAGED, STARTED, World

@@ -8,6 +8,7 @@ from guild_dask.home.run_directory import BrokenRun, Staged
 from guild_dask.home.run_filter import BadFilter, Selection
 from guild_dask.monitor import schedulers
 from guild_dask.monitor.schedulers import Scheduler
+from guild_dask.monitor.state import Phase
 from guild_dask.scheduler.search.width import Capacity, Pool, width_of_pools
 
 
@@ -28,7 +29,7 @@ def _would_take(scheduler: Scheduler, home: str, batch: str, requests: Mapping[s
     state = scheduler.state
     if state is None:
         return scheduler.id == starter  # it has not published anything yet
-    if state.trials_of or state.phase in ("draining", "stopping"):
+    if state.trials_of or state.phase in (Phase.DRAINING, Phase.STOPPING):
         return False
     # One that runs once ends when nothing is left, but not before a search that it has started.
     if state.run_once and scheduler.id != starter:

@@ -10,7 +10,7 @@ import pytest
 from guild_dask.home import layout
 from guild_dask.home.heartbeat import STATE, Heartbeat
 from guild_dask.host import processes
-from guild_dask.monitor.state import State, WorkerState, as_data
+from guild_dask.monitor.state import Phase, State, WorkerState, as_data
 from guild_dask.scheduler.search.takers import takers, width_of_all
 
 # Guild's filters leave the files of attributes open.
@@ -32,9 +32,9 @@ def _live(home: str, scheduler: str, **facts: Any) -> None:
     ("facts", "would_take"),
     [
         ({}, True),
-        ({"phase": "paused"}, True),
-        ({"phase": "draining"}, False),
-        ({"phase": "stopping"}, False),
+        ({"phase": Phase.PAUSED}, True),
+        ({"phase": Phase.DRAINING}, False),
+        ({"phase": Phase.STOPPING}, False),
         ({"run_once": True}, False),  # it may end before the first trial is staged
         ({"trials_of": "another"}, False),
         ({"workers": (WorkerState("local", "here", 4, 0),)}, False),  # it has no GPU
@@ -57,7 +57,7 @@ def test_scheduler_takes_trials_if_it_goes_on_selects_them_and_has_room(
 
 
 def test_slots_of_all_schedulers_that_would_take_trials_count(guild_home: pathlib.Path) -> None:
-    for name, facts in (("one", {}), ("other", {}), ("leaving", {"phase": "draining"})):
+    for name, facts in (("one", {}), ("other", {}), ("leaving", {"phase": Phase.DRAINING})):
         _live(str(guild_home), name, **facts)
     assert width_of_all(takers(str(guild_home), "batch", {}), {}) == 8
 
