@@ -78,7 +78,7 @@ def _as_claimed_in(path: str, run: RunView) -> RunView:
             return run
     except OSError:
         return run
-    return replace(run, status=(Status.RUNNING if found.is_started else Status.PENDING).value)
+    return replace(run, status=Status.RUNNING if found.is_started else Status.PENDING)
 
 
 def fail(text: str) -> NoReturn:
@@ -113,8 +113,8 @@ def _completer(shows: Collection[Status]) -> Callable[[click.Context, click.Para
         for name in sorted(names_of_runs(layout.runs_dir(path))):
             if name.startswith(incomplete) and len(found) < _MOST_OFFERED:
                 run = _as_claimed_in(path, run_view.view(layout.run_dir(path, name)))
-                if (not shows or Status(run.status) in shows) and not (shows and run_directory.is_queue(run.dir)):
-                    found.append(CompletionItem(name, help=formatting.one_line(f"{run.name} {run.status}")))
+                if (not shows or run.status in shows) and not (shows and run_directory.is_queue(run.dir)):
+                    found.append(CompletionItem(name, help=formatting.one_line(f"{run.name} {run.status.value}")))
         return found
 
     return complete

@@ -11,6 +11,7 @@ from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.listing import RunsDirectory
 from guild_dask.home.outcome import Cause, cause_for_name, text_for_name, text_for_signal
 from guild_dask.home.run_view import RunView
+from guild_dask.home.status import Status
 from guild_dask.monitor import explanation, formatting, schedulers
 from guild_dask.monitor.explanation import Explanation
 from guild_dask.monitor.state import State
@@ -29,7 +30,7 @@ def command(run: str, as_json: bool) -> None:
     """
     found = common.run_for(run)
     requirements = requirements_for_tags(tuple(tag for tag in found.tags if may_be_ours(tag)))
-    explained = _explanations(found, requirements) if found.status == "staged" else []
+    explained = _explanations(found, requirements) if found.status is Status.STAGED else []
     if as_json:
         common.print_json(_data(found, requirements, explained))
         return
@@ -47,12 +48,15 @@ def _headline(run: RunView) -> str:
 def _status(run: RunView) -> str:
     """Returns the status of a run as the end of a sentence."""
     facts = _facts(run)
-    if run.status == "error":
+    if run.status is Status.ERROR:
         code = _attribute(run, "exit_status")
         return f"failed with exit code {code}{_attempt(facts)}" if isinstance(code, int) else "failed"
     if run_info.KILLED_BY in facts:
         return "ended"  # Guild's status is `terminated` for every signal
-    return {"completed": "completed", "terminated": "was terminated"}.get(run.status, f"is {run.status}")
+    return _SENTENCES.get(run.status, f"is {run.status.value}")
+
+
+_SENTENCES = {Status.COMPLETED: "completed", Status.TERMINATED: "was terminated"}
 
 
 def _explanations(run: RunView, requirements: Requirements) -> list[Explanation]:
@@ -100,13 +104,13 @@ def _texts(run: RunView, requirements: Requirements, explained: list[Explanation
     """Returns the sentences to print, each with a command to type, which may be empty."""
     states = [each.state for each in schedulers.alive(common.home()) if each.state]
     tag = obstacle_in(requirements, has_devices=any(state.gpus is not None for state in states))
-    texts = [(str(part), "") for part in requirements.unreadable if not (tag and run.status == "staged")]
+    texts = [(str(part), "") for part in requirements.unreadable if not (tag and run.status is Status.STAGED)]
     memory = (worker.total.get(MEMORY, 0.0) for state in states for worker in state.workers)
     warning = few_bytes(run.tags, requirements, max(memory, default=0.0))
     texts += [(warning, "")] if warning else []
-    if run.status == "staged" and run_directory.is_batch(run.dir) and not run_directory.is_queue(run.dir):
+    if run.status is Status.STAGED and run_directory.is_batch(run.dir) and not run_directory.is_queue(run.dir):
         texts.append((f"{BATCH}.", ""))
-    if run.status != "staged":
+    if run.status is not Status.STAGED:
         return texts + [(text, "") for text in _where(run)]
     # If one of several schedulers can start the run, the others do not matter.
     able = [each for each in explained if each.can_start]
@@ -126,7 +130,7 @@ def _texts(run: RunView, requirements: Requirements, explained: list[Explanation
 def _where(run: RunView) -> list[str]:
     """Returns where a run that has started runs or ran, and how it ended."""
     # A scheduler's state may be a second old.
-    for scheduler in schedulers.alive(common.home()) if run.status in ("running", "pending") else ():
+    for scheduler in schedulers.alive(common.home()) if run.status in (Status.RUNNING, Status.PENDING) else ():
         for running in scheduler.state.running if scheduler.state else ():
             if running.run == run.id:
                 ago = formatting.duration(time.time() - running.since)
@@ -134,17 +138,17 @@ def _where(run: RunView) -> list[str]:
     facts = _facts(run)
     if facts.get("worker"):
         who = formatting.short(str(facts.get("scheduler", "")))
-        word = "runs" if run.status == "running" else "ran"
+        word = "runs" if run.status is Status.RUNNING else "ran"
         where = f"Scheduler {who} {word} it on worker {facts['worker']}, host {facts.get('host')}."
         return [where, *_end(run, facts)]
-    if run.status == "pending":
+    if run.status is Status.PENDING:
         return ["A process is starting it, or died while doing so; in that case a scheduler stages it again."]
     return ["No scheduler started it."]
 
 
 def _end(run: RunView, facts: dict[str, Any]) -> list[str]:
     """Returns how a run ended, and what became of processes that it left behind."""
-    if run.status == "running":
+    if run.status is Status.RUNNING:
         return ["That scheduler has died. The run continues, and the next scheduler counts the resources that it uses."]
     cause, excess = run_info.cause_in(facts)
     if cause:
@@ -154,14 +158,14 @@ def _end(run: RunView, facts: dict[str, Any]) -> list[str]:
         return [f"It failed{_attempt(facts)}: {text_for_signal(-signal_number)} ({_output(run)})."]
     left, excess = run_info.cause_in(facts, run_info.LEFT)
     texts = [f"Processes that it left behind were ended: {text_for_name(left, excess)}."] if left else []
-    if run.status == "error":
+    if run.status is Status.ERROR:
         texts.insert(0, f"{_output(run)}.")
     return texts
 
 
 def _cut_short(run: RunView, cause: str, why: str) -> str:
     """Returns why a run was ended."""
-    if run.status == "completed":
+    if run.status is Status.COMPLETED:
         return f"It got a stop request ({why}) and exited with code 0."
     if cause_for_name(cause) is Cause.SCHEDULER_STOPPED:
         return f"It was ended: {why}. 'guild run --restart {formatting.short(run.id)} --stage' stages it again."
@@ -190,7 +194,7 @@ def _data(run: RunView, requirements: Requirements, explained: list[Explanation]
     return {
         **run_list.details(common.home(), run.id),
         "run": run.id,
-        "status": run.status,
+        "status": run.status.value,
         "operation": run.operation,
         "label": run.label,
         "requests": {name: float(amount) for name, amount in requirements.amounts.items()},

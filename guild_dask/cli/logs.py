@@ -20,7 +20,7 @@ from guild_dask.monitor import formatting
 _PERIOD = 0.3
 _PIECE = 1 << 16
 
-_GOES_ON = (Status.RUNNING.value, Status.PENDING.value, Status.STAGED.value)
+_GOES_ON = (Status.RUNNING, Status.PENDING, Status.STAGED)
 
 
 @click.command("logs")
@@ -50,7 +50,7 @@ def command(run: str, follow: bool, lines: int | None, attempt: int | None, as_j
         click.echo(f"Attempt {max(past) + 1}; --attempt N shows an earlier one ({numbers}).", err=True)
     _show(path, _start_of(path, lines), found if follow else None)
     if not follow and not os.path.exists(path):
-        click.echo(f"Run {formatting.short(found.id)} is {found.status} and has no output.", err=True)
+        click.echo(f"Run {formatting.short(found.id)} is {found.status.value} and has no output.", err=True)
 
 
 def _past(run: RunView) -> tuple[attempts.Attempt, ...]:

@@ -24,8 +24,8 @@ def command(run: str, number: str, as_json: bool) -> None:
     requirements = requirements_for_tags((tag,))
     if requirements.unreadable:
         common.fail(f"{number!r} is not a priority; use a whole number from -1000 to 1000")
-    if found.status != "staged":
-        common.fail(f"run {formatting.short(found.id)} is not waiting: it is {found.status}")
+    if found.status is not Status.STAGED:
+        common.fail(f"run {formatting.short(found.id)} is not waiting: it is {found.status.value}")
     tags = sorted(
         {*(each for each in found.tags if not each.startswith(PRIORITY)), *([tag] if requirements.priority else [])}
     )

@@ -53,7 +53,7 @@ def _chosen(named: tuple[str, ...], failed: bool, terminated: bool, since: float
     """Returns the named runs, and those with the given results that a scheduler has run; the first one first."""
     runs = [run_list.listed(common.run_for(each)) for each in dict.fromkeys(named)]
     given = {Status.ERROR: failed, Status.TERMINATED: terminated}
-    statuses = [status.value for status, is_wanted in given.items() if is_wanted]
+    statuses = [status for status, is_wanted in given.items() if is_wanted]
     if statuses:
         of_schedulers = (each for each in run_list.all_runs() if each.facts)
         runs += reversed(run_list.chosen(of_schedulers, statuses, since))

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from guild_dask.home.lookup import names_of_runs
 from guild_dask.home.outcome import text_for_name, text_for_signal
 from guild_dask.home.run_scalars import read_scalars
 from guild_dask.home.run_view import RunView
-from guild_dask.home.status import Status
+from guild_dask.home.status import ENDED, Status
 from guild_dask.monitor import formatting, results
 from guild_dask.monitor.flag_columns import columns_for, own_label
 from guild_dask.plan.units import ACCEPTED_DURATIONS, duration_for_text
@@ -41,7 +41,7 @@ class ListedRun:
         """Returns how a run ended; empty if nothing is to be said."""
         cause, excess = run_info.cause_in(self.facts)
         killed_by = self.facts.get(run_info.KILLED_BY)
-        if self.run.status not in (Status.ERROR.value, Status.TERMINATED.value):
+        if self.run.status not in (Status.ERROR, Status.TERMINATED):
             return ""
         if cause:
             return text_for_name(cause, excess)
@@ -56,7 +56,7 @@ def listed(run: RunView) -> ListedRun:
     """Returns a run with its flags, its label and how it ended."""
     flags = run_view.flags(run.dir)
     facts = run_directory.known_attribute(run.dir, run_info.NAME)
-    has_ended = run.status in (Status.COMPLETED.value, Status.ERROR.value, Status.TERMINATED.value)
+    has_ended = run.status in ENDED
     times = [run_directory.known_attribute(run.dir, name) for name in (*(["stopped"] if has_ended else []), "started")]
     changed = next((each / 1e6 for each in times if isinstance(each, int)), 0.0)
     label = own_label(run.label, run.tags, flags)
@@ -88,7 +88,7 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, text: str | None) -> 
     return seconds
 
 
-def chosen(runs: Iterable[ListedRun], statuses: Sequence[str], since: float | None) -> list[ListedRun]:
+def chosen(runs: Iterable[ListedRun], statuses: Collection[Status], since: float | None) -> list[ListedRun]:
     """Returns the runs with one of the statuses, or with any if none is given, the latest first."""
     after = 0.0 if since is None else time.time() - since
     found = (each for each in runs if (not statuses or each.run.status in statuses) and each.changed >= after)
@@ -97,7 +97,7 @@ def chosen(runs: Iterable[ListedRun], statuses: Sequence[str], since: float | No
 
 def scalars_of(run: ListedRun) -> dict[str, float]:
     """Returns the last values of a run's scalars; none for a run that is staged again, whose scalars are old."""
-    return {} if run.run.status in (Status.STAGED.value, Status.PENDING.value) else last_scalars(run.run.dir)
+    return {} if run.run.status in (Status.STAGED, Status.PENDING) else last_scalars(run.run.dir)
 
 
 def last_scalars(run_dir: str) -> dict[str, float]:
@@ -122,7 +122,7 @@ def table(title: str, runs: Sequence[ListedRun], has_scalars: bool = False) -> l
         "OPERATION": ["" if is_one_operation else each.run.operation for each in runs],
         "LABEL": [each.label for each in runs],
         "FLAGS": [columns.text(number) for number in range(len(runs))],
-        "STATUS": [each.run.status for each in runs],
+        "STATUS": [each.run.status.value for each in runs],
         **{name: [results.text_for(each.get(name)) for each in scalars] for name in shown},
         "WHEN": [f"{formatting.duration(now - each.changed)} ago" if each.changed else "-" for each in runs],
         "HOW": [each.how for each in runs],
@@ -150,7 +150,7 @@ def data(run: ListedRun) -> dict[str, Any]:
     return {
         "run": run.run.id,
         "operation": run.run.operation,
-        "status": run.run.status,
+        "status": run.run.status.value,
         "label": run.label,
         "flags": dict(run.flags),
         "tags": list(run.run.tags),

@@ -40,7 +40,7 @@ def command(  # noqa: PLR0913  # an option for each status
         Status.RUNNING: running,
         Status.STAGED: staged,
     }
-    statuses = [status.value for status, is_wanted in given.items() if is_wanted]
+    statuses = [status for status, is_wanted in given.items() if is_wanted]
     runs = run_list.chosen(run_list.all_runs(), statuses, since)
     shown = runs if show_all else runs[:_SHOWN]
     if as_json:

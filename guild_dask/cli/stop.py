@@ -36,10 +36,10 @@ def command(run: tuple[str, ...], as_json: bool) -> None:
 
 def _result(home: str, run: RunView) -> tuple[bool, str]:
     """Returns whether a stop of the run was requested, and a message for the user."""
-    if run.status == "staged":
+    if run.status is Status.STAGED:
         return False, "it has not started; 'guild runs delete' removes it from the queue"
-    if run.status not in ("running", "pending"):
-        return False, f"it is not running ({run.status})"
+    if run.status not in (Status.RUNNING, Status.PENDING):
+        return False, f"it is not running ({run.status.value})"
     try:
         return True, _stop(home, run.id)
     except _CannotStop as e:

@@ -6,7 +6,7 @@ from typing import Any
 
 from guild_dask.home import layout, run_directory
 from guild_dask.home.lookup import names_of_runs
-from guild_dask.home.status import known_status
+from guild_dask.home.status import Status, known_status
 from guild_dask.plan.tags import PREFIX
 
 
@@ -16,7 +16,7 @@ class RunView:
 
     id: str
     dir: str
-    status: str
+    status: Status
     operation: str
     label: str
     tags: tuple[str, ...]
@@ -40,7 +40,7 @@ def view(run_dir: str) -> RunView:
     return RunView(
         os.path.basename(run_dir),
         run_dir,
-        known_status(run_dir).value,
+        known_status(run_dir),
         run_directory.operation(run_dir),
         str(run_directory.known_attribute(run_dir, "label") or ""),
         tags(run_dir),
