@@ -9,7 +9,7 @@ The rooms, each with a docstring that says what it may import and where to start
 - plan: decisions as values: what runs request, which of them start where, and why the others wait. Pure.
 - host: the operating system: processes, signals, files, cgroups and environments.
 - settings: flags and configuration to one frozen value.
-- home: every file in the Guild home, and all private knowledge about Guild: staged runs, claims, outcomes, recovery.
+- home: every file in the Guild home, and all formats of Guild's files: staged runs, claims, outcomes, recovery.
 - worker: what runs beside one run on its host: the starter, its guard and its limits.
 - cluster: all of Dask: opening clusters of every kind, their workers, and jobs on them.
 - monitor: what users see: the state, the status page, reports and the log.

@@ -1,4 +1,4 @@
-"""Who may read the pages that this process serves. Pure: what a request has goes in, a verdict comes out.
+"""Who may read the pages that this process serves: what a request has goes in, a verdict comes out.
 
 Every user of this host can connect to a port of it, and a page of any site can make a browser on it send requests: with
 a name of that site that resolves to this host, the browser even lets the page read the answers.

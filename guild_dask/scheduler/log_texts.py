@@ -1,4 +1,4 @@
-"""The texts of log lines that need more than one line of code. Pure."""
+"""The texts of log lines that need more than one line of code."""
 
 import logging
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which operations may be forked from which warm server. Pure."""
+"""Which operations may be forked from which warm server."""
 
 import os
 from collections.abc import Collection, Mapping, Sequence

@@ -20,6 +20,7 @@ from tests.support.sandbox import PROJECT
 PACKAGE = "guild_dask"
 
 GUILD = frozenset(("guild",))
+OPTUNA = frozenset(("optuna",))
 DASK = frozenset(("bokeh", "dask", "dask_jobqueue", "distributed", "tornado"))
 
 
@@ -73,10 +74,15 @@ OUTSIDE: Mapping[str, tuple[str, ...]] = {
 }
 OUTSIDE_WITH_GUILD = ("plugin",)
 
+# Optuna takes a second to load, and its trials are no records of ours.
+WITH_OPTUNA = ("scheduler.search.engine", "scheduler.search.study")
+
 # Rooms and modules that only decide: no clock, file, log, process, Guild or Dask.
 PURE = ("plan",)
 PURE_MODULES = (
+    "cluster.scaling",
     "home.event_files",
+    "home.operation_data",
     "home.outcome",
     "home.process_start",
     "monitor.durations",
@@ -84,6 +90,7 @@ PURE_MODULES = (
     "monitor.explanation",
     "monitor.flag_columns",
     "monitor.formatting",
+    "monitor.report.history",
     "monitor.results",
     "monitor.run_states",
     "monitor.search_results",
@@ -100,6 +107,8 @@ PURE_MODULES = (
     "scheduler.search.space",
     "scheduler.search.stopping",
     "scheduler.search.width",
+    "settings.cluster_spec",
+    "settings.readers",
 )
 PURE_LIBRARY = frozenset(
     (
@@ -113,6 +122,7 @@ PURE_LIBRARY = frozenset(
         "fractions",
         "functools",
         "heapq",
+        "ipaddress",
         "itertools",
         "math",
         "operator",
@@ -292,6 +302,13 @@ def only_named_modules_import_dask(given: Modules) -> Iterator[str]:
                 yield _complaint(module, found.line, f"imports {found.name}, which is for the room cluster")
 
 
+def only_named_modules_import_optuna(given: Modules) -> Iterator[str]:
+    for module in given.values():
+        for found in module.imports():
+            if found.distribution in OPTUNA and (module.name not in WITH_OPTUNA or found.is_at_top):
+                yield _complaint(module, found.line, f"imports {found.name}, or not inside a function")
+
+
 def _is_pure(module: Module) -> bool:
     return module.room in PURE or module.name in PURE_MODULES
 
@@ -304,6 +321,13 @@ def pure_modules_have_no_effects(given: Modules) -> Iterator[str]:
         for node, line in module.uses():
             if isinstance(node, ast.Name) and node.id in IMPURE_FUNCTIONS:
                 yield _complaint(module, line, f"uses {node.id}, and is to be pure")
+
+
+def modules_that_claim_to_be_pure_are_checked(given: Modules) -> Iterator[str]:
+    for module in given.values():
+        text = ast.get_docstring(module.tree) or ""
+        if module.name not in OUTSIDE and re.search(r"\bPure\b", text) and not _is_pure(module):
+            yield _complaint(module, 1, "says that it is pure, which no rule checks")
 
 
 def light_modules_do_not_bring_dask(given: Modules) -> Iterator[str]:
@@ -415,7 +439,9 @@ RULES: tuple[Rule, ...] = (
     rooms_import_only_the_rooms_in_their_row,
     only_named_modules_import_guild,
     only_named_modules_import_dask,
+    only_named_modules_import_optuna,
     pure_modules_have_no_effects,
+    modules_that_claim_to_be_pure_are_checked,
     light_modules_do_not_bring_dask,
     nothing_imports_its_importer,
     imports_can_be_seen,
@@ -458,6 +484,9 @@ BREAKS: tuple[tuple[Rule, str, str], ...] = (
     (pure_modules_have_no_effects, "plan.placement", "def f():\n    import time"),
     (pure_modules_have_no_effects, "plan.resources", "def f(): return open('x')"),
     (pure_modules_have_no_effects, "scheduler.core", "import time"),
+    (only_named_modules_import_optuna, "scheduler.search.space", "def f():\n    from optuna import study"),
+    (only_named_modules_import_optuna, "scheduler.search.engine", "import optuna"),
+    (modules_that_claim_to_be_pure_are_checked, "host.purified", '"""Counts. Pure."""'),
     (light_modules_do_not_bring_dask, "plugin", "from guild_dask.cluster import local"),
     (light_modules_do_not_bring_dask, "cli.report", "from guild_dask.monitor.report import page"),
     (nothing_imports_its_importer, "plan.resources", "def f():\n    from guild_dask.plan import placement"),
@@ -506,7 +535,7 @@ def test_names_in_the_rules_exist() -> None:
     named = [f"{room}.{name.removesuffix('()')}" for room, row in ROOMS.items() for name in (*row.guild, *row.dask)]
     assert [
         name
-        for name in (*named, *PURE_MODULES, *OUTSIDE, *IMPORTS_BY_NAME, *OPENS_OTHER_THINGS)
+        for name in (*named, *PURE_MODULES, *WITH_OPTUNA, *OUTSIDE, *IMPORTS_BY_NAME, *OPENS_OTHER_THINGS)
         if "*" not in name and name not in known
     ] == []
 
