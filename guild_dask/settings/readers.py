@@ -15,7 +15,7 @@ from guild_dask.settings.cluster_spec import cluster_for_text, workers_for_text
 
 _YES = ("yes", "true", "on", "1", "y")
 # Guild passes `no` as an empty text if a flag has no type.
-_NO = ("no", "false", "off", "0", "n", "")
+_NO = ("no", "none", "false", "off", "n", "0", "")
 _LOG_LEVELS = ("debug", "info", "warn", "error")
 _LONGEST_WAIT = 1e9  # seconds; Python's queues cannot wait for much longer
 
@@ -39,6 +39,11 @@ class DashboardAddress:
 DEFAULT_DASHBOARD = DashboardAddress("127.0.0.1", 8787)
 
 
+def is_no(text: str, is_zero_a_value: bool = False) -> bool:
+    """Returns whether a text means no, or none; for some flags 0 is a value, such as the first GPU, or any port."""
+    return text.lower() in _NO and not (is_zero_a_value and text == "0")
+
+
 def _retries(text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
         raise ValueError("use a whole number of at least 0")
@@ -50,7 +55,7 @@ def _resources(text: str) -> Request:
 
 
 def _gpus(text: str) -> tuple[str, ...] | None:
-    if text.lower() in ("no", "false", "off", "none", ""):
+    if is_no(text, is_zero_a_value=True):
         return None
     if text.lower() == AUTO:
         return (AUTO,)
@@ -79,7 +84,7 @@ def _lease(text: str) -> float:
 
 
 def _time_limit(text: str) -> float | None:
-    if text.lower() in _NO:
+    if is_no(text):
         return None
     seconds = duration_for_text(text)
     if seconds is None:
@@ -90,13 +95,13 @@ def _time_limit(text: str) -> float | None:
 def _yes_or_no(text: str) -> bool:
     if text.lower() in _YES:
         return True
-    if text.lower() in _NO:
+    if is_no(text):
         return False
     raise ValueError("use yes or no")
 
 
 def _modules(text: str) -> tuple[str, ...]:
-    if text.lower() in ("no", "false", "off", "none", ""):
+    if is_no(text):
         return ()
     names = [name for name in re.split(r"[,\s]+", text) if name]
     if not all(part.isidentifier() for name in names for part in name.split(".")):
@@ -105,7 +110,7 @@ def _modules(text: str) -> tuple[str, ...]:
 
 
 def _address(text: str) -> DashboardAddress | None:
-    if text.lower() in ("no", "false", "off", ""):
+    if is_no(text, is_zero_a_value=True):
         return None
     host, _, port = text.rpartition(":")
     if not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535 or not _is_host(host, ":" in text):

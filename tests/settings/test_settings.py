@@ -79,6 +79,16 @@ def test_defaults_are_those_of_the_help() -> None:
     )
 
 
+@pytest.mark.parametrize("text", ["no", "No", "none", "false", "off", "n", "0", ""])
+def test_no_is_written_in_the_same_ways_for_every_flag(text: str) -> None:
+    values = {"time-limit": None, "preload": (), "warm": False, "fail": False, "dashboard-token": False}
+    # 0 is a value of these: the first GPU, and any free port.
+    values |= {} if text == "0" else {"gpus": None, "dashboard-address": None}
+    assert {name: READERS[name](text) for name in values} == values
+    assert READERS["gpus"]("0") == ("0",)
+    assert READERS["dashboard-address"]("0").port == 0
+
+
 def test_flag_that_is_not_given_is_a_default() -> None:
     assert settings_for(dict.fromkeys(READERS), {}) == Settings()
 
