@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.plan.placement import StagedRun, Worker, plan
 
-# Seconds after which an idle worker is given back, and the shortest and longest pause after a failed request.
+# Seconds after which an idle worker is given back, and the shortest pause after a failed request.
 IDLE = 60.0
-_FIRST_PAUSE = 10.0
-_LONGEST_PAUSE = 600.0
+FIRST_PAUSE = 10.0
 
 
 @dataclass(frozen=True)
@@ -50,11 +49,6 @@ def to_give_back(jobs: Mapping[str, Requested], least: int, now: float) -> list[
     idle = [(job.idle_since, name) for name, job in jobs.items() if job.idle_since is not None]
     long_idle = [name for since, name in sorted(idle) if now - since >= IDLE]
     return long_idle[: max(0, len(jobs) - least)]
-
-
-def pause_after(failures: int) -> float:
-    """Returns the pause in seconds after so many failed requests in a row."""
-    return min(_FIRST_PAUSE * 2.0 ** min(max(failures - 1, 0), 20), _LONGEST_PAUSE)
 
 
 def _idle(worker: WorkerCapacity, name: str) -> Worker:

@@ -16,7 +16,8 @@ from distributed import SpecCluster
 from guild_dask.cluster.background import Background
 from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.cluster.events import ClusterEvent, ClusterTrouble, WorkersChanged
-from guild_dask.cluster.scaling import Requested, pause_after, to_give_back
+from guild_dask.cluster.scaling import FIRST_PAUSE, Requested, to_give_back
+from guild_dask.plan.retries import pause_after
 from guild_dask.plan.troubles import NoWorkerStarted
 from guild_dask.settings.cluster_spec import WorkerCount
 
@@ -139,7 +140,7 @@ class WorkerJobs:
     def fail(self, problems: Sequence[NoWorkerStarted]) -> None:
         """Reports problems, several at a time as one failure, and begins a pause that grows with each failure."""
         self._failures += 1
-        pause = pause_after(self._failures)
+        pause = pause_after(self._failures, FIRST_PAUSE)
         self._pause_until = self._clock() + pause
         self._report(ClusterTrouble(replace(problems[0], others=len(problems) - 1), pause))
 

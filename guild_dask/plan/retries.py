@@ -34,6 +34,6 @@ def may_try_again(policy: Policy, losses: Sequence[bool], is_loss: bool) -> bool
     return len(losses) - sum(losses) < policy.failed
 
 
-def pause_after(attempts: int) -> float:
-    """Returns the pause in seconds before the next attempt, after that many attempts."""
-    return min(_FIRST_PAUSE * 2.0 ** min(max(attempts - 1, 0), 20), _LONGEST_PAUSE)
+def pause_after(attempts: int, first: float = _FIRST_PAUSE) -> float:
+    """Returns the pause in seconds before the next attempt, after that many attempts; `first` is the shortest."""
+    return min(first * 2.0 ** min(max(attempts - 1, 0), 20), _LONGEST_PAUSE)

@@ -12,7 +12,7 @@ from guild_dask.cluster.base import ClusterError, WorkerCapacity
 from guild_dask.cluster.events import ClusterTrouble, WorkersChanged
 from guild_dask.cluster.jobqueue import JobQueue
 from guild_dask.cluster.pool import WorkerPool
-from guild_dask.cluster.scaling import pause_after
+from guild_dask.cluster.scaling import FIRST_PAUSE
 from guild_dask.cluster.security import security_for, worker_options
 from guild_dask.cluster.worker_jobs import PoolTerms
 from guild_dask.settings.cluster_spec import WorkerCount
@@ -71,7 +71,7 @@ def test_jobs_that_end_together_are_one_failure(queue: FakeQueue, complaint: str
         (trouble,) = wait_for_trouble(queue)
         assert "ended before its worker joined" in trouble.trouble.problem
         assert "(and 2 more)" in trouble.trouble.problem
-        assert trouble.pause == pause_after(1)
+        assert trouble.pause == FIRST_PAUSE
         queue.adjust(pool, 3)
         assert len(queue.lines("submitted")) == 3
         queue.clock.advance(trouble.pause)
@@ -129,7 +129,7 @@ def test_worker_that_joins_resets_the_failures(queue: FakeQueue) -> None:
         queue.adjust(pool, 0)
         queue.write("sbatch-fails", "Batch job submission failed")
         queue.adjust(pool, 1)
-        assert [trouble.pause for trouble in wait_for_trouble(queue, 2)] == [pause_after(1)] * 2
+        assert [trouble.pause for trouble in wait_for_trouble(queue, 2)] == [FIRST_PAUSE] * 2
 
 
 def test_command_that_hangs_delays_neither_workers_nor_the_end(queue: FakeQueue) -> None:

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from guild_dask.cluster.base import WorkerCapacity
-from guild_dask.cluster.scaling import IDLE, Requested, need, pause_after, to_give_back
+from guild_dask.cluster.scaling import IDLE, Requested, need, to_give_back
 from guild_dask.plan.capacity import TIME
 from guild_dask.plan.placement import StagedRun, plan
 from guild_dask.plan.reasons import TooLong
@@ -52,12 +52,6 @@ def test_only_long_idle_jobs_are_given_back_and_never_below_the_least() -> None:
     assert to_give_back(jobs, least=0, now=100.0 + IDLE) == ["idler", "idle"]
     assert to_give_back(jobs, least=4, now=100.0 + IDLE) == ["idler"]
     assert to_give_back(jobs, least=5, now=100.0 + IDLE) == []
-
-
-def test_pauses_after_failures_grow_and_are_bounded() -> None:
-    pauses = [pause_after(n) for n in range(1, 50)]
-    assert pauses == sorted(pauses)
-    assert pauses[0] < pauses[-1] <= 600
 
 
 def test_no_worker_is_requested_for_a_run_that_it_could_not_end_in_time() -> None:

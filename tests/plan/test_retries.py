@@ -45,4 +45,5 @@ def test_number_of_attempts_is_limited(retries: int | None, outcomes: list[bool]
 
 @pytest.mark.parametrize("attempts", [0, 1, 2, 5, 1000])
 def test_pause_grows_and_stays_bounded(attempts: int) -> None:
-    assert 0 < pause_after(attempts) <= pause_after(attempts + 1) <= 600
+    for first in (5.0, 10.0):
+        assert first <= pause_after(attempts, first) <= pause_after(attempts + 1, first) <= 600
