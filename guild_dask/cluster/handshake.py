@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,10 +24,6 @@ from guild_dask.plan.troubles import CannotStartRuns, HomeNotSeen, NoAnswer, Not
 from guild_dask.worker.runner import RUNNER
 
 PLUGIN = "guild-dask"
-
-# Dask adds and subtracts a worker's resources as floats for as long as the worker exists. A task requests a little less
-# than the plan has found free, so that a rounding error of Dask's cannot delay it.
-_LESS = 1 - 1e-6
 
 
 @dataclass(frozen=True)
@@ -125,11 +121,6 @@ def farewell(token: str, dask_worker: Worker) -> None:
 def _sees(token: str) -> bool:
     """Returns whether a scheduler's token is there. Its folder, and the home itself, may have been made just now."""
     return files.exists(token, levels=3)
-
-
-def known_to_dask(requests: Mapping[str, float], defined: Container[str]) -> dict[str, float]:
-    """Returns the requests that Dask can meet: it waits for ever for a resource that the worker does not define."""
-    return {name: float(amount) * _LESS for name, amount in requests.items() if amount > 0 and name in defined}
 
 
 class RunsKeeper(WorkerPlugin):  # type: ignore[misc]  # Dask is not typed

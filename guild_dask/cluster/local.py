@@ -19,15 +19,12 @@ from guild_dask.cluster.base import ClusterError, FixedWorkers, WorkerCapacity
 from guild_dask.cluster.dask_settings import settings_of_a_cluster
 from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
 from guild_dask.cluster.http_ports import NoPortWithoutDashboard
+from guild_dask.cluster.tasks import known_to_dask
 from guild_dask.host.http_access import Access
 from guild_dask.settings.settings import DashboardAddress
 from guild_dask.worker.job import Job
 from guild_dask.worker.options import StarterOptions
 from guild_dask.worker.runner import RUNNER
-
-# Dask adds and subtracts a worker's resources as floats as long as the worker lives. The plan decides what fits; this
-# slack, a share and an amount, keeps Dask's rounding errors from delaying what the plan has started.
-_SLACK = (1e-9, 1e-6)
 
 # Least period of each of Dask's periodic callbacks in our process, in milliseconds.
 _LEAST_PERIOD = 5000.0
@@ -170,8 +167,7 @@ class LocalCluster(FixedWorkers):
                 key,
                 key=key,
                 workers=[worker],
-                # Dask never runs a task that requests 0 of a resource that the worker does not define.
-                resources={name: float(amount) for name, amount in requests.items() if amount > 0},
+                resources=known_to_dask(requests, self._capacity.resources),
                 pure=False,
                 retries=0,
             )
@@ -220,11 +216,6 @@ class LocalCluster(FixedWorkers):
         self._opened.close()
 
 
-def _with_slack(amount: float) -> float:
-    share, least = _SLACK
-    return amount * (1 + share) + least
-
-
 def _without_spans(extensions: Mapping[str, Any]) -> dict[str, Any]:
     """Returns Dask's extensions without work stealing, and without the one whose records grow with every task."""
     return {name: extension for name, extension in extensions.items() if name not in ("spans", "stealing")}
@@ -247,7 +238,7 @@ def _spec_cluster(capacity: WorkerCapacity, dashboard: DashboardAddress | None, 
         "options": {
             "protocol": "inproc://",
             "nthreads": capacity.slots,
-            "resources": {name: _with_slack(amount) for name, amount in capacity.resources.items()},
+            "resources": {name: float(amount) for name, amount in capacity.resources.items()},
             "memory_limit": 0,
             "dashboard": False,
             "dashboard_address": None,

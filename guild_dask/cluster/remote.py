@@ -21,12 +21,11 @@ from guild_dask.cluster.handshake import (
     capacity_for,
     farewell,
     is_no_answer,
-    known_to_dask,
     problem_for_error,
     problem_with,
     welcome,
 )
-from guild_dask.cluster.tasks import Tasks
+from guild_dask.cluster.tasks import Tasks, known_to_dask
 from guild_dask.plan.troubles import Closing, Paused, Refusal
 from guild_dask.worker import runner
 from guild_dask.worker.job import Job

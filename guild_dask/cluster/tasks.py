@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from distributed import Client, Future
 
@@ -18,6 +18,15 @@ log = logging.getLogger("guild")
 
 # Seconds for a call to a worker.
 _CALL = 30.0
+
+# Dask adds and subtracts a worker's resources as floats for as long as the worker exists. A task requests a little less
+# than the plan has found free, so that a rounding error of Dask's cannot delay it.
+_LESS = 1 - 1e-6
+
+
+def known_to_dask(requests: Mapping[str, float], defined: Container[str]) -> dict[str, float]:
+    """Returns the requests that Dask can meet: it waits for ever for a resource that the worker does not define."""
+    return {name: float(amount) * _LESS for name, amount in requests.items() if amount > 0 and name in defined}
 
 
 class Tasks:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guild_dask.cluster import gpus, handshake
+from guild_dask.cluster.tasks import known_to_dask
 from guild_dask.home import claims, operation_data
 from guild_dask.home.claims import Claim
 from guild_dask.home.heartbeat import Heartbeat
@@ -243,4 +244,4 @@ def test_gpus_of_a_host_are_assigned_to_one_of_its_workers() -> None:
 
 
 def test_dask_gets_only_requests_that_it_can_meet() -> None:
-    assert set(handshake.known_to_dask({"gpu": 1.0, "foo": 1.0, "bar": 0.0}, {"foo", "bar"})) == {"foo"}
+    assert set(known_to_dask({"gpu": 1.0, "foo": 1.0, "bar": 0.0}, {"foo", "bar"})) == {"foo"}
