@@ -156,17 +156,8 @@ class NoWorkerStarted:
 
     @property
     def problem(self) -> str:
-        return f"no worker started: {self._what}"
-
-    @property
-    def error_text(self) -> str:
-        """Returns what went wrong, and what to do if that is known."""
-        return f"{self._what}: {self.remedy}" if self.remedy else self._what
-
-    @property
-    def _what(self) -> str:
         first = f"worker {self.worker} {self.refusal.problem}" if self.refusal else self.error
-        return f"{first} (and {self.others} more)" if self.others else first
+        return f"no worker started: {first} (and {self.others} more)" if self.others else f"no worker started: {first}"
 
     @property
     def remedy(self) -> str:
@@ -194,6 +185,12 @@ Trouble = WorkerWithoutRuns | NoWorkerStarted | UnknownTrouble
 def text_for(trouble: Trouble) -> str:
     """Returns what is wrong, and what to do if that is known."""
     return f"{trouble.problem}: {trouble.remedy}" if trouble.remedy else trouble.problem
+
+
+def sentence_for(trouble: Trouble) -> str:
+    """Returns the same as a sentence."""
+    text = text_for(trouble)
+    return text[:1].upper() + text[1:]
 
 
 def data_for_trouble(trouble: Trouble) -> dict[str, Any]:

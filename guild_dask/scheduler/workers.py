@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.cluster.events import ClusterTrouble, WorkerRefused
 from guild_dask.plan.placement import Worker
-from guild_dask.plan.troubles import NoWorkerStarted, Refusal, StartFailed, Trouble, WorkerWithoutRuns
+from guild_dask.plan.troubles import NoWorkerStarted, Refusal, StartFailed, Trouble, WorkerWithoutRuns, sentence_for
 from guild_dask.scheduler.answers import ClusterView
 from guild_dask.scheduler.ledger import Ledger
 
@@ -50,14 +50,14 @@ class Troubles:
     def refuse(self, event: WorkerRefused) -> str:
         """Notes that a worker cannot start runs, and returns the line for the log."""
         self._refused = dict([*self._refused.items(), (event.worker, event.refusal)][-_MOST_REFUSED:])
-        return f"Worker {event.worker} gets no run: it {event.refusal}"
+        return sentence_for(WorkerWithoutRuns(event.worker, event.refusal))
 
     def note(self, event: ClusterTrouble) -> str:
         """Notes that no worker comes, and returns the line for the log if that is news."""
         if event.trouble == self._no_worker:
             return ""
         self._no_worker = event.trouble
-        return f"No worker started: {event.trouble.error_text}; retrying in {event.pause:g} s"
+        return f"{sentence_for(event.trouble)}; retrying in {event.pause:g} s"
 
     def current(
         self, workers: Iterable[WorkerCapacity], failing: "FailingWorkers | None" = None
