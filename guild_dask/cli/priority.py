@@ -23,7 +23,7 @@ def command(run: str, number: str, as_json: bool) -> None:
     tag = f"{PRIORITY}{number}"
     requirements = requirements_for_tags((tag,))
     if requirements.unreadable:
-        common.fail(f"{number!r} is not a priority; use a whole number from -1000 to 1000")
+        common.fail(requirements.unreadable[0].problem)
     if found.status is not Status.STAGED:
         common.fail(f"run {formatting.short(found.id)} is not waiting: it is {found.status.value}")
     tags = sorted(
