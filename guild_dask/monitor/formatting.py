@@ -53,15 +53,6 @@ def amount_shares(used: Mapping[str, float], total: Mapping[str, float]) -> str:
     return "  ".join(f"{name} {share(used.get(name, 0.0), total[name])}" for name in sorted(total))
 
 
-def size(count: float) -> str:
-    """Returns a number of bytes in a suitable unit: `2.5 GB`."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 1000 or unit == "TB":
-            break
-        count /= 1000
-    return f"{count:.3g} {unit}" if count < 100 else f"{count:.0f} {unit}"
-
-
 def one_line(text: str) -> str:
     """Returns text with control characters, which a terminal would execute, replaced by spaces."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

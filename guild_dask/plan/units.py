@@ -66,7 +66,8 @@ def format_size(amount: float) -> str:
         return amount.text
     for power, letter in reversed(list(enumerate("kMGTP", start=1))):
         if amount >= 10 ** (3 * power):
-            return f"{amount / 10 ** (3 * power):.3g}{letter}B"
+            count = amount / 10 ** (3 * power)
+            return f"{count:.3g}{letter}B" if count < 100 else f"{count:.0f}{letter}B"
     return f"{amount:.0f}B"
 
 

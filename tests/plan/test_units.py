@@ -72,7 +72,16 @@ def test_amount_keeps_its_text_when_it_is_pickled_or_copied(value: float, text: 
 
 @pytest.mark.parametrize(
     ("amount", "text"),
-    [(0, "0B"), (999, "999B"), (1000, "1kB"), (8e9, "8GB"), (1.234e9, "1.23GB"), (2**31, "2.15GB"), (3e15, "3PB")],
+    [
+        (0, "0B"),
+        (999, "999B"),
+        (1000, "1kB"),
+        (8e9, "8GB"),
+        (1.234e9, "1.23GB"),
+        (2**31, "2.15GB"),
+        (3e15, "3PB"),
+        (999.6e6, "1000MB"),
+    ],
 )
 def test_sizes_are_shown_with_a_unit(amount: float, text: str) -> None:
     assert format_size(amount) == text

@@ -13,7 +13,7 @@ from guild_dask.home import layout, run_queue
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.host import processes
-from guild_dask.monitor.formatting import size
+from guild_dask.plan.units import format_size
 
 # Types of shared file systems.
 _SHARED = (
@@ -121,8 +121,8 @@ def _space(home: str) -> Finding:
     except OSError as e:
         return bad("space", f"cannot read the free space: {e.strerror or e}", "check the permissions")
     if free < _FEW_BYTES:
-        return bad("space", f"only {size(free)} free", "delete runs ('guild runs rm'), or move the Guild home")
-    return good("space", f"{size(free)} free")
+        return bad("space", f"only {format_size(free)} free", "delete runs ('guild runs rm'), or move the Guild home")
+    return good("space", f"{format_size(free)} free")
 
 
 def _shared(home: str) -> Finding:

@@ -14,7 +14,7 @@ from guild_dask.monitor.report.history import History, Span, Use
 from guild_dask.monitor.run_states import state_for
 from guild_dask.plan import resources
 from guild_dask.plan.resources import format_amounts
-from guild_dask.plan.units import unit_of
+from guild_dask.plan.units import format_size, unit_of
 
 # Colours that can be seen on a white and on a dark page.
 TEXT = "#7a818c"
@@ -167,7 +167,7 @@ def _uses(spans: Sequence[Span], names: Mapping[str, str]) -> ColumnDataSource:
         {
             "cpus": [span.run.used.get(CPU, 0.0) / span.run.ran for span in spans],
             "memory": [span.run.used[MEMORY] / 1e9 for span in spans],
-            "size": [formatting.size(span.run.used[MEMORY]) for span in spans],
+            "size": [format_size(span.run.used[MEMORY]) for span in spans],
             "requested cpus": [float(span.run.requests.get(resources.CPU, 0.0)) for span in spans],
             "requested memory": [float(span.run.requests.get(resources.MEMORY, 0.0)) / 1e9 for span in spans],
             "colour": [state_for(span.run.end).colour for span in spans],

@@ -7,6 +7,7 @@ from guild_dask.monitor.report.history import RUNNING, SLOTS, History, Span, War
 from guild_dask.monitor.state import EndedRun
 from guild_dask.plan.reasons import AnyReason
 from guild_dask.plan.resources import format_amounts
+from guild_dask.plan.units import format_size
 
 OPERATION_COLUMNS = ("operation", "runs", "took", "waited", "CPUs used", "most memory", "requested")
 
@@ -82,6 +83,6 @@ def _row(spans: list[Span]) -> tuple[str, ...]:
         formatting.duration(median([span.run.ran for span in over])) if over else "-",
         formatting.duration(median([span.run.waited for span in spans])),
         f"{median(cpus):.2g}" if cpus else "-",
-        formatting.size(max(memory)) if memory else "-",
+        format_size(max(memory)) if memory else "-",
         "; ".join(text for text in asked if text) or "-",
     )
