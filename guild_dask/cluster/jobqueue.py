@@ -32,7 +32,7 @@ from guild_dask.plan.units import seconds_for_walltime
 from guild_dask.settings.cluster_spec import WorkerCount
 from guild_dask.settings.settings import DashboardAddress
 
-_CLASSES = {
+CLASSES = {
     "slurm": "SLURMCluster",
     "pbs": "PBSCluster",
     "sge": "SGECluster",
@@ -76,7 +76,7 @@ class JobQueue:
             raise ClusterError(
                 f"cluster={self.name} needs dask-jobqueue: pip install dask-jobqueue cryptography in this environment"
             ) from e
-        return getattr(dask_jobqueue, _CLASSES[self.name])
+        return getattr(dask_jobqueue, CLASSES[self.name])
 
     def job_options(self) -> dict[str, Any]:
         """Returns the options that are added to the user's configuration of a job."""

@@ -4,7 +4,8 @@ import pathlib
 
 import pytest
 
-from guild_dask.cluster.jobqueue import end_of_log
+from guild_dask.cli.doctor.cluster import SUBMIT_COMMANDS
+from guild_dask.cluster.jobqueue import CLASSES, end_of_log
 from guild_dask.cluster.queue_inquiries import INQUIRIES, Answer
 from guild_dask.cluster.worker_jobs import complaint_in
 from guild_dask.settings.cluster_spec import JOB_QUEUES
@@ -54,8 +55,9 @@ HELD = [
 ]
 
 
-def test_every_queue_has_an_inquiry() -> None:
-    assert set(INQUIRIES) == set(JOB_QUEUES)
+def test_every_queue_has_a_class_an_inquiry_and_a_command() -> None:
+    for each in (CLASSES, INQUIRIES, SUBMIT_COMMANDS):
+        assert set(each) == set(JOB_QUEUES)
 
 
 @pytest.mark.parametrize("queue", JOB_QUEUES)

@@ -12,7 +12,7 @@ from guild_dask.plan.units import seconds_for_walltime
 from guild_dask.settings.settings import BadSetting, Settings, section_of, settings_for
 
 # The name of each job queue in dask-jobqueue's configuration, and the command that submits jobs.
-_QUEUES = {
+SUBMIT_COMMANDS = {
     "slurm": "sbatch",
     "pbs": "qsub",
     "sge": "qsub",
@@ -79,7 +79,7 @@ def _port(settings: Settings) -> Finding:
 
 
 def _queues(jobqueue: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
-    there = {name: command for name, command in _QUEUES.items() if shutil.which(command)}
+    there = {name: command for name, command in SUBMIT_COMMANDS.items() if shutil.which(command)}
     if not there:
         yield note("job queue", "no job queue on this host (no sbatch, qsub, bsub, ...)")
         return
