@@ -10,7 +10,7 @@ import click
 from guild_dask.cli import common
 from guild_dask.cli.run_table import table_of
 from guild_dask.home import search_journal, trials
-from guild_dask.home.trials import Search, Trial
+from guild_dask.home.trials import RecordedSearch, Trial
 from guild_dask.monitor import formatting, results, search_results, searches
 from guild_dask.plan.objectives import BadObjective, text_for
 
@@ -28,7 +28,7 @@ def batch_argument(required: bool) -> Callable[[common.F], common.F]:
     return click.argument("batch", metavar=metavar, required=required, shell_complete=_searches)
 
 
-def found_search(batch: str | None) -> tuple[Search, list[Trial]]:
+def found_search(batch: str | None) -> tuple[RecordedSearch, list[Trial]]:
     """Returns a search, the newest by default, with all its trials; exits with an error if there is none."""
     home = common.home()
     try:
@@ -69,7 +69,7 @@ def command(batch: str | None, most: int, as_json: bool) -> None:
     click.echo("\n".join(_lines(search, found, best, most)), color=common.is_coloured())
 
 
-def _lines(search: Search, found: Sequence[Trial], best: Sequence[Trial], most: int) -> list[str]:
+def _lines(search: RecordedSearch, found: Sequence[Trial], best: Sequence[Trial], most: int) -> list[str]:
     summary = searches.summary_for(search, found, time.time())
     title = (
         f"Search {formatting.short(search.batch)}: {search.optimizer} of {search.operation or 'a deleted operation'}"
@@ -96,7 +96,7 @@ def _lines(search: Search, found: Sequence[Trial], best: Sequence[Trial], most: 
     return lines
 
 
-def _free(name: str, search: Search) -> str:
+def _free(name: str, search: RecordedSearch) -> str:
     """Returns the title of a flag's column: a flag may be called as an objective or another column is."""
     taken = {"TRIAL", "#", "TOOK", *map(str, search.objectives)}
     return f"{name} (flag)" if name in taken else name
@@ -112,7 +112,7 @@ def counts_text(summary: searches.Summary) -> str:
     return f"{', '.join(parts)} of {summary.max_trials} trials"
 
 
-def _data(search: Search, found: Sequence[Trial], best: Sequence[Trial]) -> dict[str, Any]:
+def _data(search: RecordedSearch, found: Sequence[Trial], best: Sequence[Trial]) -> dict[str, Any]:
     return {
         "search": search.batch,
         "status": search.status.value,

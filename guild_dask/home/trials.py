@@ -227,7 +227,7 @@ def _seconds(run_dir: str, name: str) -> float | None:
 
 
 @dataclass(frozen=True)
-class Search:
+class RecordedSearch:
     """A search, as it is on record."""
 
     batch: str  # its run id
@@ -248,12 +248,12 @@ def batches(home: str) -> list[str]:
     return sorted(found, key=lambda name: (_seconds(f"{runs}/{name}", "initialized") or 0.0, name))
 
 
-def search(home: str, batch: str) -> Search:
+def search(home: str, batch: str) -> RecordedSearch:
     """Returns a search; raises OSError or ValueError if its records cannot be read."""
     run_dir = layout.run_dir(home, batch)
     proto = layout.prototype(run_dir)
     trials = run_directory.known_attribute(run_dir, "max_trials")
-    return Search(
+    return RecordedSearch(
         batch,
         status(run_dir),
         run_directory.operation(run_dir),

@@ -15,7 +15,7 @@ from typing import Any
 from guild_dask.home import layout, run_directory, search_journal, trials
 from guild_dask.home.search_journal import SearchLog
 from guild_dask.home.status import living_process
-from guild_dask.home.trials import Search, Trial
+from guild_dask.home.trials import RecordedSearch, Trial
 from guild_dask.host import files
 from guild_dask.monitor import search_results
 from guild_dask.plan.objectives import text_for
@@ -86,7 +86,7 @@ class PublishedSearch:
         return not self.summary.ended and not self.is_at_work
 
 
-def summary_for(search: Search, found: Sequence[Trial], now: float) -> Summary:
+def summary_for(search: RecordedSearch, found: Sequence[Trial], now: float) -> Summary:
     """Returns a search with its trials as a summary."""
     best = search_results.best(found, search.objectives)
     shown = [BestTrial(each.id, each.number, each.values or (), _flags(each)) for each in best[:_MOST_BEST]]
@@ -124,7 +124,7 @@ class SearchPublisher:
     def __init__(self, home: str, batch: str) -> None:
         self._home = home
         self._batch = batch
-        self._search: Search | None = None
+        self._search: RecordedSearch | None = None
         self._last: object = None  # what was published last
         self._at = 0.0
 

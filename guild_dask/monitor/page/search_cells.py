@@ -10,7 +10,7 @@ from typing import Any
 
 from guild_dask.home import search_journal, trials
 from guild_dask.home.layout import run_dir
-from guild_dask.home.trials import Search, TrialReader
+from guild_dask.home.trials import RecordedSearch, TrialReader
 from guild_dask.monitor import search_results, searches
 from guild_dask.monitor.importances import CommandFor, ImportanceEvaluator
 from guild_dask.monitor.searches import PublishedSearch
@@ -27,7 +27,7 @@ _FRESH = 1.0
 class _Known:
     """A search whose trials are read again and again."""
 
-    search: Search
+    search: RecordedSearch
     reader: TrialReader
     at: float = float("-inf")
     data: dict[str, Any] | None = None

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from guild_dask.home import search_journal, trials
-from guild_dask.home.trials import Search, Trial, TrialReader
+from guild_dask.home.trials import RecordedSearch, Trial, TrialReader
 from guild_dask.monitor import search_results
 from guild_dask.monitor.importances import CommandFor, Importances, PendingImportances
 from guild_dask.monitor.search_results import Drawing
@@ -24,7 +24,7 @@ PATIENCE = 10.0
 class ReportedSearch:
     """A search with all that a report shows of it."""
 
-    search: Search
+    search: RecordedSearch
     counts: dict[str, int]
     best: list[Trial]
     drawing: Drawing

@@ -21,7 +21,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class NextTrials:
     """What follows from the trials as they are."""
 
     proposals: int = 0  # how many trials to propose now
@@ -29,7 +29,7 @@ class Verdict:
     is_failure: bool = False  # the search stops at once, and has failed
 
 
-def verdict(  # noqa: PLR0913  # all that decides
+def next_trials(  # noqa: PLR0913  # all that decides
     trials: Sequence[Trial],
     limits: Limits,
     objectives: Sequence[Objective],
@@ -37,7 +37,7 @@ def verdict(  # noqa: PLR0913  # all that decides
     elapsed: float,
     *,
     former: Collection[str] = (),
-) -> Verdict:
+) -> NextTrials:
     """Returns how many trials to propose, or why the search is over.
 
     Deleted trials do not count. Failures of former trials, which ended before the search was started again, do not
@@ -49,17 +49,17 @@ def verdict(  # noqa: PLR0913  # all that decides
         [each for each in counted if each.id not in former], objectives
     )
     if failure:
-        return Verdict(over=failure, is_failure=True)
+        return NextTrials(over=failure, is_failure=True)
     reached = limits.target is not None and _has_reached(counted, objectives[0], limits.target)
     if reached:
-        return Verdict(over=f"a trial has reached the target, {objectives[0]} {limits.target:g}")
+        return NextTrials(over=f"a trial has reached the target, {objectives[0]} {limits.target:g}")
     if limits.max_time is not None and elapsed >= limits.max_time:
-        return Verdict(over="its time is over")
+        return NextTrials(over="its time is over")
     left = limits.max_trials - len(counted)
     if left <= 0:
-        return Verdict(over=f"it has had {limits.max_trials} trial(s)")
+        return NextTrials(over=f"it has had {limits.max_trials} trial(s)")
     in_flight = sum(trial.is_in_flight for trial in counted)
-    return Verdict(proposals=max(0, min(left, width - in_flight)))
+    return NextTrials(proposals=max(0, min(left, width - in_flight)))
 
 
 def _has_reached(trials: Sequence[Trial], objective: Objective, target: float) -> bool:

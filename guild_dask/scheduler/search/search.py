@@ -22,7 +22,7 @@ from guild_dask.monitor.searches import SearchPublisher
 from guild_dask.plan.objectives import Objective, best_of
 from guild_dask.plan.retries import Policy
 from guild_dask.scheduler.search import stopping
-from guild_dask.scheduler.search.budget import Limits, Verdict, verdict
+from guild_dask.scheduler.search.budget import Limits, NextTrials, next_trials
 from guild_dask.scheduler.search.engine import Engine, Knowledge, Observation
 from guild_dask.scheduler.search.settings import SearchSettings
 from guild_dask.scheduler.search.space import Space, key_of
@@ -81,10 +81,10 @@ class Search:
         self._forgotten = frozenset(journal.log.proposals if settings.prior == "none" else ())
         self._former: frozenset[str] | None = None  # trials that had ended before this start; None: not read yet
         self._is_exhausted = False  # no point of the space is left
-        self._has_mended = False  # what an earlier start left half done, or a power failure damaged, is mended once
-        self._has_looked = False  # what was there before the first step is no news
+        self._has_repaired = False  # what an earlier start left half done, or a power failure damaged, is repaired once
+        self._has_reported = False  # what was there before the first step is no news
         self._best: list[str] = []  # as it was last logged
-        self._has_told_of_steps = False
+        self._has_warned_without_steps = False
         self._asked: set[str] = set()  # trials that were asked to end early
 
     def learn_from(self, prior: Sequence[Observation]) -> None:
@@ -112,10 +112,12 @@ class Search:
             self._former = frozenset(trial.id for trial in trials if not trial.is_in_flight)
         now = time.monotonic()
         self._began = now if self._began is None else self._began
-        found = verdict(trials, self._limits, self._problem.objectives, width, now - self._began, former=self._former)
+        found = next_trials(
+            trials, self._limits, self._problem.objectives, width, now - self._began, former=self._former
+        )
         if found.is_failure:
             return Step(True, found.over, True)
-        self._mend(trials)
+        self._repair(trials)
         began = time.monotonic()
         self._stop_early(trials)
         reading += time.monotonic() - began
@@ -126,8 +128,8 @@ class Search:
 
     # Trials that were left half done, or cut short
 
-    def _mend(self, trials: Sequence[Trial]) -> None:
-        is_first = not self._has_mended
+    def _repair(self, trials: Sequence[Trial]) -> None:
+        is_first = not self._has_repaired
         for trial in trials:
             flags = self._problem.space.flags(trial.point)
             if is_first and trial.state is TrialState.WAITING and self._stager.is_damaged(trial.id, flags):
@@ -139,7 +141,7 @@ class Search:
                 self._journal.add("staged", trial=trial.id)  # else it would be made again if the user deletes it
             if trial.state is TrialState.PRUNED:
                 mark_pruned(layout.run_dir(self._problem.home, trial.id))
-        self._has_mended = True
+        self._has_repaired = True
         cut_short = [trial for trial in trials if trial.state is TrialState.CUT_SHORT and self._may_go_on_with(trial)]
         if cut_short:
             problems = run_queue.stage_ended(self._problem.home, [trial.id for trial in cut_short])
@@ -177,7 +179,7 @@ class Search:
 
     # Proposals
 
-    def _propose(self, trials: Sequence[Trial], found: Verdict, may_go_on: Callable[[], bool]) -> int:
+    def _propose(self, trials: Sequence[Trial], found: NextTrials, may_go_on: Callable[[], bool]) -> int:
         """Proposes and stages trials, and returns how many."""
         if not found.proposals:
             return 0
@@ -218,7 +220,7 @@ class Search:
     def _stop_early(self, trials: Sequence[Trial]) -> None:
         if self._settings.stop_early == "never":
             return
-        self._tell_of_steps(trials)
+        self._warn_without_steps(trials)
         least = self._settings.min_steps
         curves = stopping.Curves(*(self._curves(trials, state) for state in _STATES_WITH_CURVES))
         if self._settings.stop_early == "asha":
@@ -233,12 +235,13 @@ class Search:
         chosen = (trial for trial in trials if trial.state is state and trial.curves and trial.curves[0])
         return {trial.id: objective.costs_by_step(trial.curves[0]) for trial in chosen}
 
-    def _tell_of_steps(self, trials: Sequence[Trial]) -> None:
+    def _warn_without_steps(self, trials: Sequence[Trial]) -> None:
         """Logs once that trials print no steps, as far as one that has completed shows."""
         completed = [trial for trial in trials if trial.state is TrialState.COMPLETED and trial.curves]
-        if self._has_told_of_steps or not completed or any(max(trial.curves[0], default=0) > 0 for trial in completed):
+        has_steps = any(max(trial.curves[0], default=0) > 0 for trial in completed)
+        if self._has_warned_without_steps or not completed or has_steps:
             return
-        self._has_told_of_steps = True
+        self._has_warned_without_steps = True
         text = "Trials cannot be ended early: %s completed without a step; print one before each value, as in %s"
         log.warning(text, formatting.short(completed[0].id), STEP_LINE)
 
@@ -262,7 +265,7 @@ class Search:
 
     def _report_news(self, trials: Sequence[Trial]) -> None:
         """Logs which trial is the best, if another one was at the last step."""
-        is_first, self._has_looked = not self._has_looked, True
+        is_first, self._has_reported = not self._has_reported, True
         costs = {trial.id: completed_costs(trial, self._problem.objectives) for trial in trials}
         best = best_of({run_id: each for run_id, each in costs.items() if each})
         if best and best != self._best and not is_first:

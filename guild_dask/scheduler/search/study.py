@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from guild_dask.home import trials
-from guild_dask.home.trials import Search, Trial, TrialState
+from guild_dask.home.trials import RecordedSearch, Trial, TrialState
 from guild_dask.scheduler.search.engine import Engine, EngineMissing
 from guild_dask.scheduler.search.space import BadSpace, Choices, Space, space_for_flags
 
@@ -30,7 +30,7 @@ class CannotExport(Exception):
     """A search cannot be made a study; the text is for the user."""
 
 
-def write_journal(search: Search, found: Sequence[Trial], path: str) -> int:
+def write_journal(search: RecordedSearch, found: Sequence[Trial], path: str) -> int:
     """Writes a file of Optuna's JournalStorage, which must not exist; returns the number of trials.
 
     Raises CannotExport, EngineMissing or OSError.
@@ -56,7 +56,7 @@ def write_journal(search: Search, found: Sequence[Trial], path: str) -> int:
     return len(exported)
 
 
-def importances(search: Search, found: Sequence[Trial]) -> dict[str, float]:
+def importances(search: RecordedSearch, found: Sequence[Trial]) -> dict[str, float]:
     """Returns how much each flag matters for the first objective, the most important first; they sum up to 1.
 
     Raises CannotExport if there are too few completed trials, or EngineMissing.
@@ -74,7 +74,7 @@ def importances(search: Search, found: Sequence[Trial]) -> dict[str, float]:
         return {name: float(each) for name, each in optuna.importance.get_param_importances(study).items()}
 
 
-def _optuna(search: Search) -> Any:
+def _optuna(search: RecordedSearch) -> Any:
     """Loads Optuna as the engine does; raises EngineMissing."""
     Engine("random", _space(search), ["minimize"], 0)
     import optuna
@@ -82,7 +82,7 @@ def _optuna(search: Search) -> Any:
     return optuna
 
 
-def _space(search: Search) -> Space:
+def _space(search: RecordedSearch) -> Space:
     try:
         return space_for_flags(search.space)
     except BadSpace as e:
@@ -102,7 +102,7 @@ _STATES = {
 }
 
 
-def _frozen(optuna: Any, space: Space, trial: Trial, search: Search) -> Any:
+def _frozen(optuna: Any, space: Space, trial: Trial, search: RecordedSearch) -> Any:
     """Returns a trial as Optuna has it; None for one that Optuna has no word for: it waits, or was deleted.
 
     A completed trial without a finite value is a failed one there.

@@ -4,7 +4,7 @@ import math
 
 from guild_dask.home.trials import Trial, TrialState
 from guild_dask.plan.objectives import Objective
-from guild_dask.scheduler.search.budget import Limits, Verdict, verdict
+from guild_dask.scheduler.search.budget import Limits, NextTrials, next_trials
 from guild_dask.scheduler.search.width import Capacity, Pool, width_for, width_of_pools, width_to_come
 
 LOSS = (Objective("loss"),)
@@ -17,41 +17,41 @@ def _trials(*states: TrialState, values: tuple[float, ...] | None = (1.0,)) -> l
     ]
 
 
-def _verdict(trials: list[Trial], limits: Limits, width: int = 4, elapsed: float = 0.0) -> Verdict:
-    return verdict(trials, limits, LOSS, width, elapsed)
+def _next(trials: list[Trial], limits: Limits, width: int = 4, elapsed: float = 0.0) -> NextTrials:
+    return next_trials(trials, limits, LOSS, width, elapsed)
 
 
 def test_trials_in_flight_fill_the_width_and_all_trials_the_limit() -> None:
     running, done = TrialState.RUNNING, TrialState.COMPLETED
-    assert _verdict([], Limits(20)).proposals == 4
-    assert _verdict(_trials(running, done, TrialState.WAITING), Limits(20)).proposals == 2
-    assert _verdict(_trials(*[done] * 18, running), Limits(20)).proposals == 1
-    assert _verdict(_trials(*[running] * 6), Limits(20)).proposals == 0
-    assert _verdict(_trials(*[done] * 20), Limits(20)).over
+    assert _next([], Limits(20)).proposals == 4
+    assert _next(_trials(running, done, TrialState.WAITING), Limits(20)).proposals == 2
+    assert _next(_trials(*[done] * 18, running), Limits(20)).proposals == 1
+    assert _next(_trials(*[running] * 6), Limits(20)).proposals == 0
+    assert _next(_trials(*[done] * 20), Limits(20)).over
 
 
 def test_deleted_trial_does_not_count_and_other_ends_do() -> None:
     states = (TrialState.DELETED, TrialState.STOPPED, TrialState.PRUNED, TrialState.FAILED)
-    assert _verdict(_trials(*states), Limits(4)).proposals == 1
+    assert _next(_trials(*states), Limits(4)).proposals == 1
 
 
 def test_search_whose_first_trials_fail_is_stopped() -> None:
     failed = TrialState.FAILED
-    assert not _verdict(_trials(*[failed] * 4), Limits(20)).is_failure
-    assert _verdict(_trials(*[failed] * 5), Limits(20)).is_failure
+    assert not _next(_trials(*[failed] * 4), Limits(20)).is_failure
+    assert _next(_trials(*[failed] * 5), Limits(20)).is_failure
     # One that completes shows that trials can; later failures are the fault of their points.
-    assert not _verdict(_trials(TrialState.COMPLETED, *[failed] * 9), Limits(20)).is_failure
-    assert _verdict(_trials(TrialState.COMPLETED, *[failed] * 9), Limits(20, max_failures=9)).is_failure
-    assert not _verdict(_trials(*[failed] * 9, TrialState.COMPLETED), Limits(20, max_failures=3)).is_failure
+    assert not _next(_trials(TrialState.COMPLETED, *[failed] * 9), Limits(20)).is_failure
+    assert _next(_trials(TrialState.COMPLETED, *[failed] * 9), Limits(20, max_failures=9)).is_failure
+    assert not _next(_trials(*[failed] * 9, TrialState.COMPLETED), Limits(20, max_failures=3)).is_failure
 
 
 def test_failures_before_a_restart_do_not_end_the_search_again() -> None:
     trials = _trials(*[TrialState.FAILED] * 5)
-    assert not verdict(trials, Limits(20), LOSS, 4, 0.0, former=[each.id for each in trials]).is_failure
+    assert not next_trials(trials, Limits(20), LOSS, 4, 0.0, former=[each.id for each in trials]).is_failure
 
 
 def test_missing_scalar_is_named_after_the_first_completed_trial() -> None:
-    found = verdict(_trials(TrialState.COMPLETED, values=None), Limits(20), (Objective("accuracy"),), 4, 0.0)
+    found = next_trials(_trials(TrialState.COMPLETED, values=None), Limits(20), (Objective("accuracy"),), 4, 0.0)
     assert found.is_failure
     assert "accuracy" in found.over
     assert "it has loss" in found.over
@@ -60,24 +60,24 @@ def test_missing_scalar_is_named_after_the_first_completed_trial() -> None:
 def test_trials_before_a_restart_may_lack_the_scalar() -> None:
     # The user may have corrected the script.
     trials = _trials(TrialState.COMPLETED, values=None)
-    assert not verdict(trials, Limits(20), LOSS, 4, 0.0, former=["t1"]).is_failure
+    assert not next_trials(trials, Limits(20), LOSS, 4, 0.0, former=["t1"]).is_failure
 
 
 def test_target_is_reached_by_a_completed_trial_only() -> None:
-    assert _verdict(_trials(TrialState.COMPLETED), Limits(20, target=1.0)).over
-    assert not _verdict(_trials(TrialState.RUNNING), Limits(20, target=1.0)).over
-    assert not _verdict(_trials(TrialState.COMPLETED), Limits(20, target=0.9)).over
+    assert _next(_trials(TrialState.COMPLETED), Limits(20, target=1.0)).over
+    assert not _next(_trials(TrialState.RUNNING), Limits(20, target=1.0)).over
+    assert not _next(_trials(TrialState.COMPLETED), Limits(20, target=0.9)).over
     accuracy = (Objective("loss", is_maximized=True),)
-    assert verdict(_trials(TrialState.COMPLETED), Limits(20, target=0.9), accuracy, 4, 0.0).over
+    assert next_trials(_trials(TrialState.COMPLETED), Limits(20, target=0.9), accuracy, 4, 0.0).over
 
 
 def test_time_ends_proposals() -> None:
-    assert _verdict([], Limits(20, max_time=60), elapsed=59).proposals
-    assert _verdict([], Limits(20, max_time=60), elapsed=60).over
+    assert _next([], Limits(20, max_time=60), elapsed=59).proposals
+    assert _next([], Limits(20, max_time=60), elapsed=60).over
 
 
 def test_value_that_is_not_a_number_reaches_no_target() -> None:
-    assert not _verdict(_trials(TrialState.COMPLETED, values=(math.nan,)), Limits(20, target=5.0)).over
+    assert not _next(_trials(TrialState.COMPLETED, values=(math.nan,)), Limits(20, target=5.0)).over
 
 
 def test_width_is_what_fits_on_the_workers() -> None:
