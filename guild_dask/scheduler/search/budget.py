@@ -37,17 +37,16 @@ def next_trials(  # noqa: PLR0913  # all that decides
     elapsed: float,
     *,
     former: Collection[str] = (),
+    batch: str = "",
 ) -> NextTrials:
-    """Returns how many trials to propose, or why the search is over.
+    """Returns how many trials of a batch to propose, or why the search is over.
 
     Deleted trials do not count. Failures of former trials, which ended before the search was started again, do not
     end it: the user knows them.
     """
     counted = [trial for trial in trials if trial.state is not TrialState.DELETED]
     judged = [trial for trial in counted if trial.state is not TrialState.FAILED or trial.id not in former]
-    failure = _failure(judged, limits.max_failures) or _missing(
-        [each for each in counted if each.id not in former], objectives
-    )
+    failure = _failure(judged, limits.max_failures) or _missing(counted, former, objectives, batch)
     if failure:
         return NextTrials(over=failure, is_failure=True)
     reached = limits.target is not None and _has_reached(counted, objectives[0], limits.target)
@@ -81,13 +80,17 @@ def _failure(trials: Sequence[Trial], limit: int | None) -> str:
     return f"{which} {most} trial(s) failed; see why with 'guild-dask logs {row[-1].id[:8]}'"
 
 
-def _missing(trials: Sequence[Trial], objectives: Sequence[Objective]) -> str:
-    """Returns that no completed trial has a value, with the scalars that there are; else empty."""
-    completed = [each for each in trials if each.state is TrialState.COMPLETED]
-    if not completed or any(each.values is not None for each in completed):
+def _missing(trials: Sequence[Trial], former: Collection[str], objectives: Sequence[Objective], batch: str) -> str:
+    """Returns that no trial at all has a value, with the scalars that the first completed one has; else empty.
+
+    If any trial has a value, the name is right: one without may have printed what is no scalar, such as `loss: nan`.
+    """
+    completed = [each for each in trials if each.state is TrialState.COMPLETED and each.id not in former]
+    if not completed or any(each.values is not None for each in trials):
         return ""
     first = completed[0]
     unknown = [each.scalar for each in objectives if not {each.scalar, each.tag} & set(first.scalars)]
-    names = unknown or [each.scalar for each in objectives]
+    names = " and ".join(unknown or [each.scalar for each in objectives])
     has = f"it has {', '.join(sorted(first.scalars))}" if first.scalars else "it has no scalars"
-    return f"trial {first.id[:8]} completed without the scalar {' and '.join(names)} ({has}); name one to optimize"
+    command = f"guild run --restart {batch[:8]} --{objectives[0].direction} NAME"
+    return f"trial {first.id[:8]} completed without the scalar {names} ({has}); name one to optimize: {command}"

@@ -113,7 +113,13 @@ class Search:
         now = time.monotonic()
         self._began = now if self._began is None else self._began
         found = next_trials(
-            trials, self._limits, self._problem.objectives, width, now - self._began, former=self._former
+            trials,
+            self._limits,
+            self._problem.objectives,
+            width,
+            now - self._began,
+            former=self._former,
+            batch=self._problem.batch,
         )
         if found.is_failure:
             return Step(True, found.over, True)

@@ -63,6 +63,25 @@ def test_trials_before_a_restart_may_lack_the_scalar() -> None:
     assert not next_trials(trials, Limits(20), LOSS, 4, 0.0, former=["t1"]).is_failure
 
 
+def test_trial_without_a_value_does_not_end_a_search_whose_other_trials_have_one() -> None:
+    # What it printed may be no scalar for Guild, as `loss: nan` is.
+    diverged = Trial("t0", 0, {"x": 0}, 0.0, TrialState.COMPLETED, None)
+    for state in (TrialState.RUNNING, TrialState.PRUNED, TrialState.STOPPED, TrialState.FAILED, TrialState.COMPLETED):
+        trials = [diverged, *_trials(state)]
+        assert not _next(trials, Limits(20)).is_failure, state
+        assert not next_trials(trials, Limits(20), LOSS, 4, 0.0, former=["t1"]).is_failure, (
+            "it has a value all the same"
+        )
+
+
+def test_message_about_a_missing_scalar_has_the_command_to_type() -> None:
+    accuracy = (Objective("accuracy", is_maximized=True),)
+    found = next_trials(_trials(TrialState.COMPLETED, values=None), Limits(20), accuracy, 4, 0.0, batch="a" * 32)
+    assert found.over.endswith("name one to optimize: guild run --restart aaaaaaaa --maximize NAME")
+    without = [Trial("t1", 1, {"x": 1}, 0.0, TrialState.COMPLETED, None)]
+    assert "it has no scalars" in _next(without, Limits(20)).over
+
+
 def test_target_is_reached_by_a_completed_trial_only() -> None:
     assert _next(_trials(TrialState.COMPLETED), Limits(20, target=1.0)).over
     assert not _next(_trials(TrialState.RUNNING), Limits(20, target=1.0)).over

@@ -188,6 +188,36 @@ def test_median_rule_ends_trials_that_are_worse_than_half_of_the_completed_ones(
     assert by_x == {**dict.fromkeys(range(1, 6), "completed"), 6: "pruned", 7: "pruned"}, ended
 
 
+# One trial diverges as soon as the other one has printed a value.
+DIVERGES = """
+import os, time
+x = 1
+def wait_for(name):
+    while not os.path.exists(os.environ["GUILD_HOME"] + "/" + name):
+        time.sleep(0.05)
+if x == 1:
+    wait_for("enough")
+    print("loss: nan")
+else:
+    print("loss: 0.5", flush=True)
+    wait_for("more")
+"""
+
+
+def test_trial_that_diverges_does_not_end_a_search_whose_other_trials_have_values(
+    home: pathlib.Path, user: Sandbox, guild: Guild
+) -> None:
+    a_project(user, TRAIN, {"train.py": DIVERGES})
+    with guild.started(SEARCH.replace("[1:9]", "[1,2]") + " -Fo workers=2") as search:
+        wait_until(lambda: any(trial.values for trial in _trials(home)), describe=search.so_far)
+        (home / "enough").touch()
+        wait_until(lambda: "completed" in _states(home), describe=search.so_far)
+        (home / "more").touch()
+        ended = search.wait()
+    assert ended.exit_code == 0, ended
+    assert {trial.point["x"]: trial.values for trial in _trials(home)} == {1: None, 2: (0.5,)}, ended
+
+
 # How it ends
 
 
