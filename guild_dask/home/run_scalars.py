@@ -5,6 +5,7 @@ is what is kept: few points for each scalar, enough for a small curve. Large rec
 """
 
 import array
+import ctypes
 import math
 import os
 from collections.abc import Collection, Iterator
@@ -192,6 +193,17 @@ def read_scalars(run_dir: str, most: int = 4 * MOST_READ) -> dict[str, Scalar]:
     reader = ScalarReader(run_dir)
     reader.update(most)
     return reader.scalars
+
+
+def with_32_bits(value: float) -> float:
+    """Returns a number as most event files store it."""
+    return ctypes.c_float(value).value
+
+
+def shortest(value: float) -> float:
+    """Returns the shortest number that is stored as a value with 32 bits: 0.9 for 0.8999999761581421."""
+    found = (float(f"{value:.{digits}g}") for digits in range(6, 10))
+    return next((each for each in found if with_32_bits(each) == value), value)
 
 
 def _event_files(run_dir: str) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from guild_dask.home.run_scalars import with_32_bits
 from guild_dask.home.trials import Trial, TrialState, completed_costs
 from guild_dask.plan.objectives import Objective
 
@@ -62,7 +63,8 @@ def next_trials(  # noqa: PLR0913  # all that decides
 
 
 def _has_reached(trials: Sequence[Trial], objective: Objective, target: float) -> bool:
-    goal = objective.cost_of(target)
+    # Event files store most values with 32 bits: 0.9 is read as 0.89999998.
+    goal = max(map(objective.cost_of, (target, with_32_bits(target))))
     return any(cost <= goal for trial in trials for cost in completed_costs(trial, (objective,)))
 
 

@@ -1,6 +1,9 @@
 """How many trials are proposed, and when a search is over."""
 
 import math
+import struct
+
+import pytest
 
 from guild_dask.home.trials import Trial, TrialState
 from guild_dask.plan.objectives import Objective
@@ -88,6 +91,17 @@ def test_target_is_reached_by_a_completed_trial_only() -> None:
     assert not _next(_trials(TrialState.COMPLETED), Limits(20, target=0.9)).over
     accuracy = (Objective("loss", is_maximized=True),)
     assert next_trials(_trials(TrialState.COMPLETED), Limits(20, target=0.9), accuracy, 4, 0.0).over
+
+
+@pytest.mark.parametrize("target", [0.9, 0.1, 0.05, -0.7, 1e-45, 1e300])
+def test_target_is_reached_by_the_very_value_as_event_files_store_it(target: float) -> None:
+    (stored,) = struct.unpack("<f", struct.pack("<f", target)) if target < 1e39 else (math.inf,)
+    for is_maximized in (False, True):
+        for value in (stored, target):  # a file may also have all 64 bits
+            trials = _trials(TrialState.COMPLETED, values=(value,))
+            objectives = (Objective("loss", is_maximized=is_maximized),)
+            found = next_trials(trials, Limits(20, target=target), objectives, 4, 0.0)
+            assert "has reached the target" in found.over, (value, is_maximized)
 
 
 def test_time_ends_proposals() -> None:
