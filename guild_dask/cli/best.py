@@ -10,6 +10,7 @@ import click
 from guild_dask.cli import common
 from guild_dask.cli.run_table import table_of
 from guild_dask.home import search_journal, trials
+from guild_dask.home.run_scalars import shortest
 from guild_dask.home.trials import RecordedSearch, Trial
 from guild_dask.monitor import formatting, results, search_results, searches
 from guild_dask.plan.objectives import BadObjective, text_for
@@ -126,7 +127,7 @@ def _data(search: RecordedSearch, found: Sequence[Trial], best: Sequence[Trial])
             {
                 "run": trial.id,
                 "number": trial.number,
-                "values": [value if math.isfinite(value) else str(value) for value in trial.values or ()],
+                "values": [shortest(value) if math.isfinite(value) else str(value) for value in trial.values or ()],
                 "flags": dict(trial.point),
                 "started": trial.started,
                 "ended": trial.ended,

@@ -50,6 +50,12 @@ def test_best_of_several_objectives_is_the_pareto_set(user: Sandbox) -> None:
     assert "(1 of 2)" in typed("status").output
 
 
+def test_value_in_json_is_the_one_that_was_printed(user: Sandbox) -> None:
+    # Event files store 0.9 as 0.8999999761581421.
+    a_search(user.guild_home, [GivenTrial({"lr": 0.1}, [0.9])], {"lr": "[0.1:0.5]"})
+    assert [each["values"] for each in data_of("best --json")["best"]] == [[0.9]]
+
+
 def test_what_is_no_search_is_named(user: Sandbox) -> None:
     (user.guild_home / "runs").mkdir(parents=True)
     assert "there is no search on this Guild home" in typed("best", exit_code=1).output

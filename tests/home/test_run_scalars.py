@@ -9,10 +9,12 @@ import struct
 import pytest
 from guild import tfevent
 from guild.summary import SummaryWriter
+from hypothesis import given
+from hypothesis import strategies as st
 
 from guild_dask.home import event_files
 from guild_dask.home.event_files import Point, points_in
-from guild_dask.home.run_scalars import MOST_POINTS, Scalar, ScalarReader, read_scalars
+from guild_dask.home.run_scalars import MOST_POINTS, Scalar, ScalarReader, read_scalars, shortest, with_32_bits
 from tests.support.sandbox import Guild, Sandbox
 from tests.support.scheduling import a_project
 
@@ -190,6 +192,19 @@ def test_not_a_number_is_neither_the_lowest_nor_the_highest(tmp_path: pathlib.Pa
     write(tmp_path, *losses(math.nan, 1.0, math.nan, 3.0))
     scalar = read_scalars(str(tmp_path))["loss"]
     assert (scalar.low, scalar.high) == (1.0, 3.0)
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_shortest_number_for_a_value_with_32_bits_is_stored_as_that_value(value: float) -> None:
+    assert with_32_bits(shortest(value)) == value
+    assert len(repr(shortest(value))) <= len(repr(value))
+
+
+def test_shortest_number_is_the_one_that_was_printed() -> None:
+    for printed in (0.9, 0.1, -1e-7, 123456.0):
+        assert shortest(with_32_bits(printed)) == printed
+    for with_64_bits in (1 / 3, math.pi):
+        assert shortest(with_64_bits) == with_64_bits
 
 
 def test_printed_scalars_of_a_real_run_are_read(user: Sandbox, guild: Guild) -> None:
