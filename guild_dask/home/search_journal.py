@@ -1,6 +1,6 @@
 """What a search has proposed and decided, in a file of its own run: one line of JSON for each event.
 
-    {"event": "started", "at": T, "host": H, "pid": P}                       the search began, or went on
+    {"event": "started", "at": T, "host": H, "pid": P, "objectives": TEXT}   the search began, or went on
     {"event": "proposed", "at": T, "trial": RUN, "number": N, "point": {}}   before the trial's run is made
     {"event": "staged", "at": T, "trial": RUN}                               the run is complete, and was staged
     {"event": "pruning", "at": T, "trial": RUN, "step": S}                   before the run is asked to end
@@ -44,6 +44,7 @@ class SearchLog:
     kills: dict[str, set[float | None]] = field(default_factory=dict)
     given_up: set[str] = field(default_factory=set)
     starts: list[float] = field(default_factory=list)  # when the search began, and went on
+    objectives: str = ""  # as the search began last, each name with a sign of its own
     ended: str = ""  # why the search ended; empty if it goes on, or was cut short
 
     def take(self, line: Mapping[str, Any]) -> None:
@@ -64,6 +65,7 @@ class SearchLog:
         elif event == "started":
             self.starts.append(float(line["at"]))
             self.kills.clear()
+            self.objectives = str(line.get("objectives", self.objectives))
             self.ended = ""
         elif event == "ended":
             self.ended = str(line["why"])

@@ -19,7 +19,7 @@ from guild_dask.home.run_scalars import ScalarReader
 from guild_dask.home.search_journal import Proposal, SearchLog
 from guild_dask.home.status import ENDED, Status, status
 from guild_dask.host import files, signals
-from guild_dask.plan.objectives import Objective, costs, objectives_for_text
+from guild_dask.plan.objectives import Objective, costs, objectives_for_options, objectives_for_text
 
 # A trial's attribute that names the search.
 ATTRIBUTE = "dask_search"
@@ -252,27 +252,32 @@ def search(home: str, batch: str) -> RecordedSearch:
     """Returns a search; raises OSError or ValueError if its records cannot be read."""
     run_dir = layout.run_dir(home, batch)
     proto = layout.prototype(run_dir)
+    log = search_journal.read(run_dir)
     trials = run_directory.known_attribute(run_dir, "max_trials")
     return RecordedSearch(
         batch,
         status(run_dir),
         run_directory.operation(run_dir),
         run_directory.operation(proto),
-        objectives(run_dir),
+        objectives(run_dir, log),
         trials if isinstance(trials, int) else 0,
         run_directory.known_attribute(run_dir, "flags") or {},
         run_directory.known_attribute(proto, "flags") or {},
-        search_journal.read(run_dir),
+        log,
     )
 
 
-def objectives(batch_dir: str) -> tuple[Objective, ...]:
-    """Returns the objectives of a batch; raises BadObjective."""
-    text = run_directory.known_attribute(batch_dir, "objective")
-    given = run_directory.known_attribute(batch_dir, "run_params")
-    # Guild writes `--maximize 'a b'` as `-a b`. With --minimize, each name has a sign of its own.
-    is_minimized = isinstance(given, dict) and bool(given.get("minimize"))
-    return objectives_for_text(str(text or "loss"), is_minus_for_all=not is_minimized)
+def objectives(batch_dir: str, log: SearchLog) -> tuple[Objective, ...]:
+    """Returns the objectives of a batch: those that the user named last; raises BadObjective."""
+    # A restart replaces the options on record, and moves those of the start before to the prototype.
+    for run_dir in (batch_dir, layout.prototype(batch_dir)):
+        given = run_directory.known_attribute(run_dir, "run_params")
+        if isinstance(given, dict) and (given.get("minimize") or given.get("maximize")):
+            return objectives_for_options(given.get("minimize"), given.get("maximize"))
+    if log.objectives:
+        return objectives_for_text(log.objectives, is_minus_for_all=False)
+    # Guild writes `--maximize 'a b'` as `-a b`.
+    return objectives_for_text(str(run_directory.known_attribute(batch_dir, "objective") or "loss"))
 
 
 def batch_of(run_dir: str) -> str | None:

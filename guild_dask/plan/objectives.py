@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -105,6 +106,29 @@ def objectives_for_text(text: str, is_minus_for_all: bool = True) -> tuple[Objec
     if len(set(names)) < len(names):
         raise BadObjective(f"objective {text!r} has a scalar twice")
     return tuple(found)
+
+
+def objectives_for_options(minimized: str | None, maximized: str | None) -> tuple[Objective, ...]:
+    """Returns the objectives that `--minimize` or `--maximize` names, of which one is given; raises BadObjective."""
+    # With --minimize, each name has a sign of its own.
+    return objectives_for_text(f"-{maximized}") if maximized else objectives_for_text(str(minimized), False)
+
+
+def source_for(objectives: Sequence[Objective]) -> str:
+    """Returns objectives as a text in which each name has a sign of its own: `loss -accuracy`."""
+    return " ".join(f"-{_source(each)}" if each.is_maximized else _source(each) for each in objectives)
+
+
+def _source(objective: Objective) -> str:
+    is_plain = objective.qualifier == "last" and objective.scalar not in _QUALIFIERS + _OTHER_QUALIFIERS
+    return objective.scalar if is_plain else f"{objective.qualifier} {objective.scalar}"
+
+
+def option_for(objectives: Sequence[Objective]) -> str:
+    """Returns the option of `guild run` that names the objectives: `--maximize accuracy`."""
+    if all(each.is_maximized for each in objectives):
+        return f"--maximize {shlex.quote(' '.join(map(_source, objectives)))}"
+    return f"--minimize {shlex.quote(source_for(objectives))}"
 
 
 def text_for(objectives: Iterable[Objective]) -> str:

@@ -1,12 +1,22 @@
 """Objectives: what users type, and which results are better."""
 
 import math
+import shlex
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guild_dask.plan.objectives import BadObjective, Objective, best_of, dominates, objectives_for_text
+from guild_dask.plan.objectives import (
+    BadObjective,
+    Objective,
+    best_of,
+    dominates,
+    objectives_for_options,
+    objectives_for_text,
+    option_for,
+    source_for,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +42,30 @@ def test_text_becomes_objectives(text: str, is_for_all: bool, expected: list[Obj
 def test_text_that_names_nothing_is_refused(text: str) -> None:
     with pytest.raises(BadObjective):
         objectives_for_text(text)
+
+
+WORD = st.sampled_from(["loss", "acc", "min", "last", "avg", "train#loss"])
+OBJECTIVES = st.lists(
+    st.builds(Objective, WORD, st.booleans(), st.sampled_from(["first", "last", "min", "max"])),
+    min_size=1,
+    max_size=4,
+    unique_by=str,
+)
+
+
+@given(OBJECTIVES)
+def test_objectives_are_what_their_text_and_their_option_say(objectives: list[Objective]) -> None:
+    assert list(objectives_for_text(source_for(objectives), is_minus_for_all=False)) == objectives
+    option, value = shlex.split(option_for(objectives))
+    minimized, maximized = (value, None) if option == "--minimize" else (None, value)
+    assert list(objectives_for_options(minimized, maximized)) == objectives
+
+
+def test_option_is_the_one_that_a_user_would_type() -> None:
+    assert option_for([Objective("loss")]) == "--minimize loss"
+    assert option_for([Objective("accuracy", True)]) == "--maximize accuracy"
+    assert option_for([Objective("a", True), Objective("b", True)]) == "--maximize 'a b'"
+    assert option_for([Objective("acc", True), Objective("loss", False, "min")]) == "--minimize '-acc min loss'"
 
 
 def test_curve_follows_the_qualifier() -> None:

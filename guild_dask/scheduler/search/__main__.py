@@ -13,12 +13,12 @@ from typing import Any
 import click
 
 from guild_dask.cluster.base import Cluster, ClusterError, WorkerCapacity
-from guild_dask.home import layout, run_directory, run_queue, trials
+from guild_dask.home import layout, run_directory, run_queue, search_journal, trials
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.monitor import log
 from guild_dask.monitor.schedulers import Scheduler
 from guild_dask.monitor.searches import SearchPublisher
-from guild_dask.plan.objectives import BadObjective, best_of, text_for
+from guild_dask.plan.objectives import BadObjective, best_of, option_for, source_for, text_for
 from guild_dask.plan.retries import policy_for
 from guild_dask.plan.tags import requirements_for_tags
 from guild_dask.scheduler import own_run, service
@@ -92,11 +92,13 @@ class _Process:
         self._proto = layout.prototype(self._run.dir)
         if not os.path.isdir(layout.guild_dir(self._proto)):
             raise CannotSearch(f"it is an optimizer: use guild run OPERATION --optimizer dask:{kind}")
+        # Before the source code is checked: the command that copies it again names them.
+        self._objectives = trials.objectives(self._run.dir, search_journal.read(self._run.dir))
         # Guild writes this last. Without it, the source code for the trials may be missing.
         if run_directory.known_attribute(self._proto, "sourcecode_digest") is None:
-            command = f"guild run --restart {self._run.id[:8]} --force-sourcecode"
+            command = f"guild run --restart {self._run.id[:8]} --force-sourcecode {option_for(self._objectives)}"
             raise CannotSearch(
-                f"guild was killed while it prepared this search: '{command}' in its project does it again"
+                f"guild was killed while it prepared this search; in its project, this does it again: {command}"
             )
         self._problem = self._read_problem()
         self._flags = flags
@@ -112,7 +114,7 @@ class _Process:
         max_trials = limit if isinstance(limit, int) else 20
         if max_trials < 1:
             raise CannotSearch(f"max-trials is {max_trials}: there is nothing to do")
-        return Problem(self._home, self._run.id, space_for_flags(given), trials.objectives(run_dir), max_trials)
+        return Problem(self._home, self._run.id, space_for_flags(given), self._objectives, max_trials)
 
     def run(self) -> int:
         """Searches, and returns the exit code."""
@@ -126,7 +128,8 @@ class _Process:
                 _log.info("Searching with dask:%s: %s, %d trial(s)", self._kind, objectives, self._problem.max_trials)
                 self._report_unknown_flags()
                 search = Search(self._problem, self._settings, engine, journal, policy_for(settings.retries))
-                journal.add("started", host=os.uname().nodename, pid=os.getpid())
+                named = source_for(self._problem.objectives)
+                journal.add("started", host=os.uname().nodename, pid=os.getpid(), objectives=named)
                 search.publish()  # so that views show it before workers and earlier runs are found
                 search.learn_from(self._prior(journal))
                 last = self._propose_while_others_schedule(search)

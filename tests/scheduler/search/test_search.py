@@ -254,6 +254,27 @@ def test_exit_code_of_a_search_is_1_if_it_gives_up_and_0_if_it_is_over_or_stoppe
         assert search.wait().exit_code == 0, search.so_far()
 
 
+TWO = """
+x = 1
+print("loss: %d" % x)
+print("accuracy: %d" % (2 * x))
+"""
+
+
+def test_objectives_stay_the_same_until_others_are_named(home: pathlib.Path, user: Sandbox, guild: Guild) -> None:
+    # Each restart without them makes Guild forget the option, and --force-sourcecode the objective.
+    a_project(user, TRAIN, {"train.py": TWO})
+    guild(f"{SEARCH} --minimize '-accuracy loss' --max-trials 1 -Fo workers=1 --stage")
+    same = "Searching with dask:random: maximize accuracy, minimize loss,"
+    assert same in guild("run --start batch -y").output
+    for number, options in enumerate(("", "--force-sourcecode", ""), 2):
+        assert same in guild(f"run --restart batch --max-trials {number} {options} -y").output
+    restarted = guild("run --restart batch --max-trials 5 --maximize 'accuracy loss' -y").output
+    assert "Searching with dask:random: maximize accuracy, maximize loss," in restarted
+    found = trials.search(str(home), "batch")
+    assert found.objectives == (Objective("accuracy", is_maximized=True), Objective("loss", is_maximized=True))
+
+
 def test_search_that_is_running_is_not_started_again(home: pathlib.Path, guild: Guild) -> None:
     guild(f"{SEARCH} --stage")
     with (home / "runs" / "batch" / ".guild" / "dask-search.lock").open("w") as f:
@@ -277,15 +298,16 @@ def test_file_system_without_locks_is_not_taken_for_a_search_that_is_running(
 
 def test_search_that_guild_has_not_prepared_to_the_end_is_refused_until_it_is(home: pathlib.Path, guild: Guild) -> None:
     # Without the source code, each trial would fail.
-    guild(f"{SEARCH} --stage --max-trials 1")
+    guild(f"{SEARCH} --stage --max-trials 1 --maximize loss")
     proto = home / "runs" / "batch" / ".guild" / "proto"
     (proto / "train.py").unlink()
     (proto / ".guild" / "attrs" / "sourcecode_digest").unlink()
     (home / "enough").touch()
     refused = guild("run --restart batch -y", exit_code=2).output
-    assert "'guild run --restart batch --force-sourcecode' in its project does it again" in refused
+    command = "run --restart batch --force-sourcecode --maximize loss"
+    assert f"in its project, this does it again: guild {command}\n" in refused
     assert len(list((home / "runs").iterdir())) == 1, "nothing was staged"
-    guild("run --restart batch --force-sourcecode -y")
+    assert "Searching with dask:random: maximize loss" in guild(f"{command} -y").output
     assert _states(home) == ["completed"]
 
 
