@@ -95,7 +95,7 @@ class TrialReader:
         self._known: dict[str, _Known] = {}
 
     def read(self, log: SearchLog | None = None) -> list[Trial]:
-        """Returns all trials in the order of their numbers; raises OSError if the journal cannot be read."""
+        """Returns all trials in the order of their numbers; raises OSError if the home cannot be read."""
         log = search_journal.read(self._batch_dir) if log is None else log
         return [self._trial(each, log) for each in sorted(log.proposals.values(), key=lambda each: each.number)]
 
@@ -135,7 +135,7 @@ class TrialReader:
 
     def _state(self, proposal: Proposal, log: SearchLog, run_dir: str) -> TrialState:
         run_directory.refresh(run_dir)
-        if not os.path.isdir(layout.guild_dir(run_dir)):
+        if _is_missing(layout.guild_dir(run_dir)):
             return TrialState.DELETED if proposal.trial in log.staged else TrialState.PROPOSED
         if proposal.trial not in log.staged and not was_staged(run_dir, self._claims):
             return TrialState.PROPOSED
@@ -179,6 +179,15 @@ class TrialReader:
         )
 
 
+def _is_missing(folder: str) -> bool:
+    """Returns whether a folder is not there; raises OSError if that cannot be seen now."""
+    try:
+        os.stat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return False
+
+
 def was_staged(run_dir: str, claims_folder: pathlib.Path) -> bool:
     """Returns whether a trial's run is complete: it is staged, or has been claimed or started since.
 
@@ -211,7 +220,7 @@ def _state_of_ended(run_dir: str, found: Status, was_to_be_pruned: bool) -> Tria
     if found is Status.TERMINATED and was_to_be_pruned:
         return TrialState.PRUNED
     # Without a cause, its starter was killed, or a user started it by hand.
-    is_by_user = cause is None and signals.is_request(run_directory.exit_status(run_dir) or 0)
+    is_by_user = cause is None and signals.is_request(run_directory.recorded_status(run_dir) or 0)
     return TrialState.STOPPED if is_by_user else TrialState.FAILED
 
 

@@ -4,13 +4,16 @@ import errno
 import json
 import os
 import pathlib
+import re
+import shutil
+from typing import Any
 
 import pytest
 from guild.summary import SummaryWriter
 
 from guild_dask.home import claims, layout, trials
 from guild_dask.host import files
-from tests.support.searches import BATCH, GivenTrial, a_search, trial_id
+from tests.support.searches import BATCH, SPACE, GivenTrial, a_search, some_trials, trial_id
 
 STATES = [
     ("completed", 0, "", "completed"),
@@ -101,3 +104,26 @@ def test_objective_with_a_folder_is_that_of_the_folder(tmp_path: pathlib.Path) -
     (found,) = reader.read()
     assert found.values == (2.0,)
     assert found.curves == ({3: 2.0},)
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ESTALE, errno.EACCES])
+def test_trial_that_cannot_be_reached_is_not_taken_for_a_deleted_one(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    # A deleted trial does not count, so that another one would be proposed in its place.
+    a_search(tmp_path, some_trials(1), SPACE)
+    reader = trials.TrialReader(str(tmp_path), BATCH, trials.search(str(tmp_path), BATCH).objectives)
+    stat = os.stat
+
+    def refuse(path: Any, *args: Any, **options: Any) -> os.stat_result:
+        if trial_id(1) in str(path):
+            raise OSError(error, os.strerror(error), path)
+        return stat(path, *args, **options)
+
+    with monkeypatch.context() as short:
+        short.setattr(os, "stat", refuse)
+        with pytest.raises(OSError, match=re.escape(os.strerror(error))):
+            reader.read()
+    shutil.rmtree(tmp_path / "runs" / trial_id(1))
+    (found,) = reader.read()
+    assert found.state is trials.TrialState.DELETED

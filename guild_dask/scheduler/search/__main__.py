@@ -134,7 +134,7 @@ class _Process:
                 search.learn_from(self._prior(journal))
                 last = self._propose_while_others_schedule(search)
             if not (last.is_over or self._is_stopping()):
-                last = self._be_scheduler(search, settings, unknown)
+                last = self._be_scheduler(search, journal, settings, unknown)
             with self._logging(settings):
                 return self._finish(journal, last)
 
@@ -203,7 +203,7 @@ class _Process:
             return Steps(search, given, lambda: not self._is_stopping(), error_log)
         return Steps(search, given, lambda: not self._is_stopping(), error_log, EARLY_PERIOD)
 
-    def _be_scheduler(self, search: Search, settings: Settings, unknown: list[str]) -> Step:
+    def _be_scheduler(self, search: Search, journal: SearchJournal, settings: Settings, unknown: list[str]) -> Step:
         from guild_dask.cluster import opening  # noqa: F401  # loads all of Dask, before the log is set up
 
         service.begin_to_load_guild(self._flags["cluster"])
@@ -217,6 +217,7 @@ class _Process:
 
         guest = SearchGuest(
             self._run.id,
+            lambda run_id: run_id in journal.log.proposals,
             lambda given: self._steps(search, given),
             width,
             lambda: self._events.put(StopRequested()),

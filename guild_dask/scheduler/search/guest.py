@@ -10,7 +10,6 @@ from dataclasses import replace
 from guild_dask.cluster.base import Cluster
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.listing import Listing
-from guild_dask.home.trials import batch_of
 from guild_dask.monitor.publisher import Publisher
 from guild_dask.monitor.state import EndedRun, State
 from guild_dask.scheduler.search.search import Search, Step
@@ -100,12 +99,17 @@ class SearchGuest:
     def __init__(
         self,
         batch: str,
+        is_trial: Callable[[str], bool],
         make: Callable[[Callable[[], int]], Steps],
         width: Callable[[Cluster], int],
         finish: Callable[[], None],
     ) -> None:
-        """`make` makes the steps with a width; `finish` ends the scheduler when the search is over."""
+        """`is_trial` tells a trial of the batch by its run id, before it is staged and without reading its run.
+
+        `make` makes the steps with a width; `finish` ends the scheduler when the search is over.
+        """
         self.batch = batch
+        self._is_trial = is_trial
         self._make = make
         self._width = width
         self._finish = finish
@@ -118,9 +122,7 @@ class SearchGuest:
 
     def select(self, listing: Listing) -> Listing:
         """Returns the listing with the search's own trials only."""
-        return replace(
-            listing, staged=tuple(run for run in listing.staged if batch_of(run.dir) == self.batch), broken={}
-        )
+        return replace(listing, staged=tuple(run for run in listing.staged if self._is_trial(run.id)), broken={})
 
     def begin(self, cluster: Cluster, publisher: Publisher) -> Callable[[], None]:
         """Begins the steps, and returns what ends them."""
