@@ -3,7 +3,7 @@
     {"event": "started", "at": T, "host": H, "pid": P, "objectives": TEXT}   the search began, or went on
     {"event": "proposed", "at": T, "trial": RUN, "number": N, "point": {}}   before the trial's run is made
     {"event": "staged", "at": T, "trial": RUN}                               the run is complete, and was staged
-    {"event": "pruning", "at": T, "trial": RUN, "step": S}                   before the run is asked to end
+    {"event": "pruning", "at": T, "trial": RUN, "started": T, "step": S}     before an attempt is asked to end
     {"event": "killed", "at": T, "trial": RUN, "started": T}                 before a killed trial is staged again
     {"event": "given-up", "at": T, "trial": RUN}                             it was killed too often, and has failed
     {"event": "ended", "at": T, "why": TEXT}
@@ -39,8 +39,9 @@ class SearchLog:
 
     proposals: dict[str, Proposal] = field(default_factory=dict)
     staged: set[str] = field(default_factory=set)
-    pruning: dict[str, int] = field(default_factory=dict)  # trials that were to be ended early, and at which step
-    # Attempts that were killed since the search began last, by the time when they started.
+    # Attempts that were to be ended early, by the time when they started; None: any.
+    pruning: dict[str, set[float | None]] = field(default_factory=dict)
+    # Attempts that were killed since the search began last, likewise.
     kills: dict[str, set[float | None]] = field(default_factory=dict)
     given_up: set[str] = field(default_factory=set)
     starts: list[float] = field(default_factory=list)  # when the search began, and went on
@@ -56,10 +57,9 @@ class SearchLog:
         elif event == "staged":
             self.staged.add(str(line["trial"]))
         elif event == "pruning":
-            self.pruning[str(line["trial"])] = int(line["step"])
+            self.pruning.setdefault(str(line["trial"]), set()).add(_attempt(line))
         elif event == "killed":
-            started = line["started"]
-            self.kills.setdefault(str(line["trial"]), set()).add(None if started is None else float(started))
+            self.kills.setdefault(str(line["trial"]), set()).add(_attempt(line))
         elif event == "given-up":
             self.given_up.add(str(line["trial"]))
         elif event == "started":
@@ -69,6 +69,11 @@ class SearchLog:
             self.ended = ""
         elif event == "ended":
             self.ended = str(line["why"])
+
+
+def _attempt(line: Mapping[str, Any]) -> float | None:
+    started = line.get("started")
+    return None if started is None else float(started)
 
 
 def read(batch_dir: str) -> SearchLog:

@@ -148,7 +148,7 @@ class TrialReader:
         if again is not found:
             # A scheduler gave it back meanwhile: for a moment, it is neither pending nor staged, and reads as an error.
             return _STATES.get(again, TrialState.RUNNING)
-        state = _STATES.get(found) or _state_of_ended(run_dir, found, proposal.trial in log.pruning)
+        state = _STATES.get(found) or _state_of_ended(run_dir, found, log.pruning.get(proposal.trial, set()))
         is_given_up = state is TrialState.CUT_SHORT and proposal.trial in log.given_up
         return TrialState.FAILED if is_given_up else state
 
@@ -173,7 +173,7 @@ class TrialReader:
             values if len(values) == len(self._objectives) else None,
             tuple(known.scalars.curve(each.scalar) for each in self._objectives),
             tuple(known.scalars.scalars),
-            _seconds(run_dir, "started"),
+            start_time(run_dir),
             None if trial.is_in_flight else _seconds(run_dir, "stopped"),
             _cause_of(run_dir) if trial.state is TrialState.CUT_SHORT else None,
         )
@@ -211,7 +211,9 @@ _STATES = {
 }
 
 
-def _state_of_ended(run_dir: str, found: Status, was_to_be_pruned: bool) -> TrialState:
+def _state_of_ended(run_dir: str, found: Status, pruning: set[float | None]) -> TrialState:
+    """Returns how a trial has ended, of which these attempts were to be ended early."""
+    was_to_be_pruned = not pruning.isdisjoint((None, start_time(run_dir)))
     cause = _cause_of(run_dir)
     if cause is Cause.STOPPED:  # whatever the exit status: an operation may handle the signal
         return TrialState.PRUNED if was_to_be_pruned else TrialState.STOPPED
@@ -228,6 +230,11 @@ def _cause_of(run_dir: str) -> Cause | None:
     """Returns what cut a run short, as it is on record."""
     facts = run_directory.known_attribute(run_dir, run_info.NAME)
     return cause_for_name(run_info.cause_in(facts)[0]) if isinstance(facts, dict) else None
+
+
+def start_time(run_dir: str) -> float | None:
+    """Returns when Guild last started a run, or staged it since, which identifies an attempt at it."""
+    return _seconds(run_dir, "started")
 
 
 def _seconds(run_dir: str, name: str) -> float | None:

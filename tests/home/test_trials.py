@@ -12,8 +12,9 @@ import pytest
 from guild.summary import SummaryWriter
 
 from guild_dask.home import claims, layout, trials
+from guild_dask.home.search_journal import SearchJournal
 from guild_dask.host import files
-from tests.support.searches import BATCH, SPACE, GivenTrial, a_search, some_trials, trial_id
+from tests.support.searches import BATCH, SPACE, START, GivenTrial, a_search, some_trials, trial_id
 
 STATES = [
     ("completed", 0, "", "completed"),
@@ -41,6 +42,21 @@ def test_state_of_a_trial_that_has_ended(
     (attributes / "exit_status").write_text(str(code))
     if cause:
         (attributes / "dask").write_text(json.dumps({"ended": cause}))
+    (found,) = trials.TrialReader(str(tmp_path), BATCH, trials.search(str(tmp_path), BATCH).objectives).read()
+    assert found.state.value == expected
+
+
+@pytest.mark.parametrize(("attempt", "expected"), [(START + 1, "pruned"), (START - 9, "stopped")])
+def test_trial_is_pruned_only_if_the_attempt_that_was_stopped_was_to_be(
+    tmp_path: pathlib.Path, attempt: int, expected: str
+) -> None:
+    # After an attempt was lost, it may be the user who stops the next one.
+    a_search(tmp_path, [GivenTrial({"x": 1}, (1.0,), "staged")], {"x": "[1:9]"})
+    SearchJournal(str(tmp_path / "runs" / BATCH)).add("pruning", trial=trial_id(1), step=1, started=float(attempt))
+    records = tmp_path / "runs" / trial_id(1) / ".guild"
+    (records / "STAGED").unlink()
+    (records / "attrs" / "exit_status").write_text("-15")
+    (records / "attrs" / "dask").write_text(json.dumps({"ended": "stopped"}))
     (found,) = trials.TrialReader(str(tmp_path), BATCH, trials.search(str(tmp_path), BATCH).objectives).read()
     assert found.state.value == expected
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from guild_dask.home import claims, control, layout, run_queue
+from guild_dask.home import claims, control, layout, run_directory, run_queue, stop_request
 from guild_dask.home.outcome import Cause, text_for_cause
 from guild_dask.home.search_journal import SearchJournal
-from guild_dask.home.trials import Trial, TrialReader, TrialState, completed_costs
+from guild_dask.home.trials import Trial, TrialReader, TrialState, completed_costs, start_time
 from guild_dask.monitor import formatting
 from guild_dask.monitor.flag_columns import text_for_value
 from guild_dask.monitor.searches import SearchPublisher
@@ -85,7 +85,6 @@ class Search:
         self._has_reported = False  # what was there before the first step is no news
         self._best: list[str] = []  # as it was last logged
         self._has_warned_without_steps = False
-        self._asked: set[str] = set()  # trials that were asked to end early
 
     def learn_from(self, prior: Sequence[Observation]) -> None:
         """Makes the search know runs that are none of its trials."""
@@ -252,16 +251,20 @@ class Search:
         log.warning(text, formatting.short(completed[0].id), STEP_LINE)
 
     def _end(self, run_id: str, stop: stopping.Stop) -> None:
-        """Asks a trial to end, by the stop request of a user; it is marked when it has ended so."""
+        """Asks an attempt at a trial to end, once, by the stop request of a user; it is marked when it has ended so."""
         folder = layout.claims_folder(self._problem.home)
-        claim = claims.present(folder, run_id)
-        if claim is None or claim.claim is None or not claim.is_started or run_id in self._asked:
+        run_dir = layout.run_dir(self._problem.home, run_id)
+        found = claims.present(folder, run_id)
+        if found is None or found.claim is None or not found.is_started:
             return
-        self._asked.add(run_id)
+        is_begun = run_directory.recorded_start(run_dir) != found.claim.before
+        if not is_begun or stop_request.is_requested(claims.path(folder, run_id)):
+            return
         # Also after a crash between these two: a trial that is asked twice ends once.
-        if run_id not in self._journal.log.pruning:
-            self._journal.add("pruning", trial=run_id, step=stop.step)
-        claims.ask_to_end(folder, run_id, claim.claim.owner)
+        started = start_time(run_dir)
+        if started not in self._journal.log.pruning.get(run_id, ()):
+            self._journal.add("pruning", trial=run_id, started=started, step=stop.step)
+        claims.ask_to_end(folder, run_id, found.claim.owner)
         objective = self._problem.objectives[0]
         sign = -1 if objective.is_maximized else 1
         text = "Ending trial %s early: %s is %g at step %d, and %g is needed"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from guild_dask.home import claims, layout, run_view, trials
+from guild_dask.home import claims, layout, run_view, stop_request, trials
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.plan.objectives import Objective
@@ -26,7 +26,7 @@ from guild_dask.scheduler.search.space import key_of, space_for_flags
 from tests.support.exhaustion import disk, fill
 from tests.support.sandbox import Guild, Sandbox, Started, run_command, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project
-from tests.support.searches import BATCH, SPACE, a_search, some_trials, trial_id
+from tests.support.searches import BATCH, SPACE, GivenTrial, a_search, some_trials, trial_id
 
 # Waits for a file, so that a test decides when trials end.
 SCRIPT = """
@@ -216,6 +216,64 @@ def test_trial_that_diverges_does_not_end_a_search_whose_other_trials_have_value
         ended = search.wait()
     assert ended.exit_code == 0, ended
     assert {trial.point["x"]: trial.values for trial in _trials(home)} == {1: None, 2: (0.5,)}, ended
+
+
+def _a_search_with_a_bad_trial_that_runs(home: pathlib.Path) -> Search:
+    """Returns a search of three trials, of which the last one runs, is worse than the others, and is to end early."""
+    good = [GivenTrial({"lr": lr}, [0.3, 0.2, 0.1, 0.1]) for lr in (0.01, 0.02)]
+    a_search(home, [*good, GivenTrial({"lr": 0.03}, [9.0, 9.0, 9.0], "staged")], {"lr": "[0.0:1.0]"}, is_over=False)
+    records = pathlib.Path(layout.guild_dir(layout.run_dir(str(home), trial_id(3))))
+    (records / layout.STAGED).unlink()
+    (records / layout.REMOTE_LOCK).write_text("node")
+    _start(home, serial=1)
+    space = space_for_flags({"lr": "[0.0:1.0]"})
+    problem = Problem(str(home), BATCH, space, (Objective("loss"),), 3)
+    journal = SearchJournal(layout.run_dir(str(home), BATCH))
+    settings = SearchSettings(stop_early="asha")
+    return Search(problem, settings, _Asked("tpe", space, ["minimize"], 1), journal, Policy())
+
+
+def _start(home: pathlib.Path, serial: int) -> None:
+    """Makes the claim of an attempt at the trial that runs, in the place of the one before."""
+    folder = layout.claims_folder(str(home))
+    claims.remove(folder, trial_id(3))
+    ended = ProcessIdentity(1, 1.0, "boot", "elsewhere")
+    claims.mark_started(claims.write(folder, claims.Claim(trial_id(3), "sss", ended, ended, serial=serial)))
+
+
+def _is_asked_to_end(home: pathlib.Path) -> bool:
+    return stop_request.is_requested(claims.path(layout.claims_folder(str(home)), trial_id(3)))
+
+
+def test_trial_is_asked_to_end_early_once_it_can_be_if_the_disk_was_full(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = _a_search_with_a_bad_trial_that_runs(tmp_path)
+
+    def refuse(_fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", refuse)
+        with pytest.raises(OSError, match="No space left"):
+            search.step(1)
+    assert not _is_asked_to_end(tmp_path)
+    search.step(1)
+    assert _is_asked_to_end(tmp_path)
+
+
+def test_trial_is_asked_to_end_early_once_for_each_attempt(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    search = _a_search_with_a_bad_trial_that_runs(tmp_path)
+    with caplog.at_level("INFO", "guild"):
+        for serial in (1, 2):
+            if serial == 2:
+                _start(tmp_path, serial)  # the worker of the first attempt was lost, and the stop request with it
+            search.step(1)
+            search.step(1)
+            assert _is_asked_to_end(tmp_path)
+            assert caplog.text.count("Ending trial") == serial
 
 
 # How it ends
