@@ -84,6 +84,7 @@ class Search:
         self._has_repaired = False  # what an earlier start left half done, or a power failure damaged, is repaired once
         self._has_reported = False  # what was there before the first step is no news
         self._best: list[str] = []  # as it was last logged
+        self._reported: set[tuple[str, str]] = set()  # trials that cannot be staged again, and why
         self._has_warned_without_steps = False
 
     def learn_from(self, prior: Sequence[Observation]) -> None:
@@ -150,6 +151,9 @@ class Search:
         cut_short = [trial for trial in trials if trial.state is TrialState.CUT_SHORT and self._may_go_on_with(trial)]
         if cut_short:
             problems = run_queue.stage_ended(self._problem.home, [trial.id for trial in cut_short])
+            for run_id, problem in problems.items() - self._reported:
+                log.warning("Cannot stage trial %s again: %s", run_id, problem)
+            self._reported |= problems.items()
             for trial in [each for each in cut_short if each.id not in problems]:
                 why = text_for_cause(trial.cause) if trial.cause else "it was cut short"
                 log.info("Staged trial %s again (%s)", trial.id, why)
@@ -173,8 +177,8 @@ class Search:
         return True
 
     def _complete(self, trial: Trial, flags: Mapping[str, Any]) -> None:
-        log.info("Completing trial %s, which was left half staged", trial.id)
         self._stager.stage(self._journal.log.proposals[trial.id], flags)
+        log.info("Staged trial %s, which was left half staged", trial.id)
         self._announce(trial.id)
 
     def _announce(self, run_id: str) -> None:

@@ -218,6 +218,38 @@ def test_trial_that_diverges_does_not_end_a_search_whose_other_trials_have_value
     assert {trial.point["x"]: trial.values for trial in _trials(home)} == {1: None, 2: (0.5,)}, ended
 
 
+def test_trial_that_cannot_be_staged_again_is_reported_once(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    a_search(tmp_path, some_trials(1), SPACE, is_over=False)
+    attributes = pathlib.Path(layout.attributes(layout.run_dir(str(tmp_path), trial_id(1))))
+    (attributes / "exit_status").write_text("-15")
+    (attributes / "dask").write_text(json.dumps({"ended": "scheduler-stopped"}))
+    (attributes / "started").unlink()
+    (attributes / "started").mkdir()
+    space = space_for_flags(dict(SPACE))
+    problem = Problem(str(tmp_path), BATCH, space, (Objective("loss"),), 1)
+    journal = SearchJournal(layout.run_dir(str(tmp_path), BATCH))
+    search = Search(problem, SearchSettings(), _Asked("tpe", space, ["minimize"], 1), journal, Policy())
+    with caplog.at_level("INFO", "guild"):
+        assert [search.step(1).is_over, search.step(1).is_over] == [False, False]
+    assert caplog.text.count(f"Cannot stage trial {trial_id(1)} again: cannot write to its directory") == 1
+
+
+def test_trial_is_reported_as_staged_only_when_it_is(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    # While the disk is full, each step tries it again.
+    a_search(tmp_path, [], SPACE, is_over=False)
+    journal = SearchJournal(layout.run_dir(str(tmp_path), BATCH))
+    journal.add("proposed", trial=trial_id(1), number=1, point=some_trials(1)[0].point)
+    pathlib.Path(layout.run_dir(str(tmp_path), trial_id(1))).touch()
+    space = space_for_flags(dict(SPACE))
+    problem = Problem(str(tmp_path), BATCH, space, (Objective("loss"),), 1)
+    search = Search(problem, SearchSettings(), _Asked("tpe", space, ["minimize"], 1), journal, Policy())
+    with caplog.at_level("INFO", "guild"), pytest.raises(OSError, match="Not a directory"):
+        search.step(1)
+    assert trial_id(1) not in caplog.text
+
+
 def _a_search_with_a_bad_trial_that_runs(home: pathlib.Path) -> Search:
     """Returns a search of three trials, of which the last one runs, is worse than the others, and is to end early."""
     good = [GivenTrial({"lr": lr}, [0.3, 0.2, 0.1, 0.1]) for lr in (0.01, 0.02)]
