@@ -363,10 +363,15 @@ def stage_ended(home: str, run_ids: Iterable[str]) -> dict[str, str]:
 
 
 def unstage(home: str, run_id: str) -> None:
-    """Makes a staged run a pending one, which no scheduler starts; does nothing if it is not staged any more."""
+    """Makes a staged run a pending one that has never started, which no scheduler starts.
+
+    Does nothing if it is not staged any more.
+    """
     run_dir = layout.run_dir(home, run_id)
     with StatusLock(home).held():
         if run_directory.is_staged(run_dir):
+            run_directory.forget_end(run_dir)
+            run_directory.clear_marker(run_dir, layout.LOCK)
             run_directory.set_marker(run_dir, layout.PENDING)
             run_directory.clear_marker(run_dir, layout.STAGED)
 

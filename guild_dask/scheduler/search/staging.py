@@ -11,6 +11,7 @@ from typing import Any
 from guild_dask.home import layout, run_directory, run_queue
 from guild_dask.home.search_journal import Proposal, SearchJournal
 from guild_dask.home.trials import ATTRIBUTE, PRUNED, was_staged
+from guild_dask.scheduler.search.space import key_of
 
 
 class CannotStage(Exception):
@@ -51,7 +52,8 @@ class Stager:
             return False
         try:
             run_directory.read_staged(run_dir)
-            return bool(run_directory.attribute(run_dir, "flags") != dict(flags))
+            found = run_directory.attribute(run_dir, "flags")
+            return not isinstance(found, dict) or key_of(found) != key_of(flags)
         except run_directory.BrokenRun:
             return run_directory.has(run_dir, layout.STAGED)
 

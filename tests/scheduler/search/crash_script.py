@@ -8,12 +8,13 @@ trials that are there then.
 
 import json
 import os
+import pathlib
 import shutil
 import signal
 import sys
 from typing import Any
 
-from guild_dask.home import run_view, trials
+from guild_dask.home import run_directory, run_view, trials
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.plan.objectives import Objective
 from guild_dask.plan.retries import Policy
@@ -66,9 +67,15 @@ def _in_child(home: str, batch: str, steps: int, kill_at: int = 0) -> int:
 
 
 def _lose_what_was_written(home: str, batch: str) -> None:
-    """Empties files of all trials, as a power failure may: attributes of the first, and the operation of the others."""
+    """Empties files of all trials, as a power failure may: attributes of the first, and the operation of the others.
+
+    The trials were cut short before, and staged again.
+    """
     for number, trial in enumerate(sorted(set(os.listdir(f"{home}/runs")) - {batch})):
-        os.truncate(f"{home}/runs/{trial}/.guild/{'opref' if number else 'attrs/flags'}", 0)
+        records = f"{home}/runs/{trial}/.guild"
+        for name, text in (("attrs/exit_status", "-15"), ("LOCK", "999999999")):
+            pathlib.Path(records, name).write_text(text)
+        os.truncate(f"{records}/{'opref' if number else 'attrs/flags'}", 0)
 
 
 def main(home: str, batch: str, every: int) -> None:
@@ -87,7 +94,8 @@ def main(home: str, batch: str, every: int) -> None:
         found = trials.TrialReader(copy, batch, (Objective("loss"),)).read()
         runs = sorted(set(os.listdir(f"{copy}/runs")) - {batch})
         flags = [run_view.flags(f"{copy}/runs/{each.id}").get("x") for each in found]
-        states = [(each.id, each.state.value, x) for each, x in zip(found, flags, strict=True)]
+        markers = [run_directory.is_staged(f"{copy}/runs/{each.id}") for each in found]
+        states = [(each.id, each.state.value, *of_run) for each, *of_run in zip(found, flags, markers, strict=True)]
         sys.stdout.write(json.dumps({"number": number, "code": code, "trials": states, "runs": runs}) + "\n")
         shutil.rmtree(copy)
         number += every if number else 1

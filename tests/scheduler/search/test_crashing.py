@@ -35,7 +35,8 @@ def test_step_that_is_killed_at_any_write_is_completed_by_the_next(user: Sandbox
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(results) > 3, "it was killed at several writes"
     for result in results:
-        ids, states, points = zip(*result["trials"], strict=True)
+        ids, states, points, markers = zip(*result["trials"], strict=True)
+        assert all(markers), result
         assert states == ("waiting",) * crash_script.TRIALS, result
         assert len({*points} - {None}) == crash_script.TRIALS, result
         assert sorted(ids) == result["runs"], result

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -23,6 +24,7 @@ from guild_dask.scheduler.search.engine import Engine, Knowledge
 from guild_dask.scheduler.search.search import Problem, Search
 from guild_dask.scheduler.search.settings import SearchSettings
 from guild_dask.scheduler.search.space import key_of, space_for_flags
+from guild_dask.scheduler.search.staging import Stager
 from tests.support.exhaustion import disk, fill
 from tests.support.sandbox import Guild, Sandbox, Started, run_command, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project
@@ -216,6 +218,16 @@ def test_trial_that_diverges_does_not_end_a_search_whose_other_trials_have_value
         ended = search.wait()
     assert ended.exit_code == 0, ended
     assert {trial.point["x"]: trial.values for trial in _trials(home)} == {1: None, 2: (0.5,)}, ended
+
+
+def test_staged_trial_whose_flag_is_not_a_number_is_not_damaged(tmp_path: pathlib.Path) -> None:
+    # Else each start of the search would make its run anew.
+    a_search(tmp_path, [GivenTrial({"lr": 0.1}, end="staged")], SPACE)
+    run_dir = layout.run_dir(str(tmp_path), trial_id(1))
+    pathlib.Path(layout.attribute(run_dir, "flags")).write_text("{lr: 0.1, clip: .nan}")
+    stager = Stager(str(tmp_path), BATCH, SearchJournal(layout.run_dir(str(tmp_path), BATCH)))
+    assert not stager.is_damaged(trial_id(1), {"lr": 0.1, "clip": math.nan})
+    assert stager.is_damaged(trial_id(1), {"lr": 0.2, "clip": math.nan})
 
 
 def test_trial_that_cannot_be_staged_again_is_reported_once(
