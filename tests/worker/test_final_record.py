@@ -6,7 +6,7 @@ import pytest
 
 from guild_dask.home.outcome import Cause, Excess, Note
 from guild_dask.home.run_info import ENDED, KILLED_BY, LEFT, facts_for_cause
-from guild_dask.worker.final_record import StarterEvidence, FinalRecord, record_for
+from guild_dask.worker.final_record import FinalRecord, StarterEvidence, record_for
 
 NODE = "node12"
 EXCESS = Excess(2.0, 2.5)
