@@ -82,6 +82,8 @@ def exists(path: str) -> bool:
     """Returns whether there is something at a path of the home; raises OSError if the home cannot be read."""
     try:
         os.stat(path)
+    except ValueError:  # no path has a null character
+        return False
     except OSError as e:
         raise_if_of_home(e)
         return False
