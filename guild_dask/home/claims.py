@@ -205,7 +205,7 @@ def remove(folder: pathlib.Path, run_id: str) -> None:
 
 def strays(folder: pathlib.Path) -> list[str]:
     """Returns the runs that have files of a claim here, but no claim."""
-    found = [pathlib.PurePath(name) for name in files.names(folder) if not name.startswith(".")]
+    found = [pathlib.PurePath(name) for name in files.names(folder)]
     claimed = {file.stem for file in found if file.suffix in _STATES}
     return sorted({file.stem for file in found if file.suffix in _BESIDE} - claimed)
 
@@ -242,7 +242,7 @@ def written(folder: pathlib.Path, run_id: str) -> int:
 def all_claims(folder: pathlib.Path) -> Iterator[Found]:
     """Yields every claim in the folder; raises OSError if it cannot be read."""
     # Listing the folder has refreshed it.
-    listed = (folder / name for name in sorted(files.names(folder)) if not name.startswith("."))
+    listed = (folder / name for name in sorted(files.names(folder)))
     for run_id, file in {file.stem: file for file in listed if file.suffix in _STATES}.items():
         # It may have been renamed since the folder was listed.
         found = next((each for each in map(_found, (file, *_files(folder, run_id))) if each), None)

@@ -76,7 +76,7 @@ def changed_runs(home: str) -> dict[str, float]:
     """Returns the runs that were reported as changed, and when; reports that are old are removed."""
     found: dict[str, float] = {}
     for name in files.names(folder(home)):
-        if name.endswith(_CHANGED) and not name.startswith("."):
+        if name.endswith(_CHANGED):
             with contextlib.suppress(OSError):
                 reported = (folder(home) / name).stat().st_mtime
                 if time.time() - reported > _OLD:

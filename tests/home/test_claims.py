@@ -155,7 +155,7 @@ def test_claim_that_goes_while_claims_are_listed_is_left_out(folder: pathlib.Pat
 def test_other_files_are_no_claims(folder: pathlib.Path) -> None:
     folder.mkdir(parents=True)
     # The first is a draft of a process that died while it wrote.
-    for name in (".aaa.claimed", ".aaa.123", "README", "aaa.claimed~", "claimed"):
+    for name in (".aaa.draft", ".aaa.123", "README", "aaa.claimed~", "claimed"):
         (folder / name).write_text("{}")
     assert list(claims.all_claims(folder)) == []
 
@@ -377,3 +377,13 @@ def test_claim_that_is_withdrawn_in_the_middle_of_handing_over_is_not_made_anew(
     monkeypatch.setattr(os, "open", withdraw_and_open)
     assert not claims.hand_over(folder, claim, _me())
     assert sorted(file.suffix for file in folder.iterdir()) == [claims.WITHDRAWN]
+
+
+def test_claim_on_a_run_whose_id_begins_with_a_dot_is_found_and_drafts_are_not(folder: pathlib.Path) -> None:
+    claims.write(folder, claim_on(".x"))
+    (folder / ".aaa.draft").touch()
+    (folder / ".aaa.ended-draft").touch()
+    assert [run_id for run_id, _, _ in found_in(folder)] == [".x"]
+    claims.remove(folder, ".x")
+    (folder / f".y{claims.SAVED}").touch()
+    assert claims.strays(folder) == [".y"]
