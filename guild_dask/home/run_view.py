@@ -82,13 +82,16 @@ def find(runs_dir: str, text: str) -> RunView:
         return view(os.path.join(runs_dir, text))
     names = sorted(name for name in names_of_runs(runs_dir) if text and name.startswith(text))
     if not names:
-        raise NoSuchRun(
-            f"there is no run {text!r}; 'guild runs' shows ids of runs, and the first letters of one will do"
-        )
+        raise NoSuchRun(f"there is no run {text!r}; 'guild runs' shows ids of runs, and a unique prefix is enough")
     if len(names) > 1:
-        several = ", ".join(name[:8] if len({name[:8] for name in names}) == len(names) else name for name in names[:5])
+        is_short_enough = len({name[:8] for name in names}) == len(names)
+        several = ", ".join(_escaped(name[:8] if is_short_enough else name) for name in names[:5])
         raise NoSuchRun(f"{len(names)} runs begin with {text!r} ({several}...); give more letters of the id")
     return view(os.path.join(runs_dir, names[0]))
+
+
+def _escaped(name: str) -> str:
+    return repr(name)[1:-1]
 
 
 def count_staged(runs_dir: str) -> int:

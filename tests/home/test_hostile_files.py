@@ -193,3 +193,12 @@ def test_limit_is_that_of_the_reader(tmp_path: pathlib.Path) -> None:
     with pytest.raises(OSError, match="larger than 99 kB"):
         files.content(tmp_path / "file", 99_999)
     assert files.tail(tmp_path / "file", 10) == b"x" * 10
+
+
+def test_ids_of_runs_are_escaped_where_one_must_be_chosen(tmp_path: pathlib.Path) -> None:
+    for name in ("aa\x1b[2J1", "aa\x1b[2J2"):
+        make_run(tmp_path / name)
+    with pytest.raises(run_view.NoSuchRun) as error:
+        run_view.find(str(tmp_path), "aa")
+    assert "\x1b" not in str(error.value)
+    assert r"aa\x1b[2J1" in str(error.value)
