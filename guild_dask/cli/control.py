@@ -56,7 +56,7 @@ def _ask(request: Request, scheduler: str | None, as_json: bool) -> None:
     if chosen and request == "resume" and control.is_paused(home):
         common.fail("all schedulers on this Guild home are paused; 'guild-dask resume' resumes all of them")
     try:
-        control.ask(home, chosen, request)
+        control.send(home, chosen, request)
     except OSError as e:
         common.fail(f"cannot write to the Guild home: {e.strerror or e}")
     receivers = [chosen] if chosen else alive

@@ -59,7 +59,7 @@ def _stop(home: str, run_id: str) -> str:
     if lives is False:
         raise _CannotStop("the process that started it has died; the next scheduler recovers the run")
     try:
-        claims.ask_to_end(folder, run_id, owner)
+        claims.request_end(folder, run_id, owner)
     except OSError as e:
         raise _CannotStop(f"cannot write to the Guild home: {e.strerror or e}") from e
     return f"stop requested; it runs on {owner.host}" if lives is None else "stop requested"

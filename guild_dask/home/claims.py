@@ -263,8 +263,8 @@ def present(folder: pathlib.Path, run_id: str) -> Found | None:
     return files.first(_files(folder, run_id), _found)
 
 
-def ask_to_end(folder: pathlib.Path, run_id: str, owner: ProcessIdentity) -> None:
-    """Asks a run that has started to end, for a user; raises OSError if that cannot be written."""
+def request_end(folder: pathlib.Path, run_id: str, owner: ProcessIdentity) -> None:
+    """Requests the end of a run that has started, for a user; raises OSError if that cannot be written."""
     request_stop(path(folder, run_id))
     # The starter polls for stop requests; on this host, a signal makes it react at once.
     if is_alive(owner):

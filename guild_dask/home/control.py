@@ -41,8 +41,8 @@ def folder(home: str) -> pathlib.Path:
     return layout.control_folder(home)
 
 
-def ask(home: str, scheduler_id: str | None, request: Request) -> None:
-    """Makes a request to one scheduler, or to all of the home. Only to pause all applies to later schedulers, too."""
+def send(home: str, scheduler_id: str | None, request: Request) -> None:
+    """Sends a request to one scheduler, or to all of the home. Only to pause all applies to later schedulers, too."""
     folder(home).mkdir(parents=True, exist_ok=True)
     if request == "pause":
         _file(home, scheduler_id, _PAUSE).touch()

@@ -15,7 +15,7 @@ from guild_dask.home import layout, run_directory
 from guild_dask.home.errors import HomeUnavailable, check_home
 from guild_dask.home.run_directory import BrokenRun, Staged
 
-# A file system may give two changes of one moment the same time; after so many seconds, the next change differs.
+# Seconds after which a change surely gets another mtime.
 _QUIET = 2.0
 
 Signature = tuple[int, ...]

@@ -41,7 +41,7 @@ def never(_run_dir: str, _is_loss: bool) -> bool:
 
 @dataclass(frozen=True)
 class Claimed:
-    """The runs that were claimed, those that cannot be, and the problem that prevented to claim the rest, if any."""
+    """The runs that were claimed, those that cannot be, and the problem that kept the others from being claimed."""
 
     taken: tuple[tuple[Staged, claims.Claim], ...]
     refused: dict[str, str]  # runs whose own directory prevents it, with the reason
@@ -259,7 +259,7 @@ class GuildHome:
             self._stage_started_again(run_dir, result)
             return True
         if result.end is not End.GONE or outcome.is_deleted:
-            for each in self._places(run_id):
+            for each in self._possible_dirs(run_id):
                 _clear_markers(each, layout.PENDING, layout.REMOTE_LOCK)
         if result.end is End.COULD_NOT_START:
             with files.open_folder(layout.guild_dir(run_dir)) as run:
@@ -300,7 +300,7 @@ class GuildHome:
         """
         if not claims.withdraw(self.claims_folder, run_id):
             return False
-        for run_dir in self._places(run_id):
+        for run_dir in self._possible_dirs(run_id):
             with (
                 contextlib.suppress(FileNotFoundError, NotADirectoryError),
                 files.open_folder(layout.guild_dir(run_dir)) as run,
@@ -315,7 +315,7 @@ class GuildHome:
         self._directory.forget(run_id)
         return True
 
-    def _places(self, run_id: str) -> Iterator[str]:
+    def _possible_dirs(self, run_id: str) -> Iterator[str]:
         """Yields where a run's directory may be, in an order that finds it while the user deletes or restores it."""
         trash = layout.trash_dir(self._home)
         for folder in (self.runs_dir, trash, self.runs_dir, trash):

@@ -44,7 +44,7 @@ class StatusLock:
             os.close(fd)
 
     def _locked_at_once(self) -> int | None:
-        """Returns a descriptor of the locked file; None where Guild's lock must wait, or knows another way."""
+        """Returns a descriptor of the locked file; None if it is held or flock fails: then use Guild's lock."""
         try:
             fd = files.open_file(self._file, os.O_RDWR | os.O_NOFOLLOW)
         except OSError:

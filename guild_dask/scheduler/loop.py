@@ -144,7 +144,7 @@ class Loop:
 
     def _request_drain(self, _instruction: do.RequestDrain) -> None:
         with contextlib.suppress(OSError):
-            control.ask(self._heartbeat.home, self._heartbeat.scheduler_id, "drain")
+            control.send(self._heartbeat.home, self._heartbeat.scheduler_id, "drain")
 
     def _renew_heartbeat(self, _instruction: do.RenewHeartbeat) -> None:
         self._heartbeat.renew()

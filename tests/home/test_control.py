@@ -44,46 +44,46 @@ def states(home: str) -> dict[str, Control]:
 
 def test_nothing_is_asked_to_begin_with(tmp_path: pathlib.Path) -> None:
     assert control.state(str(tmp_path), "aaa") == Control()
-    control.ask(str(tmp_path), None, "resume")
-    control.ask(str(tmp_path), None, "drain")
+    control.send(str(tmp_path), None, "resume")
+    control.send(str(tmp_path), None, "drain")
     control.forget(str(tmp_path / "nowhere"), "aaa")
 
 
 def test_one_scheduler_is_asked_to_pause(home: str) -> None:
-    control.ask(home, "aaa", "pause")
+    control.send(home, "aaa", "pause")
     assert states(home) == {"aaa": Control(is_paused=True), "bbb": Control(), "new": Control()}
-    control.ask(home, "bbb", "resume")
+    control.send(home, "bbb", "resume")
     assert control.state(home, "aaa").is_paused
-    control.ask(home, "aaa", "resume")
+    control.send(home, "aaa", "resume")
     assert control.state(home, "aaa") == Control()
 
 
 def test_all_are_asked_to_pause_even_those_to_come(home: str) -> None:
-    control.ask(home, None, "pause")
+    control.send(home, None, "pause")
     assert set(states(home).values()) == {Control(is_paused=True)}
     assert control.is_paused(home)
     # One of them alone cannot be let go, or the others' pause would mean little.
-    control.ask(home, "aaa", "resume")
+    control.send(home, "aaa", "resume")
     assert control.state(home, "aaa").is_paused
-    control.ask(home, None, "resume")
+    control.send(home, None, "resume")
     assert set(states(home).values()) == {Control()}
 
 
 def test_all_at_work_are_asked_to_drain_and_none_to_come(home: str) -> None:
-    control.ask(home, None, "drain")
+    control.send(home, None, "drain")
     assert states(home) == {"aaa": Control(is_draining=True), "bbb": Control(is_draining=True), "new": Control()}
 
 
 def test_resume_takes_a_drain_back(home: str) -> None:
-    control.ask(home, "aaa", "drain")
-    control.ask(home, "aaa", "resume")
+    control.send(home, "aaa", "drain")
+    control.send(home, "aaa", "resume")
     assert control.state(home, "aaa") == Control()
 
 
 def test_scheduler_that_ends_leaves_what_was_asked_of_all(home: str) -> None:
     for scheduler in (None, "aaa"):
-        control.ask(home, scheduler, "pause")
-    control.ask(home, "aaa", "drain")
+        control.send(home, scheduler, "pause")
+    control.send(home, "aaa", "drain")
     control.forget(home, "aaa")
     assert control.state(home, "aaa") == Control(is_paused=True)
 
@@ -95,7 +95,7 @@ def test_the_last_word_counts(
 ) -> None:
     home = str(tmp_path_factory.mktemp("home"))
     for scheduler, request in asked:
-        control.ask(home, scheduler, request)
+        control.send(home, scheduler, request)
         if request == "pause":
             assert control.state(home, scheduler or "any").is_paused
         elif request == "resume" and scheduler is None:
@@ -113,14 +113,14 @@ def test_paused_scheduler_lets_runs_go_on_and_starts_none(user: Sandbox, guild: 
     stage(guild, "op", "bbb")
     with guild.started(f"{SCHEDULER} poll-interval=10000 -y") as scheduler:
         wait_until(lambda: statuses(user)["aaa"] == "running")
-        control.ask(str(user.guild_home), None, "pause")
+        control.send(str(user.guild_home), None, "pause")
         scheduler.wait_for_output("Paused: running runs go on, and none is started before 'guild-dask resume'")
         go.touch()
         wait_until(lambda: statuses(user)["aaa"] == "completed")
         stage(guild, "op", "ccc")
         assert statuses(user) == {"aaa": "completed", "bbb": "staged", "ccc": "staged"}
         assert "ccc" not in scheduler.output
-        control.ask(str(user.guild_home), None, "resume")
+        control.send(str(user.guild_home), None, "resume")
         wait_until(lambda: set(statuses(user).values()) == {"completed"}, describe=scheduler.so_far)
         assert scheduler.output.count("Resumed") == 1
 
@@ -129,13 +129,13 @@ def test_pause_of_the_home_outlives_schedulers_and_a_new_one_says_so(
     user: Sandbox, guild: Guild, go: pathlib.Path
 ) -> None:
     stage(guild, "op", "aaa")
-    control.ask(str(user.guild_home), None, "pause")
+    control.send(str(user.guild_home), None, "pause")
     with guild.started(f"{SCHEDULER} run-once=yes poll-interval=10000 -y") as scheduler:
         scheduler.wait_for_output("Paused: ")
         assert statuses(user) == {"aaa": "staged"}
         assert scheduler.is_running
         assert "Starting staged run" not in scheduler.output
-        control.ask(str(user.guild_home), None, "resume")
+        control.send(str(user.guild_home), None, "resume")
         assert scheduler.wait().exit_code == 0
     assert statuses(user) == {"aaa": "completed"}
 
@@ -145,7 +145,7 @@ def test_run_that_can_never_start_is_told_while_nothing_may_start(
 ) -> None:
     stage(guild, "op", "aaa")
     stage(guild, "op", "bbb", options="--tag dask:gpu=7")
-    control.ask(str(user.guild_home), None, "pause")
+    control.send(str(user.guild_home), None, "pause")
     with guild.started(f"{SCHEDULER} resources=gpu=1 poll-interval=10000 --run-id sss -y") as scheduler:
         scheduler.wait_for_output("Leaving run bbb staged (requests gpu=7, largest worker has gpu=1)")
         wait_until(lambda: _state(user, "sss").impossible == 1)
@@ -166,7 +166,7 @@ def test_drained_scheduler_ends_with_its_runs_and_leaves_the_rest_staged(
     stage(guild, "op", "bbb")
     with guild.started(f"{SCHEDULER} poll-interval=10000 -y") as scheduler:
         wait_until(lambda: statuses(user)["aaa"] == "running")
-        control.ask(str(user.guild_home), None, "drain")
+        control.send(str(user.guild_home), None, "drain")
         scheduler.wait_for_output("Draining: starting no more runs, and stopping when 1 running run(s) have ended")
         assert scheduler.is_running
         go.touch()

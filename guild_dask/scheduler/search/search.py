@@ -268,7 +268,7 @@ class Search:
         started = start_time(run_dir)
         if started not in self._journal.log.pruning.get(run_id, ()):
             self._journal.add("pruning", trial=run_id, started=started, step=stop.step)
-        claims.ask_to_end(folder, run_id, found.claim.owner)
+        claims.request_end(folder, run_id, found.claim.owner)
         objective = self._problem.objectives[0]
         sign = -1 if objective.is_maximized else 1
         text = "Ending trial %s early: %s is %g at step %d, and %g is needed"
