@@ -23,7 +23,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from guild_dask.home import end_note
+from guild_dask.home import end_note, snapshot
 from guild_dask.home.claim_record import Claim, claim_for_text
 from guild_dask.home.end_note import ENDED, EXITED
 from guild_dask.home.errors import raise_if_of_home
@@ -112,7 +112,7 @@ def give_back(folder: pathlib.Path, run_id: str, staged: str, run: int | None = 
     """
     withdrawn = path(folder, run_id).with_suffix(WITHDRAWN)
     withdrawn.with_suffix(SAVED).unlink(missing_ok=True)
-    (folder / _draft_name(run_id)).unlink(missing_ok=True)
+    (folder / snapshot.draft_name(run_id)).unlink(missing_ok=True)
     _return(withdrawn, staged, run)
     remove(folder, run_id)
 
@@ -199,7 +199,7 @@ def mark_not_started(claimed: pathlib.Path, owner: ProcessIdentity | None) -> bo
 
 def remove(folder: pathlib.Path, run_id: str) -> None:
     """Removes a run's claim, started or not, and then all files beside it."""
-    drafts = (_draft_name(run_id), end_note.draft_name(run_id))
+    drafts = (_draft_name(run_id), snapshot.draft_name(run_id), end_note.draft_name(run_id))
     files.remove(folder, (*drafts, *(run_id + ending for ending in _ALL)))
 
 

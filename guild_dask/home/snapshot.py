@@ -30,7 +30,12 @@ def save(run_dir: str, file: pathlib.Path) -> None:
     with files.open_folder(layout.guild_dir(run_dir)) as folder:
         records = {name: _content(folder, name) for name in _record_names(folder)}
     known = {name: content.decode("latin-1") for name, content in records.items() if content is not None}
-    files.write(file, json.dumps(known), f".{file.stem}.draft")
+    files.write(file, json.dumps(known), draft_name(file.stem))
+
+
+def draft_name(run_id: str) -> str:
+    """Returns the name of a run's snapshot until all of it is written; a process that is killed leaves the draft."""
+    return f".{run_id}.saved.draft"
 
 
 def restore(folder: int, file: pathlib.Path) -> None:
