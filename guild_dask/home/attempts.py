@@ -44,6 +44,14 @@ def past(run_dir: str) -> tuple[Attempt, ...]:
         return ()
 
 
+def known_past(run_dir: str) -> tuple[Attempt, ...]:
+    """Returns the attempts at a run that were not its last; none if the record cannot be read."""
+    try:
+        return past(run_dir)
+    except OSError:
+        return ()
+
+
 def _attempt(data: dict[str, Any]) -> Attempt:
     cause = cause_for_name(data.get(_CAUSE)) if isinstance(data, dict) else None
     return records.value_for(Attempt, {**data, _CAUSE: cause.value if cause else None})
@@ -79,14 +87,13 @@ def add(run_dir: str, attempt: Attempt) -> None:
 
     The record decides that there is a next attempt, even if the scheduler dies before it has staged the run.
     """
-    folder = layout.attempts(run_dir)
-    kept = folder / str(attempt.number)
-    kept.mkdir(parents=True, exist_ok=True)
-    for file in (layout.output(run_dir), layout.output_index(run_dir)):
+    output, kept = layout.output(run_dir), layout.attempt_output(run_dir, attempt.number)
+    os.makedirs(os.path.dirname(kept), exist_ok=True)
+    for file, copy in ((output, kept), (layout.index_of(output), layout.index_of(kept))):
         with contextlib.suppress(FileNotFoundError):
-            files.copy(file, kept / os.path.basename(file))
+            files.copy(file, copy)
     over = [*(each for each in past(run_dir) if each.number != attempt.number), attempt]
-    files.write(folder / _RECORD, json.dumps([records.data_for(each) for each in over]))
+    files.write(layout.attempts(run_dir) / _RECORD, json.dumps([records.data_for(each) for each in over]))
 
 
 def keep_former(run_dir: str, number: int) -> None:
@@ -104,11 +111,7 @@ def keep_former(run_dir: str, number: int) -> None:
 
 def _former(run_dir: str, number: int) -> Attempt:
     """Returns the attempt that ended last, from the run's own records."""
-    facts, stopped = (
-        run_directory.known_attribute(run_dir, run_info.NAME),
-        run_directory.known_attribute(run_dir, "stopped"),
-    )
-    facts = facts if isinstance(facts, dict) else {}
+    facts, stopped = run_info.facts(run_dir), run_directory.known_attribute(run_dir, "stopped")
     cause = cause_for_name(run_info.cause_in(facts)[0])
     return Attempt(
         number,

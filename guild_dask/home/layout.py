@@ -38,6 +38,11 @@ def run_dir(home: str, run_id: str) -> str:
     return os.path.join(runs_dir(home), run_id)
 
 
+def home_of_run(run_dir: str) -> str:
+    """Returns the Guild home that a run directory belongs to."""
+    return os.path.dirname(os.path.dirname(run_dir))
+
+
 def trash_dir(home: str) -> str:
     """Returns the folder to which Guild moves deleted run directories, and from which it restores them."""
     return os.path.join(home, "trash", "runs")
@@ -113,9 +118,9 @@ def output(run_dir: str) -> str:
     return f"{run_dir}/{GUILD_DIR}/output"
 
 
-def output_index(run_dir: str) -> str:
-    """Returns the file that says when each line of a run's output was printed."""
-    return f"{run_dir}/{GUILD_DIR}/output.index"
+def index_of(output: str) -> str:
+    """Returns the file that says when each line of an output was printed."""
+    return f"{output}.index"
 
 
 def attributes(run_dir: str) -> str:

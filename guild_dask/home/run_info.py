@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from guild_dask.home import layout, process_start
+from guild_dask.home import layout, process_start, run_directory
 from guild_dask.home.outcome import Cause, Excess
 from guild_dask.home.process_start import ProcessStart
 from guild_dask.host import files
@@ -73,6 +73,12 @@ def add(run_dir: str, facts: Mapping[str, Any]) -> None:
     """Adds facts about a run that has started. Errors are ignored, as all of this is for information."""
     with contextlib.suppress(OSError):
         files.overwrite(_path(run_dir), text_for(facts), os.O_APPEND)
+
+
+def facts(run_dir: str) -> dict[str, Any]:
+    """Returns what is recorded about a run; empty if it cannot be read."""
+    found = run_directory.known_attribute(run_dir, NAME)
+    return found if isinstance(found, dict) else {}
 
 
 def facts_for_cause(fact: str, cause: Cause, excess: Excess) -> dict[str, Any]:

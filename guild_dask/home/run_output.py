@@ -20,8 +20,8 @@ _SAME_TIME = 1000
 
 def path_for(run_dir: str, attempt: int | None = None) -> str:
     """Returns the file with the output of an attempt that was followed by others, or else that of the last one."""
-    kept = layout.attempts(run_dir) / str(attempt) / os.path.basename(layout.output(run_dir))
-    return str(kept) if attempt is not None and kept.exists() else layout.output(run_dir)
+    kept = "" if attempt is None else layout.attempt_output(run_dir, attempt)
+    return kept if os.path.exists(kept) else layout.output(run_dir)
 
 
 def last_line(path: str) -> str:
@@ -52,7 +52,7 @@ def _shown(line: bytes) -> str:
 def _entries(path: str, most: int) -> list[tuple[int, int]]:
     """Returns the time and stream of each of the last lines of an output; none if the index does not fit."""
     try:
-        data = files.tail(f"{path}.index", most * _ENTRY.size)
+        data = files.tail(layout.index_of(path), most * _ENTRY.size)
     except OSError:
         return []
     return list(_ENTRY.iter_unpack(data)) if len(data) % _ENTRY.size == 0 else []
