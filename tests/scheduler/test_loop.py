@@ -1,5 +1,6 @@
 """The shell around the core: instructions are carried out in order, and errors keep no run from being ended."""
 
+import errno
 import os
 import pathlib
 import queue
@@ -94,6 +95,17 @@ def test_runs_are_ended_though_publishing_and_the_home_fail() -> None:
         loop.run()
     loop.abandon()
     assert shell.done == ["stop", "kill", "destroy"]
+
+
+def test_error_of_the_file_system_is_trouble_of_the_home_and_ends_no_scheduler() -> None:
+    def fail(*_args: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    shell = Shell()
+    shell.has_a_run()
+    shell.events.put(StopRequested())
+    shell.loop(request_stop=fail).run()
+    assert [each for each in shell.done if each != "publish"] == ["stop", "kill", "destroy"]
 
 
 def test_unavailable_home_drops_the_rest_of_a_cycle() -> None:
