@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from guild_dask.cluster.events import JobEnded
 from guild_dask.home.control import Control
-from guild_dask.home.outcome import End
+from guild_dask.home.outcome import End, Result
+from guild_dask.home.recovery import Recovered
 from guild_dask.monitor.state import Phase
 from guild_dask.scheduler import instructions as do
-from guild_dask.scheduler.core import MOST_STARTS, Rules
+from guild_dask.scheduler.answers import ClaimsRecovered, RunLeft
+from guild_dask.scheduler.core import MOST_STARTS, Core, Rules
 from guild_dask.scheduler.shutdown import DESTROY_AFTER, GIVE_UP_AFTER, KILL_AFTER
 from guild_dask.worker.job import KILLED, NOT_STARTED
 from tests.scheduler.world import CLAIMED, ENDED, STAGED, STARTED, World
@@ -566,3 +568,13 @@ def test_core_never_asks_to_be_called_again_at_once_for_ever(actions: list[tuple
     for _ in range(10):
         world.cycle()
     assert world.core.is_over or world.core.due > world.now
+
+
+def test_run_that_could_not_be_settled_counts_as_left_until_it_is_recovered() -> None:
+    core = Core(Rules(), 0.0)
+    core.handle(RunLeft("aaa", "cannot settle run aaa"), 0.0)
+    assert "1 left to the next scheduler" in core.summary(1.0)
+    logs = core.handle(ClaimsRecovered(Recovered(ended=(("aaa", Result(End.COMPLETED, 0)),))), 1.0)
+    assert any(isinstance(each, do.Log) for each in logs)
+    assert "1 run(s) completed" in core.summary(2.0)
+    assert "left to the next scheduler" not in core.summary(2.0)
