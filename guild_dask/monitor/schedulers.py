@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from guild_dask.home import claims, layout
 from guild_dask.home.claim_record import identity_for_data
 from guild_dask.home.heartbeat import STATE, counts_as_alive, file_system_time
-from guild_dask.home.status import Status, status
+from guild_dask.home.status import Status, known_status
 from guild_dask.host import files, processes
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.state import State, state_for_data
@@ -70,7 +70,7 @@ def survivors(home: str, living: Iterable[Scheduler]) -> list[Survivor]:
             claim = each.claim
             if claim is None or not each.is_started or claim.scheduler in owners:
                 continue
-            if status(layout.run_dir(home, each.run_id)) is Status.RUNNING:
+            if known_status(layout.run_dir(home, each.run_id)) is Status.RUNNING:
                 host, since = claim.owner.host, each.written / 1e9
                 found.append(Survivor(each.run_id, claim.scheduler_id, claim.worker, host, since, claim.requests))
     return sorted(found, key=lambda survivor: (survivor.since, survivor.run))

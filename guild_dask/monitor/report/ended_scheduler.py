@@ -39,7 +39,7 @@ def _end(runs_dir: str, scheduler: str, started: Mapping[str, Any], last: float)
     if past:
         cause = past.cause.value if past.cause else ""
         return {"end": End.RETRIED.value, "at": past.ended, "exit_code": past.exit_status, "cause": cause}
-    status, facts = home_status.status(run_dir).value, _facts(run_dir)
+    status, facts = home_status.known_status(run_dir).value, _facts(run_dir)
     if status in ("staged", "pending"):
         return {"end": _ENDS.get(status, status), "at": last}
     if facts.get("scheduler", scheduler) != scheduler:
