@@ -132,11 +132,11 @@ class _Process:
                 journal.add("started", host=os.uname().nodename, pid=os.getpid(), objectives=named)
                 search.publish()  # so that views show it before workers and earlier runs are found
                 search.learn_from(self._prior(journal))
-                last = self._propose_while_others_schedule(search)
+                last = self._propose_while_others_schedule(search, _checked(search))
             if not (last.is_over or self._is_stopping()):
                 last = self._be_scheduler(search, journal, settings, unknown)
             with self._logging(settings):
-                return self._finish(journal, last)
+                return self._finish(search, journal, last)
 
     def _report_unknown_flags(self) -> None:
         """Logs which flags are not ours. Guild checks those of a command, but not those of `optimizers:` in a file."""
@@ -176,9 +176,8 @@ class _Process:
         _log.info("Learning from %d completed run(s) of the same operation", len(found))
         return found
 
-    def _propose_while_others_schedule(self, search: Search) -> Step:
+    def _propose_while_others_schedule(self, search: Search, last: Step) -> Step:
         """Proposes for living schedulers, for as long as there is one that takes trials; returns the last step."""
-        last = Step()
         while not (last.is_over or self._is_stopping()) and (found := self._takers()):
             last = self._propose_for(search, found)
         return last
@@ -225,10 +224,10 @@ class _Process:
         self._code = service.run(settings, unknown, self._events, self._is_stopping, guest)
         return guest.last
 
-    def _finish(self, journal: SearchJournal, last: Step) -> int:
-        found = {
-            each.id: each for each in trials.TrialReader(self._home, self._run.id, self._problem.objectives).read()
-        }
+    def _finish(self, search: Search, journal: SearchJournal, last: Step) -> int:
+        found: dict[str, trials.Trial] = {}
+        with contextlib.suppress(OSError):
+            found = {each.id: each for each in search.trials()}
         if last.is_over:
             with contextlib.suppress(OSError):  # as on a full disk; a restart finds that it is over
                 journal.add("ended", why=last.why)
@@ -247,6 +246,14 @@ class _Process:
 
 def _capacities(workers: Iterable[WorkerCapacity]) -> list[Capacity]:
     return [Capacity(each.slots, each.resources) for each in workers]
+
+
+def _checked(search: Search) -> Step:
+    """Returns whether a search is over before its first step, so that no cluster is opened for it."""
+    try:
+        return search.check()
+    except OSError:
+        return Step()  # the first step reports it, and tries again
 
 
 class Alone:

@@ -33,6 +33,8 @@ log = logging.getLogger("guild")
 # What a run prints that can be ended early.
 STEP_LINE = 'print(f"step: {step}")'
 
+_EXHAUSTED = "every point of its space was tried"
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -93,34 +95,43 @@ class Search:
 
     def publish(self) -> None:
         """Shows the search to its observers, as it is before its first step."""
-        self._publisher.publish(self._reader.read(self._journal.log), self._journal.log)
+        with contextlib.suppress(OSError):
+            self._publisher.publish(self._reader.read(self._journal.log), self._journal.log)
+
+    def trials(self) -> list[Trial]:
+        """Returns the trials as they are now, and marks those that were ended early; raises OSError."""
+        self._journal.refresh()
+        found = self._reader.read(self._journal.log)
+        for trial in found:
+            if trial.state is TrialState.PRUNED:
+                mark_pruned(layout.run_dir(self._problem.home, trial.id))
+        return found
+
+    def check(self) -> Step:
+        """Returns whether the search is over, as its trials are before the first step; stages and ends none.
+
+        Raises OSError.
+        """
+        trials = self.trials()
+        over = self._next(trials, width=0).over
+        if len(self._knowledge(trials).avoided) >= self._problem.space.size:
+            over = over or _EXHAUSTED
+        return Step(bool(over) and not any(trial.is_in_flight for trial in trials), over)
 
     def step(self, width: int, may_go_on: Callable[[], bool] = lambda: True) -> Step:
         """Does what is to be done now; raises OSError or HomeUnavailable if that cannot be written.
 
         Nothing is staged, and no trial is ended, once `may_go_on` says no.
         """
-        self._journal.refresh()
         began = time.monotonic()
-        trials = self._reader.read(self._journal.log)
+        trials = self.trials()
         reading = time.monotonic() - began
         self._report_news(trials)
         self._publisher.publish(trials, self._journal.log)
         if not may_go_on():
             return Step(reading=reading)
-        if self._former is None:
-            self._former = frozenset(trial.id for trial in trials if not trial.is_in_flight)
-        now = time.monotonic()
-        self._began = now if self._began is None else self._began
-        found = next_trials(
-            trials,
-            self._limits,
-            self._problem.objectives,
-            width,
-            now - self._began,
-            former=self._former,
-            batch=self._problem.batch,
-        )
+        self._began = time.monotonic() if self._began is None else self._began
+        found = self._next(trials, width)
         if found.is_failure:
             return Step(True, found.over, True)
         self._repair(trials)
@@ -128,9 +139,16 @@ class Search:
         self._stop_early(trials)
         reading += time.monotonic() - began
         staged = 0 if self._is_exhausted else self._propose(trials, found, may_go_on)
-        over = found.over or ("every point of its space was tried" if self._is_exhausted else "")
+        over = found.over or (_EXHAUSTED if self._is_exhausted else "")
         is_busy = staged > 0 or any(trial.is_in_flight for trial in trials)
         return Step(bool(over) and not is_busy, over, reading=reading)
+
+    def _next(self, trials: Sequence[Trial], width: int) -> NextTrials:
+        if self._former is None:
+            self._former = frozenset(trial.id for trial in trials if not trial.is_in_flight)
+        elapsed = 0.0 if self._began is None else time.monotonic() - self._began
+        objectives, batch = self._problem.objectives, self._problem.batch
+        return next_trials(trials, self._limits, objectives, width, elapsed, former=self._former, batch=batch)
 
     # Trials that were left half done, or cut short
 
@@ -145,8 +163,6 @@ class Search:
                 self._complete(trial, flags)
             elif trial.id not in self._journal.log.staged and trial.state is not TrialState.DELETED:
                 self._journal.add("staged", trial=trial.id)  # else it would be made again if the user deletes it
-            if trial.state is TrialState.PRUNED:
-                mark_pruned(layout.run_dir(self._problem.home, trial.id))
         self._has_repaired = True
         cut_short = [trial for trial in trials if trial.state is TrialState.CUT_SHORT and self._may_go_on_with(trial)]
         if cut_short:

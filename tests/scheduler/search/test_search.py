@@ -377,6 +377,29 @@ def test_objectives_stay_the_same_until_others_are_named(home: pathlib.Path, use
     assert found.objectives == (Objective("accuracy", is_maximized=True), Objective("loss", is_maximized=True))
 
 
+@pytest.mark.parametrize(("space", "why"), [("x=[1:9]", "it has had 2 trial(s)"), ("x=[1,2]", "every point")])
+def test_search_that_is_over_opens_no_cluster_to_say_so(home: pathlib.Path, guild: Guild, space: str, why: str) -> None:
+    (home / "enough").touch()
+    guild(f"{SEARCH.replace('x=[1:9]', space)} --max-trials 2")
+    more = 2 if space == "x=[1:9]" else 5
+    again = guild(f"run --restart batch --max-trials {more} -Fo cluster=tcp://127.0.0.1:1 -y", exit_code=0)
+    assert f"The search is over: {why}" in again.output
+    assert "Best: trial" in again.output
+    assert "luster" not in again.output
+
+
+def test_trial_that_is_ended_early_is_marked_although_the_search_may_not_go_on(tmp_path: pathlib.Path) -> None:
+    # The search was stopped after it had asked the trial to end.
+    a_search(tmp_path, some_trials(4), SPACE, is_over=False)
+    space = space_for_flags(dict(SPACE))
+    problem = Problem(str(tmp_path), BATCH, space, (Objective("loss"),), 50)
+    journal = SearchJournal(layout.run_dir(str(tmp_path), BATCH))
+    search = Search(problem, SearchSettings(), _Asked("tpe", space, ["minimize"], 1), journal, Policy())
+    search.step(1, may_go_on=lambda: False)
+    tags = [list(run_view.tags(layout.run_dir(str(tmp_path), trial_id(number)))) for number in (3, 4)]
+    assert tags == [[], ["pruned"]]
+
+
 def test_search_that_is_running_is_not_started_again(home: pathlib.Path, guild: Guild) -> None:
     guild(f"{SEARCH} --stage")
     with (home / "runs" / "batch" / ".guild" / "dask-search.lock").open("w") as f:
