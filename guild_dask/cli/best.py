@@ -29,7 +29,7 @@ def batch_argument(required: bool) -> Callable[[common.F], common.F]:
     return click.argument("batch", metavar=metavar, required=required, shell_complete=_searches)
 
 
-def found_search(batch: str | None) -> tuple[RecordedSearch, list[Trial]]:
+def found_search(batch: str | None, with_curves: bool = False) -> tuple[RecordedSearch, list[Trial]]:
     """Returns a search, the newest by default, with all its trials; exits with an error if there is none."""
     home = common.home()
     try:
@@ -46,7 +46,7 @@ def found_search(batch: str | None) -> tuple[RecordedSearch, list[Trial]]:
             if not run_id:
                 common.fail(f"run {formatting.short(run.id)} is neither a search that has begun nor a trial of one")
         search = trials.search(home, run_id)
-        return search, trials.TrialReader(home, run_id, search.objectives).read(search.log)
+        return search, trials.TrialReader(home, run_id, search.objectives, with_curves).read(search.log)
     except (OSError, BadObjective, ValueError) as e:
         common.fail(f"cannot read the search: {e}")
 

@@ -22,7 +22,7 @@ def command(batch: str, file: str) -> None:
 
     if os.path.lexists(file):
         common.fail(f"{file} exists already; a journal is not overwritten")
-    search, found = best.found_search(batch)
+    search, found = best.found_search(batch, with_curves=True)
     draft = f"{file}.draft"
     try:
         count = study.write_journal(search, found, draft)

@@ -8,7 +8,7 @@ import array
 import ctypes
 import math
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from guild_dask.home import layout
@@ -86,10 +86,15 @@ class _File:
 class ScalarReader:
     """Reads the scalars of one run."""
 
-    def __init__(self, run_dir: str, followed: Collection[str] = ()) -> None:
-        """Reads the run in a directory; of the followed scalars, named without their folders, every value is kept."""
+    def __init__(self, run_dir: str, followed: Collection[str] = (), with_curves: bool = False) -> None:
+        """Reads the run in a directory.
+
+        The followed scalars, named without their folders, are read after however many others, and with curves, every
+        value of them is kept.
+        """
         self._run_dir = run_dir
         self._followed = frozenset(followed)
+        self._with_curves = with_curves
         self._curves: dict[tuple[str, str], dict[int, float]] = {}
         self._files: dict[str, _File] = {}
         self._scalars: dict[tuple[str, str], Scalar] = {}  # by folder and name
@@ -115,10 +120,13 @@ class ScalarReader:
         key = self._key_for(name)
         return self._scalars[key] if key else None
 
-    def curve(self, name: str) -> dict[int, float]:
-        """Returns the values of a followed scalar, named as in find(), by step; of several for one step, the last."""
+    def curve(self, name: str) -> Mapping[int, float]:
+        """Returns the values of a followed scalar, named as in find(), by step; of several for one step, the last.
+
+        None without curves. Later updates add to it.
+        """
         key = self._key_for(name)
-        return dict(self._curves.get(key, {})) if key else {}
+        return self._curves.get(key, {}) if key else {}
 
     def _keys(self) -> dict[str, tuple[str, str]]:
         plain: dict[str, list[str]] = {}
@@ -159,6 +167,8 @@ class ScalarReader:
         place = 0
         while place + HEADER <= len(data):
             length = data_length(data[place : place + HEADER])
+            if not length:
+                break  # a hole, whose data may come: no writer makes an empty record
             end = place + HEADER + length + FOOTER
             if length > _LONGEST and read.place + end <= size:
                 place = end  # past the data: the next read begins there
@@ -180,7 +190,7 @@ class ScalarReader:
         if scalar is None or (point.name not in read.begun and point.step <= scalar.step):
             scalar = self._scalars[key] = _scalar_for(point)
             self._curves.pop(key, None)
-        if point.name in self._followed:
+        if self._with_curves and point.name in self._followed:
             values = self._curves.setdefault(key, {})
             if len(values) < _MOST_FOLLOWED or point.step in values:
                 values[point.step] = point.value

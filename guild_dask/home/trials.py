@@ -27,6 +27,9 @@ ATTRIBUTE = "dask_search"
 # The tag, and the label, of a trial that was ended early.
 PRUNED = "pruned"
 
+# The most bytes of a trial's event files that are read at a time.
+MOST_READ = 100_000_000
+
 
 class TrialState(enum.Enum):
     """What became of a trial. The value is the name for users."""
@@ -56,7 +59,7 @@ class Trial:
     proposed: float  # seconds since 1970
     state: TrialState
     values: tuple[float, ...] | None = None  # of the objectives; None: it has none, or not all of them
-    curves: tuple[Mapping[int, float], ...] = ()  # of each objective, the values by step
+    curves: tuple[Mapping[int, float], ...] = ()  # of each objective, the values by step, if they are read
     scalars: tuple[str, ...] = ()  # names of all scalars that the run has
     started: float | None = None
     ended: float | None = None
@@ -87,11 +90,12 @@ class _Known:
 class TrialReader:
     """Reads the trials of one search, again and again. Runs that have ended are read once."""
 
-    def __init__(self, home: str, batch: str, objectives: Sequence[Objective]) -> None:
+    def __init__(self, home: str, batch: str, objectives: Sequence[Objective], with_curves: bool = False) -> None:
         self._home = home
         self._claims = layout.claims_folder(home)
         self._batch_dir = layout.run_dir(home, batch)
         self._objectives = objectives
+        self._with_curves = with_curves
         self._known: dict[str, _Known] = {}
 
     def read(self, log: SearchLog | None = None) -> list[Trial]:
@@ -119,7 +123,7 @@ class TrialReader:
         run_dir = layout.run_dir(self._home, proposal.trial)
         known = self._known.get(proposal.trial)
         if known is None:
-            known = self._known[proposal.trial] = _Known(ScalarReader(run_dir, self._followed))
+            known = self._known[proposal.trial] = _Known(ScalarReader(run_dir, self._followed, self._with_curves))
         mark = run_directory.attribute_times(run_dir, ("exit_status", "stopped", "started"))
         if known.trial and known.mark == mark and not run_directory.is_staged(run_dir):
             return known.trial
@@ -156,9 +160,8 @@ class TrialReader:
         if trial.state in (TrialState.PROPOSED, TrialState.WAITING, TrialState.DELETED):
             return trial
         run_dir = layout.run_dir(self._home, trial.id)
-        while known.scalars.update():
-            pass
-        if known.scalars.is_unavailable and not trial.is_in_flight:
+        is_partial = known.scalars.update(MOST_READ) or known.scalars.is_unavailable
+        if is_partial and not trial.is_in_flight:
             return replace(trial, state=TrialState.RUNNING)  # what it has achieved is not known yet
         found = [known.scalars.find(each.scalar) for each in self._objectives]
         values = tuple(

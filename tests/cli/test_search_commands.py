@@ -93,7 +93,8 @@ def test_exported_study_has_the_same_trials(user: Sandbox, tmp_path: pathlib.Pat
     assert f"Wrote 14 trial(s) to {file}" in typed(f"export-study bbb '{file}'").output
     assert os.listdir(file.parent) == [file.name]
     study = optuna.load_study(study_name=None, storage=JournalStorage(JournalFileBackend(str(file))))
-    found = trials.TrialReader(str(user.guild_home), BATCH, trials.search(str(user.guild_home), BATCH).objectives)
+    objectives = trials.search(str(user.guild_home), BATCH).objectives
+    found = trials.TrialReader(str(user.guild_home), BATCH, objectives, with_curves=True)
     own = [each for each in found.read() if each.id != trial_id(15)]
     assert [each.user_attrs["guild_run"] for each in study.trials] == [each.id for each in own]
     assert [each.params for each in study.trials] == [dict(each.point) for each in own]

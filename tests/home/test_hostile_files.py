@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from guild.summary import SummaryWriter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ from guild_dask.home import (
     snapshot,
     status,
     stop_request,
+    trials,
     working_directory,
 )
 from guild_dask.home.heartbeat import Heartbeat
@@ -32,6 +34,7 @@ from guild_dask.host import files, processes
 from guild_dask.monitor import journal, schedulers
 from tests.home.test_run_directory import make_run
 from tests.support import hostile
+from tests.support.searches import BATCH, SPACE, a_search, some_trials, trial_id
 
 # Seconds; each takes less than a tenth of one.
 SOON = 20
@@ -147,6 +150,35 @@ def test_attributes_of_many_values_are_refused_in_little_time(home: pathlib.Path
         with pytest.raises(BrokenRun, match=r"attribute 'a[0-9]+' has too many values"):
             run_directory.check_attributes(str(home / RUN))
         assert time.process_time() - began < 2
+
+
+def test_trial_with_an_endless_event_file_is_read(tmp_path: pathlib.Path) -> None:
+    a_search(tmp_path, some_trials(1), SPACE)
+    with open(tmp_path / "runs" / trial_id(1) / "x.tfevents.1", "wb") as f:
+        os.truncate(f.fileno(), 10**12)
+    search = trials.search(str(tmp_path), BATCH)
+    with soon():
+        (found,) = trials.TrialReader(str(tmp_path), BATCH, search.objectives).read(search.log)
+    assert found.state is trials.TrialState.COMPLETED
+
+
+def test_large_event_files_of_a_trial_are_read_a_part_at_a_time(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Until all is read, what the trial has achieved is not known.
+    a_search(tmp_path, some_trials(1), SPACE)
+    with SummaryWriter(str(tmp_path / "runs" / trial_id(1) / ".guild")) as writer:
+        for step in range(5, 1000):
+            writer.add_scalar("loss", float(step), step)
+    monkeypatch.setattr(trials, "MOST_READ", 10_000)
+    search = trials.search(str(tmp_path), BATCH)
+    reader = trials.TrialReader(str(tmp_path), BATCH, search.objectives)
+    states: list[trials.TrialState] = []
+    while not states or states[-1] is not trials.TrialState.COMPLETED:
+        (found,) = reader.read(search.log)
+        states.append(found.state)
+    assert states[0] is trials.TrialState.RUNNING
+    assert found.values == (999.0,)
 
 
 def test_state_of_a_scheduler_that_cannot_be_read_is_none(home: pathlib.Path) -> None:

@@ -124,7 +124,7 @@ def test_records_that_are_never_complete_do_not_count_as_progress(tmp_path: path
 
 
 def test_scalar_is_found_by_its_folder_or_as_it_is_shown(tmp_path: pathlib.Path) -> None:
-    reader = ScalarReader(str(tmp_path), followed=["loss"])
+    reader = ScalarReader(str(tmp_path), followed=["loss"], with_curves=True)
     (tmp_path / "train").mkdir()
     write(tmp_path / "train", *losses(0.5))
     reader.update()
@@ -159,6 +159,24 @@ def test_large_records_are_skipped_unread(tmp_path: pathlib.Path) -> None:
     reader = ScalarReader(str(tmp_path))
     assert not reader.update(most=2_000_000), "the gigabyte in between was not read"
     assert reader.scalars["loss"].count == 2
+
+
+def test_file_with_a_hole_is_read_up_to_it_until_the_hole_is_filled(tmp_path: pathlib.Path) -> None:
+    # As a power failure leaves it, or NFS shows it before the data has come.
+    write(tmp_path, *losses(0.5), base="1")
+    (file,) = tmp_path.glob("*tfevents*")
+    begin = file.read_bytes()
+    write(tmp_path / "more", *losses(0.4, first=1), base="1")
+    (more,) = (tmp_path / "more").glob("*tfevents*")
+    rest = more.read_bytes()
+    more.unlink()
+    os.truncate(file, len(begin) + len(rest))
+    reader = ScalarReader(str(tmp_path))
+    assert not reader.update()
+    assert reader.scalars["loss"].last == 0.5
+    file.write_bytes(begin + rest)
+    reader.update()
+    assert round(reader.scalars["loss"].last, 5) == 0.4
 
 
 def test_values_of_a_later_attempt_replace_those_before(tmp_path: pathlib.Path) -> None:

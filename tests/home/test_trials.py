@@ -113,7 +113,7 @@ def test_end_of_a_trial_counts_only_when_its_scalars_can_be_read(
 def test_objective_with_a_folder_is_that_of_the_folder(tmp_path: pathlib.Path) -> None:
     a_search(tmp_path, [GivenTrial({"x": 1})], {"x": "[1:9]"}, objective="val#loss")
     run_dir = tmp_path / "runs" / trial_id(1)
-    reader = trials.TrialReader(str(tmp_path), BATCH, trials.search(str(tmp_path), BATCH).objectives)
+    reader = trials.TrialReader(str(tmp_path), BATCH, trials.search(str(tmp_path), BATCH).objectives, with_curves=True)
     for folder, value in (("train", 1.0), ("val", 2.0)):
         with SummaryWriter(str(run_dir / folder)) as writer:
             writer.add_scalar("loss", value, 3)

@@ -77,7 +77,9 @@ class SearchCells:
         known = self._known.get(batch)
         if known is None:
             search = trials.search(self._home, batch)
-            known = self._known[batch] = _Known(search, TrialReader(self._home, batch, search.objectives))
+            known = self._known[batch] = _Known(
+                search, TrialReader(self._home, batch, search.objectives, with_curves=True)
+            )
         self._known.move_to_end(batch)
         while len(self._known) > _MOST_KEPT:
             self._known.popitem(last=False)

@@ -72,7 +72,7 @@ def reported_searches(
 
 def _reported(home: str, batch: str, evaluation: CommandFor, patience: float) -> ReportedSearch:
     search = trials.search(home, batch)
-    found, is_complete = TrialReader(home, batch, search.objectives).read_some(search.log, _SECONDS)
+    found, is_complete = TrialReader(home, batch, search.objectives, with_curves=True).read_some(search.log, _SECONDS)
     counts = search_results.counts(found)
     return ReportedSearch(
         search,

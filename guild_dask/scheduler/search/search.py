@@ -72,7 +72,9 @@ class Search:
         self._settings = settings
         self._engine = engine
         self._journal = journal
-        self._reader = TrialReader(problem.home, problem.batch, problem.objectives)
+        # Also without a rule now: the engine learns from the curves of trials that were ended early before.
+        with_curves = settings.stop_early != "never" or bool(journal.log.pruning)
+        self._reader = TrialReader(problem.home, problem.batch, problem.objectives, with_curves)
         self._publisher = SearchPublisher(problem.home, problem.batch)
         self._stager = Stager(problem.home, problem.batch, journal)
         self._prior: list[Observation] = []
