@@ -87,6 +87,7 @@ class Search:
         self._is_exhausted = False  # no point of the space is left
         self._has_repaired = False  # what an earlier start left half done, or a power failure damaged, is repaired once
         self._has_reported = False  # what was there before the first step is no news
+        self._costs: dict[str, tuple[Trial, stopping.Curve]] = {}  # the curves of trials as costs
         self._best: list[str] = []  # as it was last logged
         self._reported: set[tuple[str, str]] = set()  # trials that cannot be staged again, and why
         self._has_warned_without_steps = False
@@ -258,9 +259,16 @@ class Search:
             self._end(run_id, stop)
 
     def _curves(self, trials: Sequence[Trial], state: TrialState) -> dict[str, stopping.Curve]:
-        objective = self._problem.objectives[0]
         chosen = (trial for trial in trials if trial.state is state and trial.curves and trial.curves[0])
-        return {trial.id: objective.costs_by_step(trial.curves[0]) for trial in chosen}
+        return {trial.id: self._costs_of(trial) for trial in chosen}
+
+    def _costs_of(self, trial: Trial) -> stopping.Curve:
+        """Returns the curve of a trial as costs."""
+        known, costs = self._costs.get(trial.id, (None, {}))
+        if known is not trial:  # its reader returns another one until it has ended
+            costs = self._problem.objectives[0].costs_by_step(trial.curves[0])
+            self._costs[trial.id] = (trial, costs)
+        return costs
 
     def _warn_without_steps(self, trials: Sequence[Trial]) -> None:
         """Logs once that trials print no steps, as far as one that has completed shows."""

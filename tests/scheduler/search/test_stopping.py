@@ -5,7 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guild_dask.scheduler.search.stopping import Curve, Curves, Stop, asha, cost_at, median
+from guild_dask.scheduler.search.stopping import Curve, Curves, Stop, asha, median
 
 # Few values, so that there are ties, in curves of any length; trials are numbered.
 CURVE = st.lists(st.integers(0, 9), min_size=1, max_size=12).map(
@@ -27,10 +27,20 @@ def test_asha_never_stops_the_best_at_its_rung(
 ) -> None:
     curves = _curves(running, completed, stopped)
     for name, stop in asha(curves, reduction).items():
-        reached = [cost for each in curves.all.values() if (cost := cost_at(each, stop.step)) is not None]
-        assert stop.cost == cost_at(curves.running[name], stop.step)
+        reached = [cost for each in curves.all if (cost := each.cost_at(stop.step)) is not None]
+        assert stop.cost == curves.running[name].cost_at(stop.step)
         assert stop.cost > min(reached)
         assert len(reached) >= reduction
+
+
+@given(CURVE, st.integers(0, 30))
+def test_cost_at_a_step_is_that_of_the_last_value_until_then_of_a_run_that_has_come_so_far(
+    curve: Curve, step: int
+) -> None:
+    (found,) = Curves({"a": curve}, {}, {}).all
+    before = [each for each in curve if each <= step]
+    assert found.cost_at(step) == (curve[max(before)] if before and max(curve) >= step else None)
+    assert found.best_until(step) == min((curve[each] for each in before), default=None)
 
 
 @settings(deadline=None, max_examples=60)
@@ -68,7 +78,7 @@ def test_rules_do_not_depend_on_what_was_read_first(
 def test_median_never_stops_the_best_so_far(running: dict[str, Curve], completed: dict[str, Curve]) -> None:
     curves = _curves(running, completed, {})
     for stop in median(curves).values():
-        assert stop.cost > min(min(curve.values()) for curve in curves.completed.values())
+        assert stop.cost > min(min(curve.costs) for curve in curves.completed.values())
 
 
 def test_asha_judges_at_the_highest_rung_that_a_trial_has_reached() -> None:
