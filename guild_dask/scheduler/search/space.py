@@ -9,6 +9,7 @@ quniform[0:1:0.05]                  multiples of a step, beginning at the lowest
 
 import math
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -85,7 +86,7 @@ class Choices:
         return len(self.options)
 
     def index_of(self, value: Any) -> int | None:
-        """Returns the place of a value in the list; None if it is not there. `1`, `1.0` and `true` are different."""
+        """Returns the place of a value in the list; None if it is not there. `1`, `true` and `"1"` differ."""
         return next((i for i, each in enumerate(self.options) if _key(each) == _key(value)), None)
 
     def contains(self, value: Any) -> bool:
@@ -140,8 +141,8 @@ def _key(value: Any) -> Any:
     """Returns a value as one that can be compared: 1 and 1.0 are the same number, but neither is true; nan is nan."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return (type(value).__name__, value)
-    is_number = isinstance(value, (int, float)) and not math.isnan(value)
-    return float(value) if is_number else repr(value)
+    # Not as a float: large integers would be the same.
+    return value if isinstance(value, int) or (isinstance(value, float) and not math.isnan(value)) else repr(value)
 
 
 def space_for_flags(flags: Point) -> Space:
@@ -184,6 +185,9 @@ def _choices(name: str, values: Sequence[Any]) -> Choices:
     return Choices(options)
 
 
+# The most values of a range with a step, or of integers.
+_MOST_VALUES = 2**53
+
 # For each function: whether it is of integers only, logarithmic, and with a step.
 _FUNCTIONS = {
     "uniform": (False, False, False),
@@ -216,6 +220,7 @@ def _range(name: str, text: str, function: str, arguments: Sequence[str]) -> Ran
     step = numbers[2] if has_step else None
     if step is not None and step <= 0:
         raise BadSpace(f"flag {name} has a step of {step} in {text}: use a number above 0")
+    _check_size(f"flag {name} has", text, low, high, 1 if is_integer and step is None else step)
     found = Range(low, high, is_integer, is_log, step)
     if step:
         found = Range(low, found.flag_value(_lowered(low, high, step)), is_integer, is_log, step)
@@ -223,6 +228,15 @@ def _range(name: str, text: str, function: str, arguments: Sequence[str]) -> Ran
     if first is not None and not found.contains(first):
         raise BadSpace(f"flag {name} begins at {first} in {text}, which is not in its range")
     return Range(found.low, found.high, is_integer, is_log, step, first)
+
+
+def _check_size(flag: str, text: str, low: float, high: float, step: float | None) -> None:
+    """Raises BadSpace if floating-point numbers, with which samplers compute, cannot tell the values apart."""
+    width = float(high) - float(low)
+    if math.isinf(width):
+        raise BadSpace(f"{flag} a range that is too wide in {text}")
+    if step is not None and max(abs(low), abs(high), width) / float(step) > _MOST_VALUES:
+        raise BadSpace(f"{flag} more than 2**53 values in {text}")
 
 
 def _lowered(low: float, high: float, step: float) -> float:
@@ -236,6 +250,6 @@ def _number(name: str, text: str, part: str) -> int | float:
         number = int(part) if _INTEGER.fullmatch(part) else float(part)
     except ValueError:
         raise BadSpace(f"flag {name} has {part!r} in {text}, which is not a number") from None
-    if not math.isfinite(number):
+    if not abs(number) <= sys.float_info.max:
         raise BadSpace(f"flag {name} has {part!r} in {text}: use finite numbers")
     return number

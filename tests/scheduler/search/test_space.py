@@ -104,6 +104,13 @@ def test_plain_value_is_fixed(value: Any) -> None:
         ({"x": "[0:1:7]"}, "not in its range"),
         ({"x": "quniform[0:10:5:2.5]"}, "not in its range"),
         ({"x": "gauss[0:1]"}, "unknown function"),
+        ({"x": "quniform[0:1:1e-30]"}, "2**53"),
+        ({"x": "quniform[0:1:1e-300]"}, "2**53"),
+        ({"x": "[0:10000000000000000]"}, "2**53"),
+        ({"x": "[10000000000000000:10000000000000001]"}, "2**53"),
+        ({"x": "logint[1:10000000000000000]"}, "2**53"),
+        ({"x": "[-1e308:1e308]"}, "too wide"),
+        ({"x": f"[0:1{'0' * 400}]"}, "finite"),
         ({"x": ["[0:1]", 2]}, "a list with [0:1]"),
         ({"x": [datetime.date(2020, 1, 1), 2]}, "put it in quotes"),
     ],
@@ -133,3 +140,10 @@ def test_run_with_another_fixed_flag_is_not_in_the_space() -> None:
     assert not space.contains({"x": 0.5, "data": "b"})
     assert not space.contains({"x": 2.0, "data": "a"})
     assert not space.contains({"data": "a"})
+
+
+def test_large_integers_are_different_points() -> None:
+    large = 2**53
+    assert space_for_flags({"x": [large, large + 1]}).size == 2
+    assert key_of({"x": large}) != key_of({"x": large + 1})
+    assert key_of({"x": large}) == key_of({"x": float(large)})
