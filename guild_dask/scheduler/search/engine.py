@@ -25,7 +25,7 @@ _MOST_DRAWN = 1000
 
 
 class EngineMissing(Exception):
-    """A package is not installed; the text says what to install."""
+    """A package is not installed, or cannot be loaded; the text says what to install."""
 
 
 @dataclass(frozen=True)
@@ -190,13 +190,13 @@ def _optuna(kind: str) -> ModuleType:
     with _quiet():
         try:
             import optuna
-        except ImportError as e:
+        except (ImportError, OSError) as e:
             raise EngineMissing(f"Optuna is not installed ({e}); install it with {INSTALL}") from e
         if kind == "gp":
             try:
                 import scipy  # type: ignore[import-untyped]  # noqa: F401
                 import torch  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
-            except ImportError as e:
+            except (ImportError, OSError) as e:
                 raise EngineMissing(f"it needs PyTorch and SciPy ({e}): pip install torch scipy") from e
     major = int(optuna.__version__.partition(".")[0])
     if major < 5:

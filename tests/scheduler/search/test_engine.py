@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import pathlib
 import subprocess
 import sys
 from dataclasses import replace
@@ -114,15 +115,31 @@ def test_running_points_are_not_proposed_again() -> None:
     assert _engine({"a": [1, 2], "b": [1, 2]}).propose(known, 5) == [{"a": 2, "b": 2}]
 
 
+def test_package_that_cannot_be_loaded_is_one_line(tmp_path: pathlib.Path) -> None:
+    # As PyTorch without a library of CUDA.
+    (tmp_path / "scipy.py").touch()
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so: cannot open shared object file')")
+    text = _error_without_a_package(f"sys.path.insert(0, {str(tmp_path)!r})", "gp")
+    assert "libcudart.so" in text
+    assert "pip install torch scipy" in text
+
+
 def test_missing_package_is_one_line_with_the_command_to_install_it() -> None:
     try:
         import torch  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
     except ImportError:
         with pytest.raises(EngineMissing, match="pip install torch scipy"):
             _engine(FLAGS, "gp")
-    code = "import sys; sys.modules['optuna'] = None\nfrom guild_dask.scheduler.search.engine import *\n"
+    assert "pip install 'optuna" in _error_without_a_package("sys.modules['optuna'] = None", "tpe")
+
+
+def _error_without_a_package(preparation: str, kind: str) -> str:
+    """Returns the one line of the error, in a process of its own."""
+    code = f"import sys; {preparation}\nfrom guild_dask.scheduler.search.engine import *\n"
     code += "from guild_dask.scheduler.search.space import space_for_flags\n"
-    code += "try: Engine('tpe', space_for_flags({'x': [1, 2]}), ['minimize'], 1)\nexcept EngineMissing as e: print(e)"
+    code += (
+        f"try: Engine({kind!r}, space_for_flags({{'x': [1, 2]}}), ['minimize'], 1)\nexcept EngineMissing as e: print(e)"
+    )
     text = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert "pip install 'optuna" in text
     assert text.count("\n") == 1
+    return text
