@@ -79,15 +79,16 @@ def _attempt(line: Mapping[str, Any]) -> float | None:
 def read(batch_dir: str) -> SearchLog:
     """Returns what is on record; raises OSError if it cannot be read. Without a file, there is nothing."""
     found = SearchLog()
+    files.refresh(batch_dir, layout.guild_dir(batch_dir))
     try:
-        text = files.read_text(layout.search_journal(batch_dir), levels=2)
+        data = files.content(layout.search_journal(batch_dir))
     except FileNotFoundError:
         return found
-    for line in text.splitlines():
+    for line in data.splitlines():
         try:
             found.take(json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue  # it was cut short, or another version wrote it
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            continue  # it was cut short or damaged, or another version wrote it
     return found
 
 

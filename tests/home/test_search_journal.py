@@ -39,3 +39,24 @@ def test_event_that_is_cut_short_is_not_on_record(tmp_path: pathlib.Path) -> Non
     assert again.log.proposals == {}
     again.add("proposed", trial="bbb", number=1, point={"x": 1})
     assert set(read(str(tmp_path)).proposals) == {"bbb"}
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b"\xff\xfe\n",
+        b"[" * 100_000,
+        b'{"event": "proposed", "at": 1, "trial": "bbb", "number": Infinity, "point": {}}',
+        b'{"event": "started", "at": 1' + b"0" * 400 + b"}",
+    ],
+    ids=["no text", "nested", "infinite", "huge"],
+)
+def test_line_that_is_damaged_is_not_on_record_and_those_around_it_are(tmp_path: pathlib.Path, tail: bytes) -> None:
+    (tmp_path / ".guild").mkdir()
+    SearchJournal(str(tmp_path)).add("proposed", trial="aaa", number=1, point={"x": 1})
+    (file,) = (path for path in (tmp_path / ".guild").iterdir() if "search" in path.name)
+    with file.open("ab") as f:
+        f.write(tail)
+    SearchJournal(str(tmp_path)).add("staged", trial="aaa")
+    found = read(str(tmp_path))
+    assert (set(found.proposals), found.staged) == ({"aaa"}, {"aaa"})
