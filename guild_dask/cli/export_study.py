@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import tempfile
 
 import click
 
@@ -23,16 +24,14 @@ def command(batch: str, file: str) -> None:
     if os.path.lexists(file):
         common.fail(f"{file} exists already; a journal is not overwritten")
     search, found = best.found_search(batch, with_curves=True)
-    draft = f"{file}.draft"
     try:
-        count = study.write_journal(search, found, draft)
-        os.rename(draft, file)
+        # Optuna makes files beside the journal.
+        with tempfile.TemporaryDirectory(prefix=".export-study-", dir=os.path.dirname(file) or ".") as folder:
+            draft = os.path.join(folder, "journal")
+            count = study.write_journal(search, found, draft)
+            os.rename(draft, file)
     except (study.CannotExport, EngineMissing) as e:
         common.fail(str(e))
     except OSError as e:
         common.fail(f"cannot write {file}: {e.strerror or e}")
-    finally:
-        for left in (draft, f"{draft}.lock"):
-            if os.path.lexists(left):
-                os.remove(left)
     click.echo(f"Wrote {count} trial(s) to {file}; optuna-dashboard {shlex.quote(file)} shows them")

@@ -108,6 +108,19 @@ def test_exported_study_has_the_same_trials(user: Sandbox, tmp_path: pathlib.Pat
     assert file.read_bytes() == before
 
 
+def test_export_needs_no_name_but_that_of_its_file(user: Sandbox, tmp_path: pathlib.Path) -> None:
+    a_search(user.guild_home, some_trials(), SPACE)
+    draft = tmp_path / "study.log.draft"
+    draft.write_text("the user's own")
+    typed(f"export-study bbb {tmp_path / 'study.log'}")
+    assert draft.read_text() == "the user's own"
+    assert sorted(each.name for each in tmp_path.iterdir() if each.name.startswith("study")) == [
+        "study.log",
+        "study.log.draft",
+    ]
+    assert "cannot write" in typed(f"export-study bbb {tmp_path / 'missing' / 'study.log'}", exit_code=1).output
+
+
 def test_choices_that_optuna_cannot_tell_apart_are_exported_as_texts(user: Sandbox, tmp_path: pathlib.Path) -> None:
     import optuna
     from optuna.storages import JournalStorage
