@@ -26,7 +26,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 # A request comes with the connection to the starter, and standard input, output and error of the operation.
@@ -48,6 +48,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 # Signals that a job queue or a terminal sends to all processes of a run. The supervisor has to report what they did.
 _OUTLIVED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
+# Variables with which the forkserver starts this process, and operations do not have.
+_VARIABLES = ("GUILD_DASK_WARM_SERVER", "GUILD_DASK_PRELOAD", "GUILD_DASK_WARM_OUTPUT")
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -60,8 +63,10 @@ def serve(descriptor: int, loaded: Collection[str], report: dict[str, Any]) -> N
     home = os.getcwd()
     for name in _OWN.difference(loaded):
         del sys.modules[name]  # only this file needs them
-    if not _show_as(sys.orig_argv, dict(os.environ)):
-        os._exit(1)  # other programs would not recognize the operations
+    added = _added_variables()
+    # A fresh process would change variables of its run, or other programs would not recognize the operations.
+    if added is None or not _show_as(sys.orig_argv, dict(os.environ)):
+        os._exit(1)
     _kept.extend((_kept, globals(), _modules))
     _modules.update(sys.modules)
     atexit.register(_spare_modules)
@@ -85,7 +90,7 @@ def serve(descriptor: int, loaded: Collection[str], report: dict[str, Any]) -> N
         if len(descriptors) == DESCRIPTORS and _is_forked():
             try:
                 requests.close()
-                _begin(descriptors, home, libraries)
+                _begin(descriptors, home, libraries, added)
             except BaseException:  # noqa: BLE001  # nothing has begun: the starter starts a fresh process
                 os._exit(1)
             return
@@ -99,7 +104,7 @@ def _reap_supervisors() -> None:
             pass
 
 
-def _begin(descriptors: Sequence[int], home: str, kept: Collection[int]) -> None:
+def _begin(descriptors: Sequence[int], home: str, kept: Collection[int], added: Mapping[str, str]) -> None:
     """Returns in the operation's process, when its starter lets it begin; exits if the starter is gone."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     order, supervisor = _supervise(descriptors)
@@ -108,7 +113,7 @@ def _begin(descriptors: Sequence[int], home: str, kept: Collection[int]) -> None
     _close_all_but({supervisor, *kept})
     for name in [name for name in sys.modules if name not in _modules]:
         del sys.modules[name]  # what socket has loaded to receive descriptors
-    _become(order, home)
+    _become(order, home, added)
     os.write(supervisor, b"!")  # ready
     if not os.read(supervisor, 1):
         os._exit(1)
@@ -273,12 +278,14 @@ def _descendants() -> list[int]:
 # The operation
 
 
-def _become(order: dict[str, Any], home: str) -> None:
+def _become(order: dict[str, Any], home: str, added: Mapping[str, str]) -> None:
     """Gives this process all that a fresh one would have been started with, but for its descriptors."""
     os.umask(order["umask"])
     os.chdir(order["directory"])
+    if any(order["environ"].get(name, value) != value for name, value in added.items()):
+        raise ValueError("only a fresh process can tell which value prevails")
     os.environ.clear()
-    os.environ.update(order["environ"])
+    os.environ.update(order["environ"] | added)
     time.tzset()
     arguments: list[str] = order["arguments"]
     _show_as(arguments, order["environ"])
@@ -294,6 +301,19 @@ def _become(order: dict[str, Any], home: str) -> None:
     if hasattr(thread, "_set_native_id"):
         thread._set_native_id()  # older Pythons leave the one of the process before the fork
     _draw_random_numbers()
+
+
+def _added_variables() -> dict[str, str] | None:
+    """Returns the variables that Python's start, a sitecustomize, or a module added; None if others were changed."""
+    with open("/proc/self/environ", "rb") as f:
+        pairs = [each.partition(b"=") for each in f.read().split(b"\0") if each]
+    given = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+    given["PYTHONPATH"] = given["PYTHONPATH"].partition(os.pathsep)[2]  # without the folder of sitecustomize.py
+    for name in (*_VARIABLES, *([] if given["PYTHONPATH"] else ["PYTHONPATH"])):
+        del given[name]
+    if any(os.environ.get(name) != value for name, value in given.items()):
+        return None
+    return {name: value for name, value in os.environ.items() if name not in given}
 
 
 def _close_all_but(kept: Collection[int]) -> None:

@@ -279,6 +279,7 @@ found = {name: name in sys.modules for name in names}
 import good
 import library
 import numpy as np
+found["variable"] = os.environ.get("GOOD")
 found |= {"own": good.pid == os.getpid(), "random": np.random.rand(), "threads": len(os.listdir("/proc/self/task"))}
 found["open library"] = os.readlink(f"/proc/self/fd/{library.kept}") == library.path
 found["product"] = float((np.ones((64, 64)) @ np.ones((64, 64))).sum())
@@ -356,8 +357,18 @@ def facts_of(user: Sandbox, run_id: str) -> dict[str, Any]:
     return found
 
 
+# What a sitecustomize may do in the processes of operations.
+CUSTOM = "import os, sys\nif 'guild.op_main' in sys.orig_argv: "
+SETS_VARIABLE = f"{CUSTOM}os.environ.setdefault('MPLBACKEND', 'Agg')\n"
+
+
 @pytest.mark.every_python
-def test_warm_operation_cannot_tell_that_it_is_one(user: Sandbox, guild: Guild) -> None:
+@pytest.mark.parametrize("custom", [None, SETS_VARIABLE], ids=["plain", "sitecustomize"])
+def test_warm_operation_cannot_tell_that_it_is_one(
+    user: Sandbox, guild: Guild, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, custom: str | None
+) -> None:
+    if custom:
+        monkeypatch.setenv("PYTHONPATH", installed(tmp_path, {"sitecustomize": custom}))
     a_project(user, OPERATIONS, FILES)
     cold_and_warm(user, guild, "fail", "facts", "crash", "interrupt", "ends")
     cold, warm = (facts_of(user, f"facts-{name}") for name in ("cold", "warm"))
@@ -367,6 +378,7 @@ def test_warm_operation_cannot_tell_that_it_is_one(user: Sandbox, guild: Guild) 
         if cold["facts"][name] != warm["facts"][name]
     }
     assert different == {}
+    assert warm["facts"]["environ"].get("MPLBACKEND") == (custom and "Agg")
     # The process began with the run, and so did the clock of its log; the warm server began with an earlier run.
     for name, found in (("cold", cold), ("warm", warm)):
         run_dir = user.guild_home / "runs" / f"facts-{name}"
@@ -509,12 +521,19 @@ def test_project_that_shadows_a_loaded_module_starts_fresh(user: Sandbox, guild:
     assert [start_of(user, each) for each in runs] == ["warm", "cold", "cold"]
 
 
-def test_environment_that_keeps_a_file_open_starts_fresh(
-    user: Sandbox, guild: Guild, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "custom",
+    [
+        "kept = open(__file__)\n",  # a handler of the module logging, say; a forked operation would find it closed
+        f"{CUSTOM}os.environ['HOME'] = os.getcwd()\n",  # each run's own
+        f"{CUSTOM}del os.environ['USER_DATA']\n",
+    ],
+)
+def test_environment_that_a_forked_operation_would_find_changed_starts_fresh(
+    user: Sandbox, guild: Guild, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, custom: str
 ) -> None:
-    # A handler of the module logging, say. A forked operation would find the file closed.
-    custom = f"kept = open({str(tmp_path / 'log')!r}, 'w')\n"
     monkeypatch.setenv("PYTHONPATH", installed(tmp_path, {"sitecustomize": custom}))
+    monkeypatch.setenv("USER_DATA", "here")
     a_project(user, OPERATIONS, FILES)
     stage(guild, "fail", "aaa")
     guild(f"run dask:scheduler workers=1 run-once=yes {NO_DASHBOARD} -y")
@@ -529,7 +548,7 @@ def test_warm_starts_can_be_switched_off(user: Sandbox, guild: Guild) -> None:
 
 
 # Modules that are to be preloaded; all but the last are installed.
-GOOD = "import os\npid = os.getpid()\n"
+GOOD = "import os\npid = os.getpid()\nos.environ.setdefault('GOOD', 'yes')\n"
 THREADS = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
 OPEN_FILE = "kept = open(__file__)\n"
 CHILD = "import subprocess\nprocess = subprocess.Popen(['sleep', '1'])\n"
@@ -713,6 +732,7 @@ def test_runs_find_preloaded_modules(
         "open_file": False,
         "mine": False,
         "own": False,
+        "variable": "yes",
     }
     assert one == other == {**expected, "product": 64.0**3}
     info = info_of(user, "bbb")
