@@ -144,9 +144,18 @@ def find_distributions(path_item: str, only: bool = False) -> Iterator[Distribut
         yield from finder(importer, path_item, only)
         return
     for found in importlib.metadata.distributions(path=[path_item]):
-        name = found.name if hasattr(found, "name") else found.metadata["Name"]
+        name, version = _name_and_version(found)
         if name:
-            yield Distribution(path_item, found, name, found.version)
+            yield Distribution(path_item, found, name, version)
+
+
+def _name_and_version(found: importlib.metadata.Distribution) -> tuple[str | None, str | None]:
+    """Returns what a distribution says of itself; nothing if it has been removed but for its folder."""
+    try:
+        metadata: Any = found.metadata
+    except FileNotFoundError:  # since Python 3.15
+        return None, None
+    return metadata.get("Name"), metadata.get("Version")
 
 
 class WorkingSet:

@@ -42,6 +42,13 @@ def test_script_of_a_user_sees_no_mend(guild: Guild, user: Sandbox) -> None:
     assert ("no imp" in output) == (sys.version_info >= (3, 12))
 
 
+def test_remains_of_a_package_do_not_matter(user: Sandbox) -> None:
+    # As an interrupted `pip uninstall` leaves them.
+    (user.folder / "site" / "broken-1.0.dist-info").mkdir(parents=True)
+    code = "from guild_dask.mends import stand_in_pkg_resources as p; print('guild-dask' in p.working_set.by_key)"
+    assert python(user, code, "-W", "error", PYTHONPATH=str(user.folder / "site")) == "True"
+
+
 def test_traceback_of_a_user_has_no_line_of_the_mends(guild: Guild, user: Sandbox) -> None:
     (user.folder / "script.py").write_text("def f():\n    raise ValueError('no')\n\nf()\n")
     output = guild("run script.py -y", exit_code=1).output
