@@ -17,7 +17,6 @@ if __name__ == "__main__":
 import contextlib
 import errno
 import gc
-import importlib
 import json
 import os
 import pathlib
@@ -62,7 +61,7 @@ def load() -> None:
     gc.disable()
     for name in _PRELOADED:
         with contextlib.suppress(Exception):
-            importlib.import_module(name)
+            exec(f"import {name}", {"__name__": "guild"})  # as Guild does it: the mend of protobuf is for Guild only
     with contextlib.suppress(ImportError):
         use_libyaml()
     # The garbage collector would touch every page of the imported modules and undo copy-on-write.

@@ -6,12 +6,22 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 # Prints the modules of guild_dask that a forkserver has loaded, with their files.
 LOADED = """
 import json, sys
 from guild_dask.worker import forkserver
 forkserver.load()
 print(json.dumps({name: each.__file__ for name, each in sys.modules.items() if name.startswith("guild_dask")}))
+"""
+
+# Prints the modules that a forkserver is to load and has not.
+MISSING = """
+import sys
+from guild_dask.worker import forkserver
+forkserver.load()
+print(*(name for name in forkserver._PRELOADED if name not in sys.modules))
 """
 
 
@@ -38,3 +48,10 @@ def test_starter_finds_all_of_guild_dask_loaded() -> None:
     assert {name for name in late if is_module(name) or is_module(name.rpartition(".")[0])}
     assert {name for name in late if is_module(name) and name not in loaded} == set()
     assert {parent for name in late if is_module(parent := name.rpartition(".")[0]) and parent not in loaded} == set()
+
+
+@pytest.mark.every_python
+def test_forkserver_loads_all_that_a_start_imports() -> None:
+    # A mend that is for Guild only must be for the forkserver, too.
+    printed = subprocess.run([sys.executable, "-c", MISSING], check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert printed.split() == []
