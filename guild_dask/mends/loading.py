@@ -50,7 +50,8 @@ class Mending:
         if name not in self._mends:
             return None
         for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(name, path, target)
+            find_spec = getattr(finder, "find_spec", None)  # as Python does: before 3.4, finders had another method
+            spec: ModuleSpec | None = find_spec(name, path, target) if find_spec and finder is not self else None
             if spec is not None:
                 _mend_loader(spec, self._mends[name])
                 return spec

@@ -42,6 +42,12 @@ def test_script_of_a_user_sees_no_mend(guild: Guild, user: Sandbox) -> None:
     assert ("no imp" in output) == (sys.version_info >= (3, 12))
 
 
+def test_finder_of_another_age_is_no_obstacle(user: Sandbox) -> None:
+    old = "type('Old', (), {'find_module': lambda *_: None})()"
+    code = f"import sys; sys.meta_path.insert(0, {old}); import guild.python_util; print('imported')"
+    assert python(user, code) == "imported"
+
+
 def test_remains_of_a_package_do_not_matter(user: Sandbox) -> None:
     # As an interrupted `pip uninstall` leaves them.
     (user.folder / "site" / "broken-1.0.dist-info").mkdir(parents=True)

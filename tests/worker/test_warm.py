@@ -358,8 +358,14 @@ def facts_of(user: Sandbox, run_id: str) -> dict[str, Any]:
 
 
 # What a sitecustomize may do in the processes of operations.
-CUSTOM = "import os, sys\nif 'guild.op_main' in sys.orig_argv: "
-SETS_VARIABLE = f"{CUSTOM}os.environ.setdefault('MPLBACKEND', 'Agg')\n"
+CUSTOM = """
+import os, sys
+
+class Old:  # a finder as before Python 3.4
+    find_module = lambda *_: None
+
+if "guild.op_main" in sys.orig_argv: """
+SETS_VARIABLE = f"{CUSTOM}os.environ.setdefault('MPLBACKEND', 'Agg'); sys.meta_path.insert(0, Old())\n"
 
 
 @pytest.mark.every_python

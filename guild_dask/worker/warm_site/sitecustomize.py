@@ -49,9 +49,10 @@ class _Finder:
         if self._trace:
             del sys.modules[self._trace]
         for finder in after:
-            spec = finder.find_spec(name, path)
+            find_spec = getattr(finder, "find_spec", None)
+            spec = find_spec(name, path) if find_spec else None
             if spec is not None:
-                spec.loader = _Loader(spec)  # type: ignore[assignment]
+                spec.loader = _Loader(spec)
                 return spec
         return None
 
