@@ -48,6 +48,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 # Signals that a job queue or a terminal sends to all processes of a run. The supervisor has to report what they did.
 _OUTLIVED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
+# Seconds between two looks at processes that have been killed, at most.
+_LONGEST_PAUSE = 1.0
+
 # Variables with which the forkserver starts this process, and operations do not have.
 _VARIABLES = ("GUILD_DASK_WARM_SERVER", "GUILD_DASK_PRELOAD", "GUILD_DASK_WARM_OUTPUT")
 
@@ -248,6 +251,7 @@ def _reap(spared: int) -> int | None:
 
 def _kill_all() -> None:
     """Kills all descendants; orphans among them become children of this process, so that none is missed."""
+    pause = 0.02
     while True:
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -257,7 +261,8 @@ def _kill_all() -> None:
         for pid in _descendants():
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        select.select([], [], [], 0.02)  # until the kernel has ended them
+        select.select([], [], [], pause)  # until the kernel has ended them: a process that waits for a disk may last
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _descendants() -> list[int]:
@@ -318,11 +323,8 @@ def _added_variables() -> dict[str, str] | None:
 
 def _close_all_but(kept: Collection[int]) -> None:
     """Closes all descriptors but the standard ones and these."""
-    first = 3
-    for each in sorted(kept):
-        os.closerange(first, each)
-        first = each + 1
-    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
+    for each in _descriptors().difference({0, 1, 2}, kept):
+        os.close(each)
 
 
 def _of_libraries() -> list[int]:
