@@ -97,10 +97,21 @@ def use_libyaml() -> None:
     yaml.safe_load, yaml.safe_dump = safe_load, safe_dump
 
 
+def handle_ignored() -> None:
+    """Handles the signals that starters handle, where they are ignored, as under nohup.
+
+    The programs that starters start do not inherit that. Warm servers, which the forkserver starts, must not either.
+    """
+    for number in starter.HANDLED:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda _number, _frame: None)
+
+
 def serve(requests: socket.socket) -> None:
     """Forks a starter for each request until the socket is closed."""
     # The starters report through pipes how they ended. Here they, and the orphans that they leave, are only reaped.
     processes.adopt_orphans()
+    handle_ignored()
     signal.signal(signal.SIGCHLD, lambda _number, _frame: processes.reap_adopted(()))
     warm = WarmServers()
     with contextlib.suppress(ConnectionError, BrokenPipeError), contextlib.closing(warm):  # the worker died

@@ -3,6 +3,7 @@
 import ast
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -22,6 +23,16 @@ import sys
 from guild_dask.worker import forkserver
 forkserver.load()
 print(*(name for name in forkserver._PRELOADED if name not in sys.modules))
+"""
+
+# Prints how a program that a forkserver starts handles three signals.
+HANDLERS = """
+import signal, subprocess, sys
+from guild_dask.worker import forkserver
+forkserver.handle_ignored()
+names = ("SIGTERM", "SIGHUP", "SIGINT")
+code = f"import signal; print(*(repr(signal.getsignal(getattr(signal, each))) for each in {names}), sep='; ')"
+subprocess.run([sys.executable, "-c", code], check=True)
 """
 
 
@@ -55,3 +66,11 @@ def test_forkserver_loads_all_that_a_start_imports() -> None:
     # A mend that is for Guild only must be for the forkserver, too.
     printed = subprocess.run([sys.executable, "-c", MISSING], check=True, stdout=subprocess.PIPE, text=True).stdout
     assert printed.split() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has forkservers")
+def test_signals_that_a_worker_ignores_are_not_ignored_by_warm_servers() -> None:
+    # As with `nohup dask worker ... &`. A starter handles them, so that a fresh process does not ignore them either.
+    command = ["sh", "-c", 'trap "" HUP INT TERM; exec "$@"', "sh", sys.executable, "-c", HANDLERS]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert re.findall(r"SIG_\w+|default_int_handler", printed) == ["SIG_DFL", "SIG_DFL", "default_int_handler"]
