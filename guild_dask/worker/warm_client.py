@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from guild_dask.home.process_start import NOT_RECORDED, WARM, ProcessStart
+from guild_dask.host.private_folders import private_folder
 from guild_dask.worker import warm_kind
 from guild_dask.worker.warm_kind import Kind
 from guild_dask.worker.warm_server import RELEASE, REPORT, USAGE, USED
@@ -80,24 +81,27 @@ def _server_for_text(text: bytes, connection: socket.socket) -> _Server:
     return _Server(connection, frozenset(data["modules"]), ProcessStart(**data["start"]), data["refused"])
 
 
+def _remove(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
+
+
 @dataclass
 class _Starting:
     """A warm server that the forkserver has started, and the starters that wait for it."""
 
     begun: float  # by the monotonic clock
+    folder: str  # an empty one that no other user can write to, in place of a run's directory
     waiting: list[socket.socket] = field(default_factory=list)
 
 
 class WarmServers:
     """The warm servers of one forkserver. Its starters inherit it."""
 
-    def __init__(
-        self, folder: str | None = None, patience: float = _PATIENCE, preload_patience: float = _PRELOAD_PATIENCE
-    ) -> None:
+    def __init__(self, patience: float = _PATIENCE, preload_patience: float = _PRELOAD_PATIENCE) -> None:
         self._servers: dict[Kind, _Server] = {}
         self._starting: dict[Kind, _Starting] = {}  # those in _servers that are not ready yet
         self._deaths: dict[Kind, int] = {}
-        self._folder = folder  # an empty folder, in place of a run's directory; None: made with the first server
         self._patience = patience
         self._preload_patience = preload_patience
         self._requests, self._request_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -137,24 +141,28 @@ class WarmServers:
 
     def _start(self, kind: Kind, request: dict[str, Any]) -> None:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._folder = self._folder or tempfile.mkdtemp(prefix="guild-dask-")
+        folder = tempfile.mkdtemp(prefix="warm-", dir=private_folder())
         given = warm_kind.variables_for_server(request["environ"])
         path = os.pathsep.join(each for each in (_SITE, given.get("PYTHONPATH", "")) if each)
         own = {"GUILD_DASK_WARM_SERVER": str(its.fileno()), "GUILD_DASK_PRELOAD": ",".join(kind.preload)}
         begun = time.monotonic()
         # Pipes, as operations have: Python looks at its start whether it can seek in its standard output.
         with its, _pipe() as (reading, writing):
-            subprocess.Popen(
-                request["arguments"][:3],
-                env={**given, "PYTHONPATH": path, "GUILD_DASK_WARM_OUTPUT": str(reading), **own},
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=writing,
-                stderr=writing,
-                pass_fds=(its.fileno(), reading),
-            )
+            try:
+                subprocess.Popen(
+                    request["arguments"][:3],
+                    env={**given, "PYTHONPATH": path, "GUILD_DASK_WARM_OUTPUT": str(reading), **own},
+                    cwd=folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=writing,
+                    stderr=writing,
+                    pass_fds=(its.fileno(), reading),
+                )
+            except OSError:
+                _remove(folder)
+                raise
         self._servers[kind] = _Server(ours)
-        self._starting[kind] = _Starting(begun)
+        self._starting[kind] = _Starting(begun, folder)
 
     def _patience_for(self, preload: Sequence[str]) -> float:
         return self._preload_patience if preload else self._patience
@@ -162,6 +170,8 @@ class WarmServers:
     def _take_in(self, kind: Kind, server: _Server) -> None:
         """Takes in that a server is ready, or has died."""
         starting = self._starting.pop(kind, None)
+        if starting:
+            _remove(starting.folder)  # it has loaded all that it loads
         try:
             report = json.loads(server.connection.recv(_LONGEST))
         except (OSError, ValueError):
@@ -202,11 +212,10 @@ class WarmServers:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(server.pid, 0)  # so that its CPU time counts as ours
             server.connection.close()
+        for starting in self._starting.values():
+            _remove(starting.folder)
         self._requests.close()
         self._request_socket.close()
-        if self._folder:
-            with contextlib.suppress(OSError):
-                os.rmdir(self._folder)
 
     # In a starter
 

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -659,6 +660,7 @@ def test_warm_server_that_gets_ready_late_is_used_from_then_on(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As on a network file system that is busy for a while: runs do not wait for its end.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     os.mkfifo(tmp_path / "go")
     monkeypatch.setenv("PYTHONPATH", installed(tmp_path, {"sitecustomize": f"open({str(tmp_path / 'go')!r}).close()"}))
     warm = WarmServers(patience=1.0)
@@ -671,8 +673,12 @@ def test_warm_server_that_gets_ready_late_is_used_from_then_on(
         with _served(warm):
             assert warm.await_server(arguments, dict(os.environ), []) == ["guild: not loaded within 1 s"]
             assert forked() is None
+            # Python would import modules from this folder.
+            (folder,) = tmp_path.glob("warm-*")
+            assert (folder.stat().st_mode & 0o777, list(folder.iterdir())) == (0o700, [])
             (tmp_path / "go").open("w").close()
             wait_until(lambda: warm.await_server(arguments, dict(os.environ), []) == [] and forked())
+            assert not folder.exists()
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the server's two owners are one process here
