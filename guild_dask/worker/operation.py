@@ -192,7 +192,7 @@ class Operation:
         """
         if _identity_of(self.run_dir) == self._directory:
             return False
-        home = os.path.dirname(os.path.dirname(self.run_dir))
+        home = layout.home_of_run(self.run_dir)
         if self._directory and _identity_of(os.path.join(layout.trash_dir(home), self.run_id)) == self._directory:
             shutil.rmtree(self.run_dir, ignore_errors=True)
         return True
@@ -243,7 +243,7 @@ class Operation:
     def _is_guild_stopping(self) -> bool:
         from guild_dask.host import processes
 
-        home = os.path.dirname(os.path.dirname(self.run_dir))
+        home = layout.home_of_run(self.run_dir)
         return any(guild_stop.may_stop(each, self.run_id, home) for each in processes.commands_of_user())
 
     def cut_short(self, cause: Cause, excess: Excess = NO_EXCESS) -> None:
