@@ -148,7 +148,7 @@ def _ended(title: str, runs: Sequence[EndedRun], shown: ShownRuns, runs_dir: str
         **shown.cells(run.run for run in runs),
         "ATTEMPT": [str(run.attempt) if run.attempt > 1 else "" for run in runs],
         "AFTER": [formatting.duration(run.ran) for run in runs],
-        "HOW": [summary.how(run) for run in runs],
+        "HOW": [run.ending.text for run in runs],
         "LAST LINE": [_last_line(runs_dir, run) if runs_dir else "" for run in runs],
     }
     return table_of(columns, shown.flags(run.run for run in runs), beneath=("LAST LINE", "HOW"))
@@ -205,7 +205,7 @@ def _data(run_dir: str, history: History, with_runs: bool = True) -> dict[str, A
         data["runs"] = [
             {
                 **as_data(span.run, for_people=True),
-                "how": summary.how(span.run),
+                "how": span.run.ending.text,
                 "last_line": _last_line(runs_dir, span.run),
                 **run_list.details(home, span.run.run),
             }

@@ -12,7 +12,7 @@ from guild_dask.cli import common
 from guild_dask.cli.run_table import table_of
 from guild_dask.home import attempts, layout, run_directory, run_info, run_view
 from guild_dask.home.lookup import names_of_runs
-from guild_dask.home.outcome import text_for_name, text_for_signal
+from guild_dask.home.outcome import End, Ending
 from guild_dask.home.run_scalars import read_scalars
 from guild_dask.home.run_view import RunView
 from guild_dask.home.status import ENDED, Status
@@ -40,16 +40,10 @@ class ListedRun:
     def how(self) -> str:
         """Returns how a run ended; empty if nothing is to be said."""
         cause, excess = run_info.cause_in(self.facts)
-        killed_by = self.facts.get(run_info.KILLED_BY)
         if self.run.status not in (Status.ERROR, Status.TERMINATED):
             return ""
-        if cause:
-            return text_for_name(cause, excess)
-        if isinstance(killed_by, int):
-            return text_for_signal(-killed_by)
-        if self.exit_status is None:
-            return "its process died"
-        return f"exit code {self.exit_status}" if self.exit_status > 0 else "it was stopped"
+        end = End.FAILED if run_info.KILLED_BY in self.facts else End.TERMINATED
+        return Ending(end.value, self.exit_status, cause, excess).how or "its process died"
 
 
 def listed(run: RunView) -> ListedRun:

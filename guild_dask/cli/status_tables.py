@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from guild_dask.cli import common
 from guild_dask.cli.run_table import table_of
 from guild_dask.home import run_view
-from guild_dask.home.outcome import End, text_for_end, text_for_name
 from guild_dask.monitor import estimate, formatting, results
 from guild_dask.monitor.flag_columns import columns_for, own_label, text_for
 from guild_dask.monitor.schedulers import Survivor
@@ -184,18 +183,9 @@ def ended(title: str, runs: Iterable[EndedRun], shown: ShownRuns, now: float, mo
         **shown.cells(run.run for run in chosen),
         "WORKER": [run.worker if several else "" for run in chosen],
         "WHEN": [f"{formatting.duration(now - run.at)} ago" for run in chosen],
-        "HOW": [_how(run) for run in chosen],
+        "HOW": [run.ending.text for run in chosen],
     }
     return table_of(columns, shown.flags(run.run for run in chosen), last="red", beneath=("HOW",))
-
-
-def _how(run: EndedRun) -> str:
-    if run.why:
-        return run.why
-    if run.end == End.TERMINATED.value:
-        return text_for_name(run.cause) if run.cause else "it was stopped"
-    end = text_for_end(run.end)
-    return end if run.exit_code is None else f"{end} (exit {run.exit_code})"
 
 
 def survivors(runs: Sequence[Survivor], runs_dir: str, now: float, most: int | None) -> list[str]:

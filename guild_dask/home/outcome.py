@@ -146,9 +146,24 @@ class Ending:
     @property
     def why(self) -> str:
         """Returns what cut the run short, as text; empty if nothing did but a person, or the run itself."""
+        return self.how if self.was_killed or self._was_cut_short else ""
+
+    @property
+    def how(self) -> str:
+        """Returns how it ended, as views show it beside the end: `exit code 3`; empty if nothing is to be added."""
+        if self.cause:
+            return text_for_name(self.cause, self.excess)
+        if not self.exit_status:
+            return ""
         if self.was_killed:
-            return text_for_signal(self.exit_status or 0)
-        return text_for_name(self.cause, self.excess) if self._was_cut_short else ""
+            return text_for_signal(self.exit_status)
+        return text_for_cause(Cause.STOPPED) if self.exit_status < 0 else f"exit code {self.exit_status}"
+
+    @property
+    def text(self) -> str:
+        """Returns its end, and how it came to it: `failed: exit code 3`."""
+        end = text_for_end(self.end)
+        return f"{end}: {self.how}" if self.how else end
 
 
 _OWN_ENDS = frozenset(end.value for end in (End.FAILED, End.RETRIED))

@@ -149,7 +149,7 @@ def _not_queued(run: str, state: State, now: float) -> Explanation | None:
         again = about(max(0.0, state.retrying[run] - now), "in ")
         last = next((each for each in reversed(state.ended) if each.run == run), None)
         attempt = f"Attempt {last.attempt}" if last else "Its last attempt"
-        how = f" ({last.why or f'exit code {last.exit_code}'})" if last else ""
+        how = f" ({last.ending.how})" if last else ""
         return Explanation(
             f"{attempt} did not complete{how}. Scheduler {short(state.scheduler)} retries it {again}.", "", True
         )

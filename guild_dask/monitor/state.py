@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from guild_dask.home.outcome import FAILURES, NO_EXCESS, Cause, End, Ending, Excess
+from guild_dask.home.outcome import FAILURES, NO_EXCESS, End, Ending, Excess
 from guild_dask.home.process_start import NOT_RECORDED, ProcessStart
 from guild_dask.plan import records
 from guild_dask.plan.reasons import AnyReason, ToBeTriedAgain, data_for_reason, reason_for_data
@@ -103,32 +103,19 @@ class EndedRun:
     start: ProcessStart = NOT_RECORDED
 
     @property
-    def _ending(self) -> Ending:
+    def ending(self) -> Ending:
+        """Returns how it ended, with the text for it."""
         return Ending(self.end, self.exit_code, self.cause, self.excess)
 
     @property
     def is_failure(self) -> bool:
         """Returns whether the user should be notified: the run failed, or was ended without a stop request."""
-        return self._ending.is_failure
+        return self.ending.is_failure
 
     @property
     def why(self) -> str:
         """Returns the cause that ended it early, as text; empty without one, or after a stop request."""
-        return self._ending.why
-
-    @property
-    def stopped_by(self) -> str:
-        """Returns who or what ended it at a person's request, as a clause; empty if it ended otherwise."""
-        return _STOPPED_BY.get(self.cause, _BY_SIGNAL) if self.end == End.TERMINATED.value and not self.why else ""
-
-
-# Who ended a terminated run, by the cause on record; without one, Guild saw a signal end it.
-_STOPPED_BY = {
-    Cause.STOPPED.value: "a user stopped it",
-    Cause.SCHEDULER_STOPPED.value: "its scheduler was stopped",
-    Cause.KILLED.value: "the process that started it was killed",
-}
-_BY_SIGNAL = "'guild stop' or a signal ended it"
+        return self.ending.why
 
 
 @dataclass(frozen=True)

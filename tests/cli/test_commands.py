@@ -144,7 +144,7 @@ def test_status_shows_where_runs_are_and_why_others_wait(user: Sandbox, guild: G
         impossible = lines[next(number for number, line in enumerate(lines) if line.startswith("IMPOSSIBLE")) + 1]
         assert impossible.startswith("ccc")
         assert impossible.endswith("requests gpu=7, largest worker has gpu=1")
-        assert any(line.startswith("bad") and line.endswith("failed (exit 1)") for line in lines)
+        assert any(line.startswith("bad") and line.endswith("failed: exit code 1") for line in lines)
         assert "\x1b" not in "".join(lines), "no colour in a file or a pipe"
         assert max(map(len, lines)) > 80, "and nothing is cut there"
         whole = "            requests gpu=7, largest worker has gpu=1"

@@ -11,6 +11,7 @@ from guild_dask.home.outcome import (
     Cause,
     ClaimState,
     End,
+    Ending,
     Evidence,
     Excess,
     Note,
@@ -18,6 +19,7 @@ from guild_dask.home.outcome import (
     Result,
     Retries,
     outcome_for,
+    text_for_end,
 )
 
 STARTED, CLAIMED, NONE = ClaimState.STARTED, ClaimState.CLAIMED, ClaimState.NONE
@@ -336,3 +338,25 @@ def test_story(name: str) -> None:
     evidence, expected = STORIES[name]
     result = outcome_for(evidence).result
     assert (result.end, result.exit_code, result.cause) == expected
+
+
+@pytest.mark.parametrize(
+    ("ending", "how"),
+    [
+        (Ending("completed", 0), ""),
+        (Ending("staged-again", None), ""),
+        (Ending("failed", 3), "exit code 3"),
+        (Ending("retried", 3), "exit code 3"),
+        (Ending("could-not-start", 1), "exit code 1"),
+        (Ending("failed", -11), "it was killed by signal 11, SIGSEGV"),
+        (Ending("terminated", -15), "it was stopped"),
+        (Ending("terminated", 1, "stopped"), "it was stopped"),
+        (Ending("terminated", -15, "scheduler-stopped"), "its scheduler was stopped"),
+        (Ending("retried", -9, "worker-died"), "its worker died"),
+        (Ending("terminated", -15, "time-limit", EXCESS), "it ran for 1m, its time limit"),
+        (Ending("terminated", -15, "from-the-future"), "from-the-future"),
+    ],
+)
+def test_text_for_an_end_is_the_same_in_all_views(ending: Ending, how: str) -> None:
+    assert ending.how == how
+    assert ending.text == text_for_end(ending.end) + (f": {how}" if how else "")

@@ -138,7 +138,7 @@ def test_history_of_a_killed_scheduler_ends_at_its_last_heartbeat() -> None:
     )
     (span,) = history.unfinished
     assert (span.run.operation, span.run.worker, span.run.attempt) == ("train", "local", 1)
-    assert (span.run.run, span.run.ran, summary.how(span.run)) == ("bbb", 50.0, "failed (exit 3)")
+    assert (span.run.run, span.run.ran, span.run.ending.text) == ("bbb", 50.0, "failed: exit code 3")
     text = page.page(history, {}, "title")
     assert "was killed or lost with its host" in text
 
@@ -172,8 +172,8 @@ def test_runs_that_did_not_complete_or_start_are_listed_with_the_reason() -> Non
     assert history
     (limited, failed) = [span.run for span in history.unfinished]
     assert (limited.run, limited.worker, limited.attempt, limited.ran) == ("ddd", "local", 1, 3.0)
-    assert summary.how(limited) == f"terminated: {why}"
-    assert (failed.run, summary.how(failed)) == ("bbb", "failed")
+    assert limited.ending.text == f"terminated: {why}"
+    assert (failed.run, failed.ending.text) == ("bbb", "failed")
     assert [(run, summary.why_left(reason)) for run, reason in history.left.items()] == [
         ("eee", "requests gpu=7, largest worker has gpu=1"),
         ("fff", "was waiting"),
@@ -213,12 +213,12 @@ def test_requested_amounts_are_drawn_against_used_ones(requests: dict[str, str],
 @pytest.mark.parametrize(
     ("cause", "who"),
     [
-        ("stopped", "a user stopped it"),
+        ("stopped", "it was stopped"),
         ("scheduler-stopped", "its scheduler was stopped"),
-        ("", "'guild stop' or a signal ended it"),
+        ("", "it was stopped"),
     ],
 )
-def test_stopped_run_says_who_stopped_it(cause: str, who: str) -> None:
+def test_stopped_run_says_what_stopped_it(cause: str, who: str) -> None:
     events = [EVENTS[0], ended(110.0, "aaa", 10.0, "terminated", exit_code=-15, cause=cause), EVENTS[-1]]
     history = history_for(events, 0.0)
     assert history
@@ -318,7 +318,7 @@ def test_scheduler_leaves_a_report_that_can_be_written_again(user: Sandbox, guil
     guild(f"run dask:scheduler workers=2 run-once=yes {NO_DASHBOARD} --run-id sss -y")
     run_dir = user.guild_home / "runs" / "sss"
     left = (run_dir / "report.html").read_text()
-    assert cells_of(left, "Failed runs")[1][-1] == "failed (exit 1)"
+    assert cells_of(left, "Failed runs")[1][-1] == "failed: exit code 1"
     assert '<td class="line" colspan="5">no data</td>' in left
     assert {tuple(row[:5]) for row in cells_of(left, "Completed runs")[1:]} == {
         (run, "nap", "first", "good", "0.25") for run in ("aaa", "bbb")

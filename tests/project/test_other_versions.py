@@ -145,7 +145,7 @@ def test_journal_of_an_older_version_is_told() -> None:
     assert ended_for_data(ended).is_failure
     story = history_for([ended, {"event": "stopped", "at": 4.0, "left": {"bbb": "waits for a worker", "ccc": ""}}], 5.0)
     assert story
-    assert summary.how(story.spans[0].run) == "terminated: it ran for 3s, its time limit"
+    assert story.spans[0].run.ending.text == "terminated: it ran for 3s, its time limit"
     assert [(run, summary.why_left(why)) for run, why in story.left.items()] == [
         ("bbb", "waits for a worker"),
         ("ccc", "was waiting"),

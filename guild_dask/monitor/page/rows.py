@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from guild_dask.home import attempts, run_view
-from guild_dask.home.outcome import End, text_for_cause
+from guild_dask.home.outcome import End, Ending
 from guild_dask.monitor import estimate
 from guild_dask.monitor.flag_columns import own_label, text_for_value
 from guild_dask.monitor.run_states import HELD, RETRYING, RUNNING, STATES, WAITING
@@ -93,7 +93,7 @@ class Rows:
     def ended(self, run: EndedRun) -> None:
         """Records the end of a run, or of an attempt."""
         row = as_data(run) | {"state": run.end, "requests": format_amounts(run.requests), "used": dict(run.used)}
-        row["how"] = _how(run)
+        row["how"] = run.ending.how
         with self._lock:
             if run.end == _RETRIED:
                 past = {name: row[name] for name in ("attempt", "worker", "at", "ran", "how")}
@@ -217,17 +217,10 @@ def _details(run_dir: str) -> Row:
     return {**details, "operation": view.operation} if view.operation else details
 
 
-def _how(run: EndedRun) -> str:
-    """Returns how a run ended, beside its state; empty if it completed."""
-    if run.why or run.stopped_by or run.end == End.COMPLETED.value:
-        return run.why or run.stopped_by
-    return f"exit code {run.exit_code}" if run.exit_code else ""
-
-
-def _end_of(attempt: attempts.Attempt) -> str:
-    if attempt.cause:
-        return text_for_cause(attempt.cause)
-    return f"exit code {attempt.exit_status}" if attempt.exit_status is not None else "ended"
+def _how(attempt: attempts.Attempt) -> str:
+    """Returns how an attempt ended that was not the last one."""
+    cause = attempt.cause.value if attempt.cause else ""
+    return Ending(End.RETRIED.value, attempt.exit_status, cause).how or "ended"
 
 
 def past_attempts(run_dir: str) -> list[Row]:
@@ -239,7 +232,7 @@ def past_attempts(run_dir: str) -> list[Row]:
     return [
         {
             "number": each.number,
-            "how": _end_of(each),
+            "how": _how(each),
             "ended": each.ended,
         }
         for each in found

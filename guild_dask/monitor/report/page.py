@@ -223,7 +223,7 @@ def _unfinished(title: str, spans: Sequence[Span], identity: _Identity, facts: M
             span.run.worker if several else "",
             str(span.run.attempt) if span.run.attempt > 1 else "",
             formatting.duration(span.run.ran),
-            Cell(summary.how(span.run), "text"),
+            Cell(span.run.ending.text, "text"),
             identity.rest(span.run.run),
             Cell(facts.get(span.run.run, NO_FACTS).last_lines.get(span.run.attempt, ""), LINE),
         ]

@@ -4,7 +4,6 @@ from guild_dask.home.outcome import text_for_end
 from guild_dask.home.run_info import CPU, MEMORY
 from guild_dask.monitor import formatting
 from guild_dask.monitor.report.history import RUNNING, SLOTS, History, Span, WarmStarts, median
-from guild_dask.monitor.state import EndedRun
 from guild_dask.plan.reasons import AnyReason
 from guild_dask.plan.resources import format_amounts
 from guild_dask.plan.units import format_size
@@ -62,16 +61,6 @@ def operations(history: History) -> list[tuple[str, ...]]:
 def why_left(why: AnyReason | None) -> str:
     """Returns why a run was left staged."""
     return str(why or "was waiting")
-
-
-def how(run: EndedRun) -> str:
-    """Returns how a run ended, and the cause, if known."""
-    end = text_for_end(run.end)
-    if run.why:
-        return f"{end}: {run.why}"
-    if run.stopped_by:
-        return f"{end}: {run.stopped_by}"
-    return f"{end} (exit {run.exit_code})" if run.exit_code and run.exit_code > 0 else end
 
 
 def _row(spans: list[Span]) -> tuple[str, ...]:
