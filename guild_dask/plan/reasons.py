@@ -40,24 +40,24 @@ class TooLarge(_Waits):
     """Workers define the resource, but none has that much of it when idle."""
 
     name: str
-    asked: float
+    requested: float
     largest: float
 
     def __str__(self) -> str:
-        asked, largest = format_amount(self.asked), format_amount(self.largest)
-        return f"requests {self.name}={asked}, largest worker has {self.name}={largest}"
+        requested, largest = format_amount(self.requested), format_amount(self.largest)
+        return f"requests {self.name}={requested}, largest worker has {self.name}={largest}"
 
 
 @dataclass(frozen=True)
 class TooLong(_Waits):
     """No worker exists for as long as the run's time limit."""
 
-    asked: float  # seconds
+    requested: float  # seconds
     longest: float
 
     def __str__(self) -> str:
-        asked, longest = format_duration(self.asked), format_duration(self.longest)
-        return f"may take {asked}, but no worker lasts longer than {longest}"
+        requested, longest = format_duration(self.requested), format_duration(self.longest)
+        return f"may take {requested}, but no worker lasts longer than {longest}"
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,11 @@ class NotWhole(_Waits):
     """The run requests a number of devices that is neither a whole number nor a fraction of one."""
 
     name: str
-    asked: float
+    requested: float
 
     def __str__(self) -> str:
-        return (
-            f"requests {self.name}={format_amount(self.asked)}; use a whole number (1, 2, ...) or a part of one (0.5)"
-        )
+        requested = format_amount(self.requested)
+        return f"requests {self.name}={requested}; use a whole number (1, 2, ...) or a part of one (0.5)"
 
 
 @dataclass(frozen=True)
@@ -106,11 +105,11 @@ class InUse(_Waits):
     """A worker with a free slot could hold the run, but other runs use what it requests."""
 
     name: str
-    asked: float
+    requested: float
     free: float
 
     def __str__(self) -> str:
-        return f"waits for {self.name}={format_amount(self.asked)}, {format_amount(max(self.free, 0.0))} free"
+        return f"waits for {self.name}={format_amount(self.requested)}, {format_amount(max(self.free, 0.0))} free"
 
 
 @dataclass(frozen=True)

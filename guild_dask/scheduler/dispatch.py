@@ -177,8 +177,8 @@ class Dispatcher:
             "attempt": running.attempt,
         }
         given = {"devices": ", ".join(running.devices)} if running.devices else {}
-        asked = {"asked": format_amounts(running.requests)} if running.requests else {}
-        return run_info.text_for({**facts, **given, "waited_seconds": round(running.waited, 1), **asked})
+        requested = {"requested": format_amounts(running.requests)} if running.requests else {}
+        return run_info.text_for({**facts, **given, "waited_seconds": round(running.waited, 1), **requested})
 
     # Ends
 

@@ -36,13 +36,14 @@ def attribute(run_dir: pathlib.Path) -> dict[str, object]:
 def test_run_says_where_it_ran_and_what_it_used(ran: pathlib.Path, guild: Guild) -> None:
     facts = attribute(ran)
     assert (facts["scheduler"], facts["worker"], facts["attempt"]) == ("sss", "local", 1)
-    assert facts["asked"] == "gpu=1 mem=100MB"
+    assert facts["requested"] == "gpu=1 mem=100MB"
     assert isinstance(facts["waited_seconds"], float)
     used = run_info.recorded(str(ran))[0]
     assert used["cpu_seconds"] > 0
     assert 80e6 < used["max_memory"] < 2e9
     shown = guild("runs info aaa").output
-    assert re.search(r"dask:\s+asked: gpu=1 mem=100MB\s+attempt: 1\s+cpu_seconds: ", shown), shown
+    assert re.search(r"dask:\s+attempt: 1\s+cpu_seconds: ", shown), shown
+    assert "  requested: gpu=1 mem=100MB\n" in shown
     assert "  worker: local\n" in shown
 
 

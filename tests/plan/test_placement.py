@@ -369,8 +369,8 @@ def test_reason_of_a_waiting_run_is_true(situation: Situation) -> None:
             assert reason.slots == sum(machine.slots for machine in able)
             assert all(left[machine.name][0] == 0 for machine in able)
         if isinstance(reason, InUse):
-            assert reason.asked == requests[reason.name] / 10
-            assert reason.free < reason.asked <= max(machine.total[reason.name] for machine in able) / 10
+            assert reason.requested == requests[reason.name] / 10
+            assert reason.free < reason.requested <= max(machine.total[reason.name] for machine in able) / 10
 
 
 @checked

@@ -125,7 +125,7 @@ def test_reason_of_an_older_version_has_its_text() -> None:
 def test_reason_for_people_has_numbers() -> None:
     state = replace(SCHEDULER, first_held={"aaa": TooLarge("mem", Amount(8e9, "8GB"), 4e9)})
     (why,) = as_data(state, for_people=True)["first_held"].values()
-    assert (why["kind"], why["asked"], why["largest"], why["is_final"]) == ("TooLarge", 8e9, 4e9, True)
+    assert (why["kind"], why["requested"], why["largest"], why["is_final"]) == ("TooLarge", 8e9, 4e9, True)
     assert "mem=8GB" in why["text"]
 
 
