@@ -224,8 +224,8 @@ def _other(why: AnyReason, requests: Mapping[str, float], state: State) -> tuple
     """Returns what to change so that an impossible run can start, and a command for it, which may be empty."""
     if state.gpus == "auto" and isinstance(why, NotDefined) and GPU in why.names:
         found = next((worker.about_devices for worker in state.workers if worker.about_devices), "none was found")
-        text = f"The scheduler looked for GPUs (gpus=auto): {found}. Start a scheduler where there are some, name them"
-        return f"{text} if they exist (gpus=0,1), or remove the tag ('guild tag --help').", ""
+        text = f"gpus=auto found no GPU: {found}. Start a scheduler on a machine with GPUs, list them (gpus=0,1),"
+        return f"{text} or remove the tag ('guild tag --help').", ""
     pins = _pins(why)
     if pins:
         text = "It was staged with --gpus for these devices. Start a scheduler that has them:"

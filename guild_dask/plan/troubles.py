@@ -32,7 +32,7 @@ class OtherVersion(_Refusal):
 
     @property
     def problem(self) -> str:
-        return f"has guild-dask {self.found}, and this is {self.wanted}"
+        return f"has guild-dask {self.found}; the scheduler has {self.wanted}"
 
     @property
     def remedy(self) -> str:

@@ -105,7 +105,7 @@ def start_failed(run_id: str, worker: str, problem: str, interval: float) -> str
 
 def out_of_sight(run_id: str, host: str, problem: str) -> str:
     """Returns the line for a run whose worker is out of sight."""
-    return f"Lost sight of run {run_id} on {host} ({problem}); it is started again only if it is known to be dead"
+    return f"Run {run_id} on {host} is unreachable ({problem}); it is started again only if it is known to be dead"
 
 
 def summary(ends: Mapping[End, int], left: int, seconds: float, is_run_once: bool = True, unsettled: int = 0) -> str:

@@ -108,7 +108,7 @@ def _check_together(settings: Settings) -> None:
     if kind is Kind.POOLS and not settings.pools:
         raise BadSetting(f"cluster=pools needs pools in Dask's configuration ({SECTION}: pools: NAME: ...)")
     if sum(pool.cluster.kind is Kind.LOCAL for _, pool in settings.pools) > 1:
-        raise BadSetting("only one of the pools can have cluster: local; give it all that this machine is to run")
+        raise BadSetting("only one pool can have cluster: local; give it the workers of all")
     address = settings.dashboard_address
     if address and not settings.dashboard_token and not address.is_local:
         raise BadSetting(

@@ -390,7 +390,7 @@ def test_trouble_with_workers_is_shown(user: Sandbox, guild: Guild) -> None:
         published = [data_for_trouble(trouble), "a text of another version", {"kind": "New", "worker": "w2"}]
         path.write_text(json.dumps({**json.loads(path.read_text()), "troubles": published}))
         words = " ".join(typed("status").output.split())
-        assert "worker w1 gets no run: it has guild-dask 0.0, and this is 1.0: install guild-dask 1.0 in" in words
+        assert "worker w1 gets no run: it has guild-dask 0.0; the scheduler has 1.0: install guild-dask 1.0 in" in words
         assert "a text of another version" in words
         assert "New (worker=w2)" in words
         found, *_ = [

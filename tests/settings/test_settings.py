@@ -319,7 +319,7 @@ def test_value_that_python_cannot_show_is_an_error_like_any_other(text: str) -> 
 def test_only_one_pool_may_be_local() -> None:
     # Both would have a worker of the same name, and each would use the whole machine.
     pools = {"a": {"cluster": "local", "workers": 2}, "b": {"cluster": "local", "workers": 4}}
-    with pytest.raises(BadSetting, match="only one of the pools can have cluster: local"):
+    with pytest.raises(BadSetting, match="only one pool can have cluster: local"):
         settings_for({}, {"pools": pools})
 
 

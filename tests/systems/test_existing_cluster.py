@@ -131,7 +131,7 @@ def test_run_that_dask_sends_to_a_worker_again_is_not_taken_for_ended(
         away = None if can_be_tried else output.rename(output.with_name("away"))
         worker.kill()
         cluster.start_worker("one", port)
-        scheduler.wait_for_output("Lost sight of run aaa")
+        scheduler.wait_for_output("is unreachable (")
         if away:
             away.rename(output)
         blind.unlink()
