@@ -84,7 +84,7 @@ class Common:
     gpus: tuple[str, ...] | None = None  # to be assigned on each worker, or AUTO; None: GPUs are an amount
     is_stopping: Callable[[], bool] = lambda: False  # tells whether the user has asked the scheduler to stop
     timeouts: Timeouts = Timeouts()
-    access: Access | None = None  # who may read the dashboard; None: whoever can reach it
+    access: Access | None = None  # who may read the dashboard; None: anyone who can reach it
 
 
 class FixedWorkers:
@@ -95,7 +95,7 @@ class FixedWorkers:
         return []
 
     @property
-    def appetite(self) -> int:
+    def most_waiting(self) -> int:
         """Returns 0: adjust() needs no waiting runs."""
         return 0
 
@@ -121,7 +121,7 @@ class Cluster(Protocol):
         """Returns the pools that it is made of; itself if it has none."""
 
     @property
-    def appetite(self) -> int:
+    def most_waiting(self) -> int:
         """Returns how many waiting runs adjust() needs to see."""
 
     def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> Sequence[StagedRun]:
@@ -143,7 +143,7 @@ class Cluster(Protocol):
         """Does periodic work; called at every poll."""
 
     def stop(self, run_id: str) -> None:
-        """Asks a running job to end."""
+        """Requests the end of a running job."""
 
     def kill(self, run_id: str) -> None:
         """Ends the processes of a running job at once."""

@@ -67,9 +67,9 @@ class CompositeCluster:
         return tuple(self._pools.values())
 
     @property
-    def appetite(self) -> int:
+    def most_waiting(self) -> int:
         """Returns how many waiting runs adjust() needs to see."""
-        return sum(pool.appetite for pool in self._pools.values())
+        return sum(pool.most_waiting for pool in self._pools.values())
 
     def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> Sequence[StagedRun]:
         """Lets each pool request workers for the runs that the pools before it cannot take."""
@@ -101,7 +101,7 @@ class CompositeCluster:
             pool.tidy()
 
     def stop(self, run_id: str) -> None:
-        """Asks a running job to end."""
+        """Requests the end of a running job."""
         for pool in self._runs.pools_of(run_id):
             pool.stop(run_id)
 

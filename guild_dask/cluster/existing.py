@@ -30,7 +30,7 @@ def open_existing(choice: ClusterChoice, common: Common) -> RemoteCluster:
         lambda: _client(choice, timeouts.connect), lambda client: _close(timeouts.close, client), common.is_stopping
     )
     cluster = RemoteCluster(client, common, lambda: _client_again(choice))
-    cluster.wait_for_welcomes(timeouts.connect)
+    cluster.wait_for_registrations(timeouts.connect)
     return cluster
 
 

@@ -1,6 +1,6 @@
 """The handshake with a Dask worker in another process, on this machine or another one.
 
-Dask calls welcome() and farewell() in the worker's process. How a worker runs a job is in guild_dask.worker.runner.
+Dask calls register() and unregister() in the worker's process. How a worker runs a job is in guild_dask.worker.runner.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ PLUGIN = "guild-dask"
 
 
 @dataclass(frozen=True)
-class Card:
+class WorkerInfo:
     """A worker's answer to whether it can start runs."""
 
     version: str
@@ -40,11 +40,11 @@ class Card:
     about_gpus: str = ""  # how they were found, if they were looked for
 
 
-def problem_with(card: Card, home: str) -> Refusal | None:
+def problem_with(info: WorkerInfo, home: str) -> Refusal | None:
     """Returns why a worker cannot start runs of this Guild home; None if it can."""
-    if card.version != __version__:
-        return OtherVersion(card.version, __version__)
-    return None if card.sees_home else HomeNotSeen(home)
+    if info.version != __version__:
+        return OtherVersion(info.version, __version__)
+    return None if info.sees_home else HomeNotSeen(home)
 
 
 def is_no_answer(error: Exception) -> bool:
@@ -58,7 +58,7 @@ def _lacks_us(error: Exception) -> bool:
 
 
 def problem_for_error(error: Exception) -> Refusal:
-    """Returns why a worker has returned no card."""
+    """Returns why a worker has returned no information."""
     if _lacks_us(error):
         return NotInstalled(__version__)
     if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
@@ -66,8 +66,8 @@ def problem_for_error(error: Exception) -> Refusal:
     return CannotStartRuns(f"{type(error).__name__}: {error}")
 
 
-async def welcome(home: str, token: str, given: Sequence[str] | None, dask_worker: Worker) -> Card:
-    """Prepares a worker that sees the Guild home to start runs, and returns its card.
+async def register(home: str, token: str, given: Sequence[str] | None, dask_worker: Worker) -> WorkerInfo:
+    """Prepares a worker that sees the Guild home to start runs, and returns what it is.
 
     `given` are the GPUs to be assigned, or AUTO for those that are found; None if GPUs are not assigned.
     """
@@ -77,7 +77,7 @@ async def welcome(home: str, token: str, given: Sequence[str] | None, dask_worke
         environ = environment.job_environment(os.environ, has_nanny=bool(dask_worker.nanny))
         RUNNER.prepare({**environ, "GUILD_HOME": home})
         if PLUGIN not in dask_worker.plugins:
-            await dask_worker.plugin_add(RunsKeeper(), name=PLUGIN)
+            await dask_worker.plugin_add(RunsPlugin(), name=PLUGIN)
         dask_worker.plugins[PLUGIN].schedulers.add(token)
     host = socket.gethostname()
     node = os.environ.get("SLURMD_NODENAME") or host
@@ -85,35 +85,35 @@ async def welcome(home: str, token: str, given: Sequence[str] | None, dask_worke
     found = gpus.found(own) if given == (AUTO,) else None
     names = found.names if found else tuple(given or ())
     about = str(found) if found else ""
-    card = Card(__version__, host, node, sees_home, processes.age(os.getpid()), names)
-    return replace(card, are_gpus_of_host=not gpus.are_assigned(own), about_gpus=about)
+    info = WorkerInfo(__version__, host, node, sees_home, processes.age(os.getpid()), names)
+    return replace(info, are_gpus_of_host=not gpus.are_assigned(own), about_gpus=about)
 
 
 def capacity_for(
-    address: str, about: Mapping[str, Any], card: Card, others: Iterable[WorkerCapacity]
+    address: str, about: Mapping[str, Any], info: WorkerInfo, others: Iterable[WorkerCapacity]
 ) -> WorkerCapacity:
-    """Returns a worker's capacity: what Dask knows, and the GPUs on its card, unless another worker has them."""
-    has_other = any(other.host == card.host and other.devices for other in others)
-    devices = () if card.are_gpus_of_host and has_other else card.gpus
+    """Returns a worker's capacity: what Dask knows, and its GPUs, unless another worker has them."""
+    has_other = any(other.host == info.host and other.devices for other in others)
+    devices = () if info.are_gpus_of_host and has_other else info.gpus
     resources = {str(key): float(value) for key, value in about["resources"].items()}
     return WorkerCapacity(
         name=address,
         slots=int(about["nthreads"]),
-        resources={**resources, GPU: float(len(devices))} if card.gpus else resources,
-        host=card.host,
+        resources={**resources, GPU: float(len(devices))} if info.gpus else resources,
+        host=info.host,
         devices=devices,
         label=str(about.get("name", address)),
-        about_devices=card.about_gpus,
+        about_devices=info.about_gpus,
     )
 
 
-def farewell(token: str, dask_worker: Worker) -> None:
+def unregister(token: str, dask_worker: Worker) -> None:
     """Removes our plugin from a worker, unless it has runs or another of our schedulers uses it."""
-    keeper = dask_worker.plugins.get(PLUGIN)
-    if keeper:
-        # A killed scheduler sent no farewell, but its token is removed sooner or later.
-        keeper.schedulers = {each for each in keeper.schedulers if each != token and _sees(each)}
-    if not RUNNER.running() and not (keeper and keeper.schedulers):
+    plugin = dask_worker.plugins.get(PLUGIN)
+    if plugin:
+        # A killed scheduler has not unregistered, but its token is removed sooner or later.
+        plugin.schedulers = {each for each in plugin.schedulers if each != token and _sees(each)}
+    if not RUNNER.running() and not (plugin and plugin.schedulers):
         dask_worker.plugins.pop(PLUGIN, None)
         RUNNER.close()
 
@@ -123,7 +123,7 @@ def _sees(token: str) -> bool:
     return files.exists(token, levels=3)
 
 
-class RunsKeeper(WorkerPlugin):  # type: ignore[misc]  # Dask is not typed
+class RunsPlugin(WorkerPlugin):  # type: ignore[misc]  # Dask is not typed
     """Keeps a worker that has lost its scheduler alive until its runs end; ends its runs if it is closed on request."""
 
     def __init__(self) -> None:

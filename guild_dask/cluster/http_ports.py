@@ -24,7 +24,7 @@ class NoPortWithoutDashboard:
     http_server: Any
 
     def __init__(self, *args: Any, access: Access | None = None, **kwargs: Any) -> None:
-        self._access = access  # who may read the dashboard; None: whoever can reach it
+        self._access = access  # who may read the dashboard; None: anyone who can reach it
         super().__init__(*args, **kwargs)
 
     def start_http_server(self, routes: Any, dashboard_address: Any, **kwargs: Any) -> None:

@@ -30,7 +30,7 @@ from guild_dask.worker.runner import RUNNER
 _LEAST_PERIOD = 5000.0
 
 # Seconds that a closing worker waits for its heartbeat to end.
-_LONGEST_BEAT = 2.0
+_LONGEST_HEARTBEAT = 2.0
 
 
 class _Quiet(NoPortWithoutDashboard):
@@ -52,22 +52,22 @@ class QuietScheduler(_Quiet, Scheduler):  # type: ignore[misc]  # Dask is not ty
 class _QuietWorker(_Quiet, Worker):  # type: ignore[misc]
     """Dask's worker, with no port at all."""
 
-    _beating: asyncio.Task[Any] | None = None
+    _heartbeat: asyncio.Task[Any] | None = None
 
     async def heartbeat(self) -> None:
-        self._beating = asyncio.current_task()
+        self._heartbeat = asyncio.current_task()
         try:
             await super().heartbeat()
         finally:
-            self._beating = None
+            self._heartbeat = None
         # The scheduler's answer requests another one soon, which a worker in its own process does not need.
         self.periodic_callbacks["heartbeat"].callback_time = _LEAST_PERIOD
 
     async def close(self, *args: Any, **kwargs: Any) -> Any:
         # Dask logs a traceback for a heartbeat that finds its worker closed.
         self.periodic_callbacks["heartbeat"].stop()
-        if self._beating and self._beating is not asyncio.current_task():
-            await asyncio.wait([self._beating], timeout=_LONGEST_BEAT)
+        if self._heartbeat and self._heartbeat is not asyncio.current_task():
+            await asyncio.wait([self._heartbeat], timeout=_LONGEST_HEARTBEAT)
         return await super().close(*args, **kwargs)
 
 
@@ -199,7 +199,7 @@ class LocalCluster(FixedWorkers):
         key_split.cache_clear()  # Dask caches 100,000 keys, and ours are never reused
 
     def stop(self, run_id: str) -> None:
-        """Asks a running job to end."""
+        """Requests the end of a running job."""
         RUNNER.stop(run_id)
 
     def kill(self, run_id: str) -> None:

@@ -51,7 +51,7 @@ class WorkerPool:
         return (self,)
 
     @property
-    def appetite(self) -> int:
+    def most_waiting(self) -> int:
         """Returns how many waiting runs adjust() needs to see."""
         count, worker = self._terms.count, self._terms.worker
         return count.most * self._terms.of_each_job * worker.slots if worker and count.is_elastic else 0
@@ -63,13 +63,13 @@ class WorkerPool:
         self._jobs.check_missing()
         for name in self._jobs.idle_for_long():
             self._give_back(name)
-        requested, room = self._jobs.requested(), self._jobs.room()
+        requested, may_request = self._jobs.requested(), self._jobs.may_request()
         # Dask knows of a worker before it has been asked whether it can start runs.
         ready = {self._jobs.job_of(each.name) for each in self._remote.known_workers() if each.is_member}
         expected = sum(name not in ready for name in requested)
         worker = self._terms.worker
-        needed = need(waiting, worker, expected, room, self._terms.of_each_job) if worker else Need(0, waiting)
-        self._jobs.request(min(room, max(needed.jobs, self._terms.count.least - len(requested))))
+        needed = need(waiting, worker, expected, may_request, self._terms.of_each_job) if worker else Need(0, waiting)
+        self._jobs.request(min(may_request, max(needed.jobs, self._terms.count.least - len(requested))))
         return needed.left
 
     def _note_presence(self, busy: Container[str]) -> None:
@@ -136,7 +136,7 @@ class WorkerPool:
         self._remote.tidy()
 
     def stop(self, run_id: str) -> None:
-        """Asks a running job to end."""
+        """Requests the end of a running job."""
         self._remote.stop(run_id)
 
     def kill(self, run_id: str) -> None:

@@ -17,13 +17,13 @@ from guild_dask.cluster.background import Background, call_workers, in_loop_of, 
 from guild_dask.cluster.base import Common, FixedWorkers, WorkerCapacity
 from guild_dask.cluster.events import JobLost, JobUnseen, WorkerRefused, WorkersChanged
 from guild_dask.cluster.handshake import (
-    Card,
+    WorkerInfo,
     capacity_for,
-    farewell,
     is_no_answer,
     problem_for_error,
     problem_with,
-    welcome,
+    register,
+    unregister,
 )
 from guild_dask.cluster.tasks import Tasks, known_to_dask
 from guild_dask.plan.troubles import Closing, Paused, Refusal
@@ -36,7 +36,7 @@ _THREADS = 2
 
 # Seconds to notify workers that the scheduler leaves, and to close the client. Guild waits 30 seconds for a scheduler
 # that it stops, and its runs may need most of that time.
-_FAREWELL = 3.0
+_UNREGISTER = 3.0
 _CLOSE = 2.0
 
 # Seconds between two checks for a stop request while the cluster is opened.
@@ -105,7 +105,7 @@ class RemoteCluster(FixedWorkers):
         self._lock = threading.RLock()
         self._refreshing = threading.Lock()
         self._background = Background("cluster", _THREADS)
-        self._welcomes: set[concurrent.futures.Future[None]] = set()  # under way
+        self._registrations: set[concurrent.futures.Future[None]] = set()  # under way
         client.subscribe_topic("all", self._on_event)
         self.refresh()
 
@@ -134,10 +134,10 @@ class RemoteCluster(FixedWorkers):
             halts = {address: _HALTS.get(about.get("status")) for address, about in found.items()}
             self._note_halts({address: halt for address, halt in halts.items() if halt})
         for address in new:
-            welcoming = in_loop_of(self.client, self._welcome(address, found[address]))
-            if welcoming:
-                self._welcomes.add(welcoming)
-                welcoming.add_done_callback(self._welcomes.discard)
+            registering = in_loop_of(self.client, self._register(address, found[address]))
+            if registering:
+                self._registrations.add(registering)
+                registering.add_done_callback(self._registrations.discard)
 
     def _note_halts(self, halts: dict[str, Refusal]) -> None:
         """Notes which workers accept no run now, such as one whose memory is nearly full."""
@@ -162,21 +162,21 @@ class RemoteCluster(FixedWorkers):
         client.subscribe_topic("all", self._on_event)
         return True
 
-    def wait_for_welcomes(self, seconds: float) -> None:
+    def wait_for_registrations(self, seconds: float) -> None:
         """Waits until all present workers have answered, the time is over, or the user asks for a stop."""
         until = time.monotonic() + seconds
-        while self._welcomes and time.monotonic() < until and not self._common.is_stopping():
-            concurrent.futures.wait(list(self._welcomes), timeout=_CHECK)
+        while self._registrations and time.monotonic() < until and not self._common.is_stopping():
+            concurrent.futures.wait(list(self._registrations), timeout=_CHECK)
 
-    async def _welcome(self, address: str, about: Mapping[str, Any]) -> None:
-        """Asks a worker whether it can start runs. One that does not answer is asked again at the next refresh."""
+    async def _register(self, address: str, about: Mapping[str, Any]) -> None:
+        """Registers with a worker that can start runs. One that does not answer is tried again at the next refresh."""
         mine = self._common
         try:
-            cards = await call_workers(
-                self.client, mine.timeouts.handshake, [address], welcome, mine.home, mine.token, mine.gpus
+            infos = await call_workers(
+                self.client, mine.timeouts.handshake, [address], register, mine.home, mine.token, mine.gpus
             )
-            card: Card = cards[address]
-            problem = problem_with(card, mine.home)
+            info: WorkerInfo = infos[address]
+            problem = problem_with(info, mine.home)
         except Exception as e:  # noqa: BLE001  # a foreign worker may raise anything; it is reported, and gets no run
             if is_no_answer(e):
                 self._silent.add(address)
@@ -187,15 +187,15 @@ class RemoteCluster(FixedWorkers):
         self._problems.pop(address, None)
         with self._lock:
             capacity = replace(
-                capacity_for(address, about, card, (member.capacity for member in self._members.values())),
+                capacity_for(address, about, info, (member.capacity for member in self._members.values())),
                 lifetime=self._traits.lifetime,
                 is_whole_host=self._traits.is_whole_host,
-                ends=time.monotonic() + self._traits.lifetime - card.age if self._traits.lifetime else None,
+                ends=time.monotonic() + self._traits.lifetime - info.age if self._traits.lifetime else None,
             )
             if not _is_same(about, self._known.get(address)):
                 return  # it has left meanwhile, or another one has its address
-            self._members[address] = _Member(capacity, card.node)
-        self._report(WorkersChanged(f"Worker {capacity.described(card.node)} has joined"))
+            self._members[address] = _Member(capacity, info.node)
+        self._report(WorkersChanged(f"Worker {capacity.described(info.node)} has joined"))
 
     def _refuse(self, address: str, name: str, problem: Refusal) -> None:
         """Reports, once, why a worker gets no run. One that is silent may still answer."""
@@ -266,7 +266,7 @@ class RemoteCluster(FixedWorkers):
             self._background.start(self._lose, worker)
 
     def stop(self, run_id: str) -> None:
-        """Asks a running job to end."""
+        """Requests the end of a running job."""
         self._tasks.call(self.client, runner.stop, run_id)
 
     def kill(self, run_id: str) -> None:
@@ -302,9 +302,9 @@ class RemoteCluster(FixedWorkers):
         """Leaves the workers as they were found, and closes what was opened with the client."""
         self._unsubscribe()
         goodbye = in_loop_of(
-            self.client, try_to_call(self.client, _FAREWELL, list(self._members), farewell, self._common.token)
+            self.client, try_to_call(self.client, _UNREGISTER, list(self._members), unregister, self._common.token)
         )
-        concurrent.futures.wait([goodbye] if goodbye else [], timeout=_FAREWELL + 1)
+        concurrent.futures.wait([goodbye] if goodbye else [], timeout=_UNREGISTER + 1)
         self.stop_refreshing()
         with contextlib.suppress(Exception):
             self.client.close(timeout=_CLOSE)
@@ -315,7 +315,7 @@ class RemoteCluster(FixedWorkers):
         self._background.close()
 
     def disconnect(self, seconds: float) -> None:
-        """Closes the connection without a farewell to the workers, which end with the cluster."""
+        """Closes the connection without unregistering at the workers, which end with the cluster."""
         self._unsubscribe()
         with contextlib.suppress(Exception):
             self.client.close(timeout=seconds)

@@ -28,10 +28,12 @@ class Need:
     left: Sequence[StagedRun]
 
 
-def need(waiting: Sequence[StagedRun], worker: WorkerCapacity, expected: int, room: int, of_each_job: int = 1) -> Need:
-    """Returns what to request, at most `room` jobs, for waiting runs that do not fit on the expected workers."""
+def need(
+    waiting: Sequence[StagedRun], worker: WorkerCapacity, expected: int, may_request: int, of_each_job: int = 1
+) -> Need:
+    """Returns what to request, at most `may_request` jobs, for waiting runs that do not fit on the expected workers."""
     to_come = [_idle(worker, f"expected-{n}") for n in range(expected * of_each_job)]
-    to_request = [_idle(worker, f"new-{n}") for n in range(max(0, room) * of_each_job)]
+    to_request = [_idle(worker, f"new-{n}") for n in range(max(0, may_request) * of_each_job)]
     rest = _left(waiting, to_come)
     starts = plan(rest, to_request).starts
     used = {name for _, name in starts}

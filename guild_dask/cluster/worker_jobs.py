@@ -71,7 +71,7 @@ class WorkerJobs:
         """Returns the requested jobs by name, whether or not their workers have joined."""
         return dict(self._requested)
 
-    def room(self) -> int:
+    def may_request(self) -> int:
         """Returns how many more jobs may be requested now: 0 in the pause after a failure."""
         return 0 if self._clock() < self._pause_until else self._terms.count.most - len(self._requested)
 

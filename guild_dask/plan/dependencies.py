@@ -45,14 +45,14 @@ class Decision:
     """Why runs are held, by their ids, and whether one of them waits for a run that is running or about to run."""
 
     holds: Mapping[str, Hold]
-    has_hope: bool
+    waits_for_active: bool
 
 
 def decide(links: Mapping[str, Links], found: Mapping[str, Found]) -> Decision:
     """Returns why waiting runs must not start yet. `found` has an entry for each of their references."""
     holds: dict[str, Hold] = {}
     behind: dict[str, tuple[str, ...]] = {}
-    has_hope = False
+    waits_for_active = False
     for run_id, link in links.items():
         problem = next(_problems(link, found), None)
         awaited = [found[reference] for reference in link.references if _is_awaited(found[reference])]
@@ -60,12 +60,12 @@ def decide(links: Mapping[str, Links], found: Mapping[str, Found]) -> Decision:
             holds[run_id] = problem
         elif awaited:
             behind[run_id] = tuple(dict.fromkeys(one.run_ids[0] for one in awaited))
-            has_hope = has_hope or any(one.status is RunStatus.GOES_ON for one in awaited)
+            waits_for_active = waits_for_active or any(one.status is RunStatus.GOES_ON for one in awaited)
     for run_id, awaits in behind.items():
         holds[run_id] = AfterRuns(awaits)
     for cycle in _cycles(behind):
         holds.update(dict.fromkeys(cycle, AfterCycle(cycle)))
-    return Decision(holds, has_hope)
+    return Decision(holds, waits_for_active)
 
 
 def _is_awaited(found: Found) -> bool:

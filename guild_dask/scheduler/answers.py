@@ -18,7 +18,7 @@ class ClusterView:
 
     workers: tuple[WorkerCapacity, ...] = ()
     prospects: tuple[WorkerCapacity, ...] = ()
-    appetite: int = 0
+    most_waiting: int = 0
 
 
 @dataclass(frozen=True)

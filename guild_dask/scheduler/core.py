@@ -255,7 +255,7 @@ class Core:
         instructions: list[Instruction] = []
         if not self._has_home_failed:
             instructions += self._home_works()
-            wanted = self.waiting.first(self._cluster.appetite) if self.may_start and not self.blocked_by else ()
+            wanted = self.waiting.first(self._cluster.most_waiting) if self.may_start and not self.blocked_by else ()
             instructions.append(AdjustWorkers(wanted, self.ledger.busy_workers))
         if self._is_done():
             self.is_over = True
@@ -372,7 +372,7 @@ class Core:
         self._passed = decided.passed
         logs = self.announcer.waits(decided.held)
         could_start = any(not isinstance(reason, IMPOSSIBLE) for reason in decided.held.values())
-        self._may_start_later = could_start or self.waiting.has_hope or left_out > 0
+        self._may_start_later = could_start or self.waiting.waits_for_active or left_out > 0
         starts = tuple(self._start(run, worker, decided.devices.get(run.id, {})) for run, worker in decided.starts)
         return [*logs, *([Claim(starts)] if starts else [])]
 

@@ -165,7 +165,7 @@ class Loop:
 
     def _view_of_cluster(self) -> ClusterView:
         cluster = self._cluster
-        return ClusterView(tuple(cluster.workers()), tuple(cluster.prospects()), cluster.appetite)
+        return ClusterView(tuple(cluster.workers()), tuple(cluster.prospects()), cluster.most_waiting)
 
     def _view(self) -> Any:
         return view_of(self._core, self._view_of_cluster(), self._clock())

@@ -108,7 +108,7 @@ def run(
         closing.callback(follower.close, is_stopping)
         queue_of_runs = run_queue.GuildHome(home, heartbeat, *select)
         _watch(home, this_run.id, events, closing)
-        facts = {"trials_of": guest.batch if guest else None, "slots_at_most": opened.appetite}
+        facts = {"trials_of": guest.batch if guest else None, "slots_at_most": opened.most_waiting}
         about = scheduler_state(this_run.id, identity.process, **facts)
         views = observers.open_views(settings, about, this_run.dir, opened, put=events.put, access=access)
         closing.callback(views.close)
@@ -140,12 +140,12 @@ def _opened_cluster(
     """Opens the cluster; returns None if the scheduler was stopped meanwhile, and raises ClusterError."""
     from guild_dask.cluster import opening
     from guild_dask.cluster.base import ClusterError, OpeningStopped
-    from guild_dask.cluster.head import WithHead
+    from guild_dask.cluster.search_worker import WithSearchWorker
     from guild_dask.host import environment
 
     try:
         opened = opening.open_cluster(settings, common, this_run.dir, environment.user_environment(os.environ))
-        return WithHead(opened, common.report) if takes_searches else opened
+        return WithSearchWorker(opened, common.report) if takes_searches else opened
     except OpeningStopped:
         _log.info("Stopping Dask scheduler")
         _log.info("Stopping Dask cluster")

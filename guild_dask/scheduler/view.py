@@ -13,12 +13,14 @@ def view_of(core: Core, cluster: ClusterView, now: float) -> View:
     waiting = core.waiting
     first = [run.id for run in waiting.first(MOST_WAITING)[:MOST_WAITING]]
     heads = {waiting.kind(run.id): _reason(core, run.id) for run in waiting.first(1)}
-    places = {
+    shown_as = {
         worker.name: (worker.label or worker.name, worker.host, worker.about_devices) for worker in cluster.workers
     }
     return View(
         workers=tuple(
-            _worker_state(each, *places[each.name]) for each in _without_head(core.present_workers(cluster, now))
+            _worker_state(each, *shown_as[each.name])
+            for each in core.present_workers(cluster, now)
+            if not each.is_for_searches
         ),
         kinds={kind: (count, heads.get(kind)) for kind, count in waiting.kinds().items()},
         first=tuple(_queued(core, run_id, heads.get(waiting.kind(run_id))) for run_id in first),
@@ -30,11 +32,6 @@ def view_of(core: Core, cluster: ClusterView, now: float) -> View:
         retrying=dict(core.ledger.retrying),
         whole_queue=lambda: [_queued(core, run_id) for run_id in waiting.in_order()],
     )
-
-
-def _without_head(workers: list[Worker]) -> list[Worker]:
-    """Returns the workers without the one that takes searches only."""
-    return [worker for worker in workers if not worker.is_for_searches]
 
 
 def _worker_state(worker: Worker, label: str, host: str, about_devices: str) -> WorkerState:

@@ -58,36 +58,36 @@ class Demand:
 
 @dataclass
 class Changes:
-    """Which runs joined a line or left one since the last call of take_changes()."""
+    """Which runs joined a queue or left one since the last call of take_changes()."""
 
     joined: set[str] = field(default_factory=set)
     left: set[str] = field(default_factory=set)
 
 
 class WaitingRuns:
-    """The staged runs. Those that may start are in lines: one for each kind, in the order in which they should start.
+    """The staged runs. Those that may start are in queues: one for each kind, in the order in which they should start.
 
-    A run that depends on others is in no line until they have ended as it requires.
+    A run that depends on others is in none until they have ended as it requires.
     """
 
     def __init__(self, demand: Demand | None = None) -> None:
         self._demand = demand or Demand()
-        # All staged runs that are in a line or have a hold; `_hold` and `_broken` are not among them.
+        # All staged runs that are in a queue or have a hold; `_unstartable` and `_broken` are not among them.
         self._runs: dict[str, tuple[Staged, StagedRun]] = {}
-        self._lines: dict[Kind, list[tuple[int, str]]] = {}
-        # For each run in a line: which line, and its key there.
-        self._places: dict[str, tuple[Kind, tuple[int, str]]] = {}
+        self._queues: dict[Kind, list[tuple[int, str]]] = {}
+        # For each run in a queue: which one, and its key there.
+        self._positions: dict[str, tuple[Kind, tuple[int, str]]] = {}
         # For each run that depends on others, what it depends on.
         self._links: dict[str, Links] = {}
-        # For each run that must wait for others, why; it is in no line.
+        # For each run that must wait for others, why; it is in no queue.
         self._holds: dict[str, Hold] = {}
         # Runs that cannot be started as they are. They come back when they are staged or tagged anew.
         self._unstartable: dict[str, Staged] = {}
-        # Why runs cannot be started as they are: those in `_hold`, and those that will be when they are listed.
+        # Why runs cannot be started as they are: those in `_unstartable`, and those that will be when they are listed.
         self._obstacles: dict[str, Obstacle] = {}
         self._broken: dict[str, str] = {}
         # Whether a run waits for one that goes on, here or elsewhere.
-        self.has_hope = False
+        self.waits_for_active = False
         self._changes = Changes()
 
     def __len__(self) -> int:
@@ -107,60 +107,60 @@ class WaitingRuns:
         """Returns whether a run sees no device because it requests none, though the workers have some."""
         return self._demand.sees_no_device(self._runs[run_id][0])
 
-    # The lines
+    # The queues
 
     def first(self, count: int) -> list[StagedRun]:
-        """Returns the first `count` runs of each line, in order: with `count` free slots, no more of one can start."""
-        heads = [line[:count] for line in self._lines.values()]
+        """Returns the first `count` runs of each queue, in order: with `count` free slots, no more of one can start."""
+        heads = [queue[:count] for queue in self._queues.values()]
         return [self._runs[run_id][1] for _, run_id in heapq.merge(*heads)]
 
     def in_order(self) -> list[str]:
-        """Returns all runs in lines, in the order in which they should start."""
-        return [run_id for _, run_id in heapq.merge(*self._lines.values())]
+        """Returns all runs in queues, in the order in which they should start."""
+        return [run_id for _, run_id in heapq.merge(*self._queues.values())]
 
     def key(self, run_id: str) -> tuple[int, str]:
-        """Returns what a run in a line is ordered by."""
-        return self._places[run_id][1]
+        """Returns what a run in a queue is ordered by."""
+        return self._positions[run_id][1]
 
     def kind(self, run_id: str) -> Kind:
-        """Returns what a run in a line requests."""
-        return self._places[run_id][0]
+        """Returns what a run in a queue requests."""
+        return self._positions[run_id][0]
 
     def kinds(self) -> dict[Kind, int]:
-        """Returns how many runs of each kind are in line."""
-        return {kind: len(line) for kind, line in self._lines.items()}
+        """Returns how many runs of each kind are in the queue."""
+        return {kind: len(queue) for kind, queue in self._queues.items()}
 
     def members(self, kind: Kind) -> list[str]:
         """Returns the runs of a kind, in order."""
-        return [run_id for _, run_id in self._lines[kind]]
+        return [run_id for _, run_id in self._queues[kind]]
 
     def take(self, run_id: str) -> None:
         """Removes a run that does not wait any more."""
         if run_id not in self._holds:
-            self._leave_line(run_id)
+            self._dequeue(run_id)
         self._holds.pop(run_id, None)
         self._links.pop(run_id, None)
         del self._runs[run_id]
 
     def take_changes(self) -> Changes:
-        """Returns which runs joined and left lines since the last call."""
+        """Returns which runs joined and left queues since the last call."""
         changes, self._changes = self._changes, Changes()
         return changes
 
-    def _join_line(self, run_id: str) -> None:
+    def _enqueue(self, run_id: str) -> None:
         run, candidate = self._runs[run_id]
-        kind, place = kind_of(candidate.requests), (position_for(run.since, run.requirements.priority), run_id)
-        self._places[run_id] = kind, place
-        bisect.insort(self._lines.setdefault(kind, []), place)
+        kind, position = kind_of(candidate.requests), (position_for(run.since, run.requirements.priority), run_id)
+        self._positions[run_id] = kind, position
+        bisect.insort(self._queues.setdefault(kind, []), position)
         self._changes.joined.add(run_id)
         self._changes.left.discard(run_id)
 
-    def _leave_line(self, run_id: str) -> None:
-        kind, place = self._places.pop(run_id)
-        line = self._lines[kind]
-        del line[bisect.bisect_left(line, place)]
-        if not line:
-            del self._lines[kind]
+    def _dequeue(self, run_id: str) -> None:
+        kind, position = self._positions.pop(run_id)
+        queue = self._queues[kind]
+        del queue[bisect.bisect_left(queue, position)]
+        if not queue:
+            del self._queues[kind]
         self._changes.left.add(run_id)
         self._changes.joined.discard(run_id)
 
@@ -188,7 +188,7 @@ class WaitingRuns:
 
     @property
     def held_count(self) -> int:
-        """Returns how many staged runs are in no line."""
+        """Returns how many staged runs are in no queue."""
         return self.unstartable_count + len(self._holds)
 
     def listed_holds(self) -> dict[str, Hold | Obstacle | Broken]:
@@ -236,7 +236,7 @@ class WaitingRuns:
         if known:
             self.take(run.id)
         self._runs[run.id] = run, self._demand.candidate_for(run)
-        self._join_line(run.id)
+        self._enqueue(run.id)
         if run.requirements.after or run.needs:
             self._links[run.id] = Links(run.requirements.after, run.needs)
         return True
@@ -252,10 +252,10 @@ class WaitingRuns:
         return bool(self._links)
 
     def hold_back(self, found: Mapping[str, Found]) -> None:
-        """Takes runs out of their lines while they depend on others that have not ended, and puts them back after."""
+        """Takes runs out of their queues while they depend on others that have not ended, and puts them back after."""
         decided = dependencies.decide(self._links, found)
         for run_id in self._holds.keys() - decided.holds.keys():
-            self._join_line(run_id)
+            self._enqueue(run_id)
         for run_id in decided.holds.keys() - self._holds.keys():
-            self._leave_line(run_id)
-        self._holds, self.has_hope = dict(decided.holds), decided.has_hope
+            self._dequeue(run_id)
+        self._holds, self.waits_for_active = dict(decided.holds), decided.waits_for_active

@@ -218,29 +218,29 @@ def test_device_that_another_scheduler_took_a_moment_ago_is_not_claimed(user: Sa
 # On other workers
 
 
-def card(name: str = "host", *names: str, is_assigned: bool = True) -> handshake.Card:
-    return handshake.Card("1", name, name, True, 0.0, names, not is_assigned)
+def info(name: str = "host", *names: str, is_assigned: bool = True) -> handshake.WorkerInfo:
+    return handshake.WorkerInfo("1", name, name, True, 0.0, names, not is_assigned)
 
 
 ABOUT = {"nthreads": 4, "resources": {"foo": 1.0}, "name": "w"}
 
 
 def test_gpus_of_a_worker_are_its_devices() -> None:
-    found = handshake.capacity_for("tcp://w", ABOUT, card("host", "0", "1"), ())
+    found = handshake.capacity_for("tcp://w", ABOUT, info("host", "0", "1"), ())
     assert (found.devices, found.resources) == (("0", "1"), {"foo": 1.0, "gpu": 2.0})
-    plain = handshake.capacity_for("tcp://w", ABOUT, card(), ())
+    plain = handshake.capacity_for("tcp://w", ABOUT, info(), ())
     assert (plain.devices, plain.resources) == ((), {"foo": 1.0})
 
 
 def test_gpus_of_a_host_are_assigned_to_one_of_its_workers() -> None:
     # Both see all GPUs, if none are assigned to a worker.
-    first = handshake.capacity_for("tcp://v", ABOUT, card("host", "0", is_assigned=False), ())
-    second = handshake.capacity_for("tcp://w", ABOUT, card("host", "0", is_assigned=False), [first])
-    elsewhere = handshake.capacity_for("tcp://x", ABOUT, card("other", "0", is_assigned=False), [first])
+    first = handshake.capacity_for("tcp://v", ABOUT, info("host", "0", is_assigned=False), ())
+    second = handshake.capacity_for("tcp://w", ABOUT, info("host", "0", is_assigned=False), [first])
+    elsewhere = handshake.capacity_for("tcp://x", ABOUT, info("other", "0", is_assigned=False), [first])
     assert (first.devices, second.devices, elsewhere.devices) == (("0",), (), ("0",))
     assert second.resources["gpu"] == 0
     # GPUs that are assigned to a job belong to its worker.
-    assert handshake.capacity_for("tcp://w", ABOUT, card("host", "0"), [first]).devices == ("0",)
+    assert handshake.capacity_for("tcp://w", ABOUT, info("host", "0"), [first]).devices == ("0",)
 
 
 def test_dask_gets_only_requests_that_it_can_meet() -> None:

@@ -20,25 +20,25 @@ def _runs(count: int, gpu: float = 1.0) -> list[StagedRun]:
 
 
 def test_as_many_workers_are_requested_as_waiting_runs_fill() -> None:
-    assert [need(_runs(n), TWO_GPUS, expected=0, room=10).jobs for n in (0, 1, 2, 3, 5)] == [0, 1, 1, 2, 3]
+    assert [need(_runs(n), TWO_GPUS, expected=0, may_request=10).jobs for n in (0, 1, 2, 3, 5)] == [0, 1, 1, 2, 3]
 
 
 def test_no_more_jobs_are_requested_than_are_allowed() -> None:
-    assert need(_runs(100), TWO_GPUS, expected=0, room=3).jobs == 3
-    assert need(_runs(100), TWO_GPUS, expected=0, room=0).jobs == 0
+    assert need(_runs(100), TWO_GPUS, expected=0, may_request=3).jobs == 3
+    assert need(_runs(100), TWO_GPUS, expected=0, may_request=0).jobs == 0
 
 
 def test_requested_workers_that_have_not_joined_count() -> None:
-    assert need(_runs(4), TWO_GPUS, expected=1, room=10).jobs == 1
-    assert need(_runs(4), TWO_GPUS, expected=2, room=10).jobs == 0
+    assert need(_runs(4), TWO_GPUS, expected=1, may_request=10).jobs == 1
+    assert need(_runs(4), TWO_GPUS, expected=2, may_request=10).jobs == 0
 
 
 def test_no_worker_is_requested_for_a_run_that_none_could_hold() -> None:
-    assert need(_runs(3, gpu=3.0), TWO_GPUS, expected=0, room=10).jobs == 0
+    assert need(_runs(3, gpu=3.0), TWO_GPUS, expected=0, may_request=10).jobs == 0
 
 
 def test_several_workers_of_one_job_count_together() -> None:
-    assert need(_runs(5), TWO_GPUS, expected=0, room=10, of_each_job=2).jobs == 2
+    assert need(_runs(5), TWO_GPUS, expected=0, may_request=10, of_each_job=2).jobs == 2
 
 
 def test_only_long_idle_jobs_are_given_back_and_never_below_the_least() -> None:
@@ -76,4 +76,4 @@ def test_worker_without_an_end_lasts_for_ever() -> None:
 
 def test_runs_that_would_still_wait_are_returned() -> None:
     runs = [*_runs(5), StagedRun("large", {"gpu": 3.0})]
-    assert [run.id for run in need(runs, TWO_GPUS, expected=1, room=1).left] == ["run-4", "large"]
+    assert [run.id for run in need(runs, TWO_GPUS, expected=1, may_request=1).left] == ["run-4", "large"]

@@ -62,8 +62,8 @@ def test_failed_predecessor_is_the_reason_although_others_still_run() -> None:
 
 
 def test_decision_tells_whether_a_predecessor_is_still_running() -> None:
-    assert decide({"aaa": after("x")}, one(RunStatus.GOES_ON)).has_hope
-    assert not decide({"aaa": after("x")}, one(RunStatus.STAGED)).has_hope
+    assert decide({"aaa": after("x")}, one(RunStatus.GOES_ON)).waits_for_active
+    assert not decide({"aaa": after("x")}, one(RunStatus.STAGED)).waits_for_active
 
 
 def test_run_that_comes_after_itself_is_a_cycle() -> None:

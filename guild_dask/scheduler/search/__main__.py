@@ -209,7 +209,7 @@ class _Process:
 
         def width(cluster: Cluster) -> int:
             pools = [
-                Pool(_capacities(each.workers()), each.appetite, _capacities(each.prospects()))
+                Pool(_capacities(each.workers()), each.most_waiting, _capacities(each.prospects()))
                 for each in cluster.parts()
             ]
             return max(1, width_of_pools(pools, self._requests))

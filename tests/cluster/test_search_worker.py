@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from guild_dask.cluster.events import ClusterEvent, JobEnded
-from guild_dask.cluster.head import NAME, WithHead
 from guild_dask.cluster.local import LocalCluster
+from guild_dask.cluster.search_worker import NAME, WithSearchWorker
 from guild_dask.home import claims
 from guild_dask.host import processes
 from guild_dask.plan.capacity import SEARCH
@@ -23,8 +23,8 @@ def events() -> "queue.SimpleQueue[ClusterEvent]":
 
 
 @pytest.fixture
-def cluster(events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox) -> Iterator[WithHead]:
-    opened = WithHead(LocalCluster(1, {}, None, events.put), events.put)
+def cluster(events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox) -> Iterator[WithSearchWorker]:
+    opened = WithSearchWorker(LocalCluster(1, {}, None, events.put), events.put)
     yield opened
     opened.close()
 
@@ -40,15 +40,15 @@ def _job(folder: pathlib.Path, run_id: str) -> Job:
     return Job(str(run_dir), claim, str(folder / "claims"), str(folder), dict(os.environ), output)
 
 
-def test_head_is_one_more_worker_for_searches_only(cluster: WithHead) -> None:
+def test_search_worker_is_one_more_worker_for_searches_only(cluster: WithSearchWorker) -> None:
     workers = {worker.name: worker for worker in cluster.workers()}
     assert [name for name, worker in workers.items() if SEARCH in worker.resources] == [NAME]
     assert sum(worker.slots for name, worker in workers.items() if name != NAME) == 1
-    assert cluster.appetite == 0, "the head is no worker to come"
+    assert cluster.most_waiting == 0, "it is no worker to come"
 
 
 def test_end_of_a_job_on_the_head_is_reported_and_leaves_nothing(
-    cluster: WithHead, events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox
+    cluster: WithSearchWorker, events: "queue.SimpleQueue[ClusterEvent]", user: Sandbox
 ) -> None:
     for name in ("one", "two"):
         cluster.submit(_job(user.folder, name), NAME, {SEARCH: 1.0})

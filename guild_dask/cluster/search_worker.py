@@ -22,18 +22,18 @@ NAME = "scheduler"
 _MOST = 16
 
 
-class WithHead:
+class WithSearchWorker:
     """A cluster with one more worker, which takes searches and nothing else."""
 
     def __init__(self, cluster: Cluster, report: Callable[[ClusterEvent], object]) -> None:
         self._cluster = cluster
         self._report = report
-        self._head = WorkerCapacity(NAME, _MOST, {SEARCH: _MOST}, socket.gethostname())
-        self._own: set[str] = set()  # runs of the head that have not ended
+        self._worker = WorkerCapacity(NAME, _MOST, {SEARCH: _MOST}, socket.gethostname())
+        self._own: set[str] = set()  # searches that have not ended
 
     def workers(self) -> list[WorkerCapacity]:
-        """Returns the workers that are there now, and the head."""
-        return [*self._cluster.workers(), self._head]
+        """Returns the workers that are there now, and the one for searches."""
+        return [*self._cluster.workers(), self._worker]
 
     def submit(self, work: Job, worker: str, requests: Mapping[str, float]) -> None:
         """Runs a job on a worker that has a free slot for it. An event reports its end."""
@@ -58,7 +58,7 @@ class WithHead:
         return StarterOptions() if worker == NAME else self._cluster.options(worker)
 
     def stop(self, run_id: str) -> None:
-        """Asks a running job to end."""
+        """Requests the end of a running job."""
         (RUNNER if run_id in self._own else self._cluster).stop(run_id)
 
     def kill(self, run_id: str) -> None:
@@ -85,9 +85,9 @@ class WithHead:
         return self._cluster.parts()
 
     @property
-    def appetite(self) -> int:
+    def most_waiting(self) -> int:
         """Returns how many waiting runs adjust() needs to see."""
-        return self._cluster.appetite
+        return self._cluster.most_waiting
 
     def adjust(self, waiting: Sequence[StagedRun], busy: Container[str]) -> Sequence[StagedRun]:
         """Requests workers for waiting runs, and gives back idle ones."""
