@@ -72,7 +72,9 @@ def _explanation(run: RunView, requirements: Requirements, state: State) -> Expl
     if state.filter and not _matches(run, state.filter):
         return explanation.filtered_out(state)
     blocked = explanation.after_impossible(run.id, predecessors.predecessors_of(common.home(), run.id).requests, state)
-    return blocked or explanation.with_scheduler(run.id, requirements.amounts, state, _place(run, state), time.time())
+    return blocked or explanation.with_scheduler(
+        run.id, requirements.amounts, state, _position(run, state), time.time()
+    )
 
 
 def _matches(run: RunView, expression: str) -> bool:
@@ -84,20 +86,20 @@ def _matches(run: RunView, expression: str) -> bool:
         return True  # the scheduler's version of Guild may accept it
 
 
-def _place(run: RunView, state: State) -> int | None:
+def _position(run: RunView, state: State) -> int | None:
     """Returns the run's position in the queue: from the scheduler's state or, further back, from all staged runs."""
-    for waiting, place in zip(state.first, state.places, strict=True):
+    for waiting, position in zip(state.first, state.positions, strict=True):
         if waiting.run == run.id:
-            return place
+            return position
     if state.waiting <= len(state.first):
         return None
     try:
         staged = RunsDirectory(common.runs_dir()).poll().staged
     except HomeUnavailable:
         return None
-    in_line = (each for each in staged if not each.is_queue)
-    order = sorted((position_for(each.since, each.requirements.priority), each.id) for each in in_line)
-    return next((place for place, (_, run_id) in enumerate(order, start=1) if run_id == run.id), None)
+    in_queue = (each for each in staged if not each.is_queue)
+    order = sorted((position_for(each.since, each.requirements.priority), each.id) for each in in_queue)
+    return next((position for position, (_, run_id) in enumerate(order, start=1) if run_id == run.id), None)
 
 
 def _texts(run: RunView, requirements: Requirements, explained: list[Explanation]) -> list[tuple[str, str]]:
@@ -205,7 +207,7 @@ def _data(run: RunView, requirements: Requirements, explained: list[Explanation]
                 "remedy": each.remedy,
                 "command": each.command,
                 "can_start": each.can_start,
-                "place": each.place,
+                "position": each.position,
                 "starts_in": each.starts_in,
             }
             for each in explained

@@ -122,8 +122,8 @@ def _scheduler_data(scheduler: Scheduler, home: str, now: float) -> dict[str, An
         data["seconds_left"] = estimate.seconds_left(state, now)
         data["estimates_are_least"] = estimate.is_least(state, now)
         starts = estimate.seconds_until_starts(state, now)
-        for run, place, seconds in zip(data["first"], state.places, starts, strict=True):
-            run |= {"place": place, "starts_in": seconds}
+        for run, position, seconds in zip(data["first"], state.positions, starts, strict=True):
+            run |= {"position": position, "starts_in": seconds}
         for name in ("running", "first", "ended"):
             data[name] = [{**run, **run_list.details(home, run["run"])} for run in data[name]]
         held = {run: {"why": why, **run_list.details(home, run)} for run, why in data["first_held"].items()}
@@ -192,8 +192,8 @@ def _scheduler_lines(scheduler: Scheduler, home: str, now: float, most: int | No
 
 def _shown_runs(state: State, most: int | None) -> dict[str, str]:
     """Returns the runs that tables with so many rows may show, each with its operation as far as the state has it."""
-    first = [run for run, place in zip(state.first, state.places, strict=True) if place is not None][:most]
-    never = [run for run, place in zip(state.first, state.places, strict=True) if place is None][:most]
+    first = [run for run, position in zip(state.first, state.positions, strict=True) if position is not None][:most]
+    never = [run for run, position in zip(state.first, state.positions, strict=True) if position is None][:most]
     ended = [run for run in state.ended if run.end != End.COMPLETED.value]
     shown = dict.fromkeys((*list(state.first_held)[:most], *list(state.retrying)[:most]), "")
     shown |= {run.run: run.operation for run in (ended if most is None else ended[-3 * most :])}

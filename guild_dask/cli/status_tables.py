@@ -107,7 +107,7 @@ def waiting(state: State, shown: ShownRuns, now: float, most: int | None) -> lis
     is_least = estimate.is_least(state, now)
     columns = {
         "WAITING": [formatting.short(run.run) for run in runs],
-        "#": [str(place) for _, place, _ in rows[:most]],
+        "#": [str(position) for _, position, _ in rows[:most]],
         **shown.cells(run.run for run in runs),
         "WHY": [_why(state, run) for run in runs],
         "STARTS": [formatting.about(start, is_least=is_least) for _, _, start in rows[:most]],
@@ -121,7 +121,7 @@ def waiting(state: State, shown: ShownRuns, now: float, most: int | None) -> lis
 
 def impossible(state: State, shown: ShownRuns, most: int | None) -> list[str]:
     """Returns the first runs that no present worker can ever run."""
-    runs = [run for run, place in zip(state.first, state.places, strict=True) if place is None][:most]
+    runs = [run for run, position in zip(state.first, state.positions, strict=True) if position is None][:most]
     if not runs:
         return []
     columns = {
@@ -133,8 +133,8 @@ def impossible(state: State, shown: ShownRuns, most: int | None) -> list[str]:
 
 
 def _queue(state: State, now: float) -> list[tuple[WaitingRun, int | None, float | None]]:
-    """Returns the first waiting runs, each with its place, None if it is impossible, and its estimated start."""
-    return list(zip(state.first, state.places, estimate.seconds_until_starts(state, now), strict=True))
+    """Returns the first waiting runs, each with its position, None if it is impossible, and its estimated start."""
+    return list(zip(state.first, state.positions, estimate.seconds_until_starts(state, now), strict=True))
 
 
 def _why(state: State, run: WaitingRun) -> str:

@@ -42,7 +42,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Access:
-    """Who may read the pages: whoever has the token or, without one, whoever can reach them under a known name."""
+    """Who may read the pages: anyone with the token; if there is none, anyone who can reach them by a known name."""
 
     token: str = ""  # empty: none is needed
     names: frozenset[str] = frozenset()  # of this host; its addresses need not be known

@@ -53,7 +53,7 @@ class Completions:
         else:
             self._more += 1
 
-    def look(self, state: State) -> None:
+    def state_changed(self, state: State) -> None:
         """Does nothing: only ends matter."""
 
     def close(self) -> None:

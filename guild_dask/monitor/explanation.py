@@ -41,7 +41,7 @@ class Explanation:
     why: str
     remedy: str
     can_start: bool  # with this scheduler and the tags as they are
-    place: int | None = None  # position in the queue
+    position: int | None = None  # in the queue
     starts_in: float | None = None
     command: str = ""  # that carries out the remedy
 
@@ -104,8 +104,10 @@ def after_impossible(run: str, before: Mapping[str, Mapping[str, float]], state:
     return replace(first, why=f"It is held: {why}. {first.why}") if first else None
 
 
-def with_scheduler(run: str, requests: Mapping[str, float], state: State, place: int | None, now: float) -> Explanation:
-    """Returns why a staged run waits with a scheduler; `place` is its position in the queue, if known."""
+def with_scheduler(
+    run: str, requests: Mapping[str, float], state: State, position: int | None, now: float
+) -> Explanation:
+    """Returns why a staged run waits with a scheduler; `position` is the one in the queue, if known."""
     not_queued = _not_queued(run, state, now)
     if not_queued:
         return not_queued
@@ -119,21 +121,21 @@ def with_scheduler(run: str, requests: Mapping[str, float], state: State, place:
     starts = dict(zip((each.run for each in state.first), estimate.seconds_until_starts(state, now), strict=True)).get(
         run
     )
-    ahead = _ahead(place)
+    ahead = _ahead(position)
     guess = "" if starts is None else f" Estimated start: {about(starts, 'in ', estimate.is_least(state, now))}."
     if state.blocked_by:
         others = _named([short(each) for each in state.blocked_by])
         text = f"The scheduler has the flag wait-for-running, and waits for other runs to end: {others}."
-        return Explanation(text + ahead, "", True, place, None)
+        return Explanation(text + ahead, "", True, position, None)
     if why is None:
         return Explanation(
             f"Scheduler {short(state.scheduler)} has not read it yet.{ahead}",
             "It does so within seconds.",
             True,
-            place,
+            position,
             starts,
         )
-    return Explanation(f"It {why}.{ahead}", _what_ends(why, requests, state, now) + guess, True, place, starts)
+    return Explanation(f"It {why}.{ahead}", _what_ends(why, requests, state, now) + guess, True, position, starts)
 
 
 def _not_queued(run: str, state: State, now: float) -> Explanation | None:
@@ -189,10 +191,10 @@ _HELD_REMEDIES: Mapping[type, str] = {
 }
 
 
-def _ahead(place: int | None) -> str:
-    if place is None:
+def _ahead(position: int | None) -> str:
+    if position is None:
         return ""
-    return f" {place - 1} run(s) are ahead of it." if place > 1 else " It is next."
+    return f" {position - 1} run(s) are ahead of it." if position > 1 else " It is next."
 
 
 def _why(run: str, requests: Mapping[str, float], state: State) -> AnyReason | None:

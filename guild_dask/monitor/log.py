@@ -44,7 +44,7 @@ class OutputStream:
     """Standard output for log lines and run output, each written whole and in order, by a thread of its own.
 
     The reader may be slow, stop reading (a paused terminal, a full disk) or die. No caller waits for it: log lines wait
-    in a buffer; the output of runs stays in its files until the buffer has room for it. What does not fit is left out,
+    in a buffer; the output of runs stays in its files until the buffer has space for it. What does not fit is left out,
     and the number of bytes is written in its place.
     """
 
@@ -107,7 +107,7 @@ class OutputStream:
         self._add(text.encode("utf-8", "backslashreplace"), is_log=True)
 
     def write_output(self, data: bytes) -> None:
-        """Writes whole lines of the output of a run, for which wait_for_room() has found room."""
+        """Writes whole lines of the output of a run, for which wait_for_space() has found space."""
         self._add(data, is_log=False)
 
     def _add(self, data: bytes, is_log: bool) -> None:
@@ -123,8 +123,8 @@ class OutputStream:
             self._accepted += len(data)
             self._changed.notify_all()
 
-    def wait_for_room(self, timeout: float = 0.0) -> bool:
-        """Returns whether there is room for the output of runs, after at most so many seconds."""
+    def wait_for_space(self, timeout: float = 0.0) -> bool:
+        """Returns whether there is space for the output of runs, after at most so many seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: self._size < _MOST_OUTPUT, timeout)
 

@@ -54,7 +54,7 @@ class Notifier:
         if run.is_failure:
             self._put(facts_of_run(run))
 
-    def look(self, state: State) -> None:
+    def state_changed(self, state: State) -> None:
         """Notifies of an empty queue, once after each run or series of runs."""
         if self._has_work and is_empty(state):
             self._has_work = False

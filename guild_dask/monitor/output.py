@@ -122,7 +122,7 @@ class Receiver(Protocol):
     def write_output(self, data: bytes) -> None:
         """Accepts whole lines."""
 
-    def wait_for_room(self, timeout: float = 0.0) -> bool:
+    def wait_for_space(self, timeout: float = 0.0) -> bool:
         """Returns whether more can be accepted, after at most so many seconds."""
 
     def leave_out(self, count: int) -> None:
@@ -176,7 +176,7 @@ class OutputFollower:
             with contextlib.suppress(OSError):
                 os.unlink(followed.path)
             left = _AT_THE_END
-            while left > 0 and self._receiver.wait_for_room() and self._forward_part(followed):
+            while left > 0 and self._receiver.wait_for_space() and self._forward_part(followed):
                 left -= _CHUNK
             if followed.left:
                 self._forward_later(followed)
@@ -238,7 +238,7 @@ class OutputFollower:
             present = [*self._files.values(), *self._ended]
         has_more = False
         for followed in present:
-            while not self._receiver.wait_for_room(_CHECK):
+            while not self._receiver.wait_for_space(_CHECK):
                 if self._is_closed:
                     return False
             with self._lock:

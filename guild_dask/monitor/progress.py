@@ -12,11 +12,14 @@ from guild_dask.monitor.terminal import Terminal
 
 log = logging.getLogger("guild")
 
-# Seconds between two refreshes of the line, between two polls whether the log is on the screen, until it is taken to be
-# there, and between two lines in the log.
+# Seconds between two refreshes of the line.
 _PERIOD = 1.0
+
+# Seconds between two checks whether the log is on the screen, and without a new line until it is taken to be there.
 _POLL = 0.005
 _QUIET = 0.15
+
+# Seconds between two lines in the log, without a terminal.
 _LOG_PERIOD = 60.0
 
 _ERASE = "\r\x1b[K"

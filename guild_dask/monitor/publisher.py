@@ -60,7 +60,7 @@ class Listener(Protocol):
     def ended(self, run: EndedRun) -> None:
         """Is called when an attempt has ended."""
 
-    def look(self, state: State) -> None:
+    def state_changed(self, state: State) -> None:
         """Is called with the state, whenever it may have changed."""
 
 
@@ -197,7 +197,7 @@ class Publisher:
             self._write(self.latest)
         latest = self.latest
         for listener in list(self.listeners):
-            self._call(listener, lambda each: each.look(latest))
+            self._call(listener, lambda each: each.state_changed(latest))
         if self._rows and self._rows.is_watched:
             self._rows.write(latest, _line(view))
 

@@ -88,7 +88,7 @@ class Scalars:
         self._tally.ended(run)
         self._has_news = True
 
-    def look(self, state: State) -> None:
+    def state_changed(self, state: State) -> None:
         """Updates the totals, and writes a point if one is due."""
         now = time.time()
         self._tally.update(state, now)

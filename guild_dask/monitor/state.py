@@ -179,7 +179,7 @@ class State:
         return {name: count for name, count in counts.items() if count}
 
     @property
-    def places(self) -> list[int | None]:
+    def positions(self) -> list[int | None]:
         """Returns the position in the queue of each of the first waiting runs; None for an impossible one."""
         numbers = itertools.count(1)
         return [None if run.why and run.why.is_final else next(numbers) for run in self.first]

@@ -80,8 +80,8 @@ _COMBINED: Mapping[str, Callable[[float, float], float]] = {
 def objectives_for_text(text: str, is_minus_for_all: bool = True) -> tuple[Objective, ...]:
     """Returns the objectives in a text such as `loss`, `-accuracy` or `loss max accuracy`; raises BadObjective.
 
-    A minus maximizes. `--maximize 'a b'` becomes `-a b`, so that a leading minus is for all names that have none of
-    their own, unless the caller knows better.
+    A minus maximizes. Guild writes `--maximize 'a b'` as `-a b`. So with `is_minus_for_all`, a minus before the first
+    name is for all.
     """
     parts = [part for part in _PARTS.split(text.strip()) if part]
     is_all = is_minus_for_all and bool(parts) and parts[0].startswith("-")

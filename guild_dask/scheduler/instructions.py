@@ -34,7 +34,7 @@ class Settle:
     exit_code: int
     may_retry: bool
     is_repeated: bool = False  # an unavailable home is then HomeFailed
-    message: str = ""  # the last of Guild's, for a run whose output has none
+    message: str = ""  # Guild's last message, for a run without output
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class TidyCluster:
 
 @dataclass(frozen=True)
 class Recover:
-    """Recover runs of dead schedulers, and of our own those that are not known to go on. Answer: Recovered."""
+    """Recover runs of dead schedulers, and of our own those that are not known to go on. Answer: ClaimsRecovered."""
 
     unseen: frozenset[str]
     known: frozenset[str]
@@ -102,7 +102,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Submit:
-    """Send a claimed run to its worker."""
+    """Send a claimed run to its worker. Answer: JobLost if this host is short of what that takes, otherwise none."""
 
     run: ActiveRun
 

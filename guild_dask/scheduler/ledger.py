@@ -28,7 +28,7 @@ class Ledger:
 
     # Runs on workers: from their submission until the cluster reports their end.
     active: dict[str, ActiveRun] = field(default_factory=dict)
-    # Runs whose worker is gone. Whether they go on is for their claims to say.
+    # Runs whose worker is gone. Their claims show whether they still run.
     unseen: dict[str, ActiveRun] = field(default_factory=dict)
     # Ended runs that could not be settled because the Guild home was unavailable, with their exit codes.
     unsettled: dict[str, int] = field(default_factory=dict)

@@ -132,7 +132,7 @@ def test_what_does_not_start_takes_no_time() -> None:
 
 def test_explanation_has_numbers_and_names() -> None:
     now = state([running("aaaaaaaaaa", 0.0, gpu=1)], [waiting("b", NEVER, gpu=4), waiting("c", IN_USE, gpu=1)])
-    assert now.places == [None, 1]
+    assert now.positions == [None, 1]
     found = with_scheduler("c", {"gpu": 1.0}, now, 1, 40.0)
     assert str(found) == (
         "It waits for gpu=1, 0 free. It is next. In use by aaaaaaaa (for 40 s); the run starts when enough is free. "

@@ -42,10 +42,10 @@ def test_nothing_waits_for_a_reader_that_does_not_read_and_what_is_left_out_is_c
     line = "x" * 999 + "\n"
     for _ in range(MUCH // len(line)):
         stream.write(line)
-    assert not stream.wait_for_room()
+    assert not stream.wait_for_space()
     assert time.monotonic() - began < DEADLINE
     found = b""
-    while not stream.wait_for_room():
+    while not stream.wait_for_space():
         found += os.read(reader, 1 << 16)
     stream.write("the end\n")
     found += read_all(reader, b"the end\n")
@@ -58,7 +58,7 @@ def test_nothing_waits_for_a_reader_that_does_not_read_and_what_is_left_out_is_c
 def test_log_lines_are_written_at_the_end_though_the_output_of_runs_was_not_read(pipe: tuple[int, int]) -> None:
     reader, writer = pipe
     stream = OutputStream(writer)
-    while stream.wait_for_room():
+    while stream.wait_for_space():
         stream.write_output(b"x" * 99_999 + b"\n")
     stream.write("last words\n")
     closing = threading.Thread(target=stream.close)

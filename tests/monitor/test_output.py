@@ -30,12 +30,12 @@ class Terminal:
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
         self.left_out = 0
-        self.room = threading.Event()  # cleared: the reader does not read
-        self.room.set()
+        self.space = threading.Event()  # cleared: the reader does not read
+        self.space.set()
         self._queue: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
-    def wait_for_room(self, timeout: float = 0.0) -> bool:
-        return self.room.wait(timeout)
+    def wait_for_space(self, timeout: float = 0.0) -> bool:
+        return self.space.wait(timeout)
 
     def leave_out(self, count: int) -> None:
         self.left_out += count
@@ -71,7 +71,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 def follower(folder: pathlib.Path, terminal: Terminal) -> Iterator[OutputFollower]:
     follower = OutputFollower(str(folder), terminal)
     yield follower
-    terminal.room.set()
+    terminal.space.set()
     follower.close()
 
 
@@ -220,7 +220,7 @@ def test_line_without_an_end_is_forwarded_in_parts(follower: OutputFollower, ter
 def test_end_of_a_run_does_not_wait_for_a_reader_that_does_not_read(
     follower: OutputFollower, terminal: Terminal
 ) -> None:
-    terminal.room.clear()
+    terminal.space.clear()
     lines = b"".join(b"line %d\n" % number for number in range(50_000))
     append(follower.follow("aaa"), lines)
     append(follower.follow("bbb"), b"short\n")
@@ -228,7 +228,7 @@ def test_end_of_a_run_does_not_wait_for_a_reader_that_does_not_read(
     assert follower.finish("bbb") == "short"
     append(follower.follow("aaa"), b"second attempt\n")
     assert terminal.shown == b""
-    terminal.room.set()
+    terminal.space.set()
     follower.finish("aaa")
     for text in (b"line 49999", b"short", b"second attempt"):
         terminal.wait_for(text)
@@ -239,21 +239,21 @@ def test_end_of_a_run_does_not_wait_for_a_reader_that_does_not_read(
 
 def test_output_of_many_ended_runs_that_is_not_read_is_left_out(follower: OutputFollower, terminal: Terminal) -> None:
     # Each of them has a file open.
-    terminal.room.clear()
+    terminal.space.clear()
     before = len(os.listdir("/proc/self/fd"))
     for number in range(100):
         append(follower.follow(f"run{number}"), b"some output\n")
         follower.finish(f"run{number}")
     assert len(os.listdir("/proc/self/fd")) - before < 20
     assert terminal.left_out
-    terminal.room.set()
+    terminal.space.set()
     wait_until(lambda: len(terminal.shown) + terminal.left_out == 100 * len(b"some output\n"))
 
 
 def test_closing_does_not_wait_for_a_slow_reader_if_the_scheduler_is_to_stop(
     folder: pathlib.Path, terminal: Terminal
 ) -> None:
-    terminal.room.clear()
+    terminal.space.clear()
     times = itertools.count()  # a second passes between two looks at the clock
     follower = OutputFollower(str(folder), terminal, clock=lambda: next(times))
     append(follower.follow("aaa"), b"some output\n")

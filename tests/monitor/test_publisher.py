@@ -147,7 +147,7 @@ def test_listener_that_fails_is_told_no_more(tmp_path: pathlib.Path, caplog: pyt
         def ended(self, run: EndedRun) -> None:
             raise KeyError(run.run)
 
-        def look(self, state: State) -> None:
+        def state_changed(self, state: State) -> None:
             raise RuntimeError(state.scheduler)
 
     publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)

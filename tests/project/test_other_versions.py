@@ -109,7 +109,7 @@ def test_reason_that_is_not_known_is_shown() -> None:
     again = state_for_data(json.loads(json.dumps(as_data(state))))
     assert again == state
     assert as_data(state, for_people=True)["first"][0]["why"] == {**data, "text": "TooTall (metres=3)"}
-    assert again.places == [None]
+    assert again.positions == [None]
     assert "TooTall (metres=3)" in with_scheduler("aaa", {}, again, None, 0.0).why
 
 

@@ -127,7 +127,7 @@ def read(home: pathlib.Path) -> dict[str, Any]:
     return {
         "is read back": state.troubles == _troubles() and tuple(state.first_held.values()) == _reasons(),
         "explanations": _explanations(state),
-        "counts": [state.impossible, state.held, [place is None for place in state.places]],
+        "counts": [state.impossible, state.held, [position is None for position in state.positions]],
         "remedies": [[_words(each.problem), _words(each.remedy)] for each in state.troubles],
         "ended": [_ended(each) for each in state.ended],
         "notes": _notes(home),
@@ -148,7 +148,7 @@ def _explanations(state: Any) -> list[Any]:
     found = []
     for run in (*(each.run for each in state.first), *state.first_held):
         told = with_scheduler(run, ASKS, busy, 1, 60.0)
-        found.append([told.can_start, told.command, told.place, _words(told.why), _words(told.remedy)])
+        found.append([told.can_start, told.command, told.position, _words(told.why), _words(told.remedy)])
     return found
 
 

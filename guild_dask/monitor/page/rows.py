@@ -106,7 +106,7 @@ class Rows:
                 if oldest not in self._ended and self._rows.get(oldest, {}).get("at") is not None:
                     self._drop(oldest)
 
-    def look(self, state: State) -> None:
+    def state_changed(self, state: State) -> None:
         """Does nothing: `write` gets the state while the page is open."""
 
     def write(self, state: State, queue: Sequence[WaitingRow]) -> None:

@@ -152,5 +152,5 @@ class _Waker:
     def ended(self, _ended: EndedRun) -> None:
         self._steps.wake()
 
-    def look(self, state: State) -> None:
+    def state_changed(self, state: State) -> None:
         pass
