@@ -1,6 +1,5 @@
 """Estimates of starts and of the time left, and their explanations."""
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -26,6 +25,7 @@ from guild_dask.plan.reasons import (
     TooLong,
 )
 from guild_dask.plan.units import amount_for_text
+from tests.support.deadline import soon
 
 NEVER = TooLarge("gpu", 4.0, 2.0)
 SLOTS = NoFreeSlot(2)
@@ -247,9 +247,8 @@ def test_wide_characters_take_two_columns() -> None:
 
 @pytest.mark.parametrize("letter", ["x", "é", "雪", "\u0301"])
 def test_text_of_any_length_is_cut_in_little_time(letter: str) -> None:
-    began = time.process_time()
-    assert formatting.width(formatting.cut(letter * 500_000, 80)) <= 80
-    assert time.process_time() - began < 2
+    with soon():
+        assert formatting.width(formatting.cut(letter * 500_000, 80)) <= 80
 
 
 def test_without_scheduler_the_command_to_type_is_named() -> None:

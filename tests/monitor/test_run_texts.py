@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from guild_dask.home.outcome import End
 from guild_dask.monitor.flag_columns import columns_for, own_label, text_for_value
 from guild_dask.monitor.results import best_first, by_importance, is_high_good
 from guild_dask.monitor.run_states import STATES, state_for
+from tests.support.deadline import soon
 
 
 def luminance(colour: str) -> float:
@@ -118,10 +118,9 @@ def test_label_has_only_what_the_user_wrote(label: str, own: str) -> None:
 )
 def test_label_and_tags_of_any_size_take_little_time(label: str) -> None:
     names = [f"t{number}" for number in range(10_000)]
-    began = time.process_time()
-    own_label(label, names, [f"f{number}" for number in range(10_000)])
-    own_label(label, label.split(), label.split())
-    assert time.process_time() - began < 2
+    with soon():
+        own_label(label, names, [f"f{number}" for number in range(10_000)])
+        own_label(label, label.split(), label.split())
 
 
 @pytest.mark.parametrize(
