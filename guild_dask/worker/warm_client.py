@@ -41,7 +41,7 @@ _PATIENCE = 30.0
 _PRELOAD_PATIENCE = 600.0
 
 # How often servers of one kind may die before no other is started.
-_MOST_DEATHS = 3
+_MOST_FAILURES = 3
 
 # The modules of a server that there is not.
 _NONE: frozenset[str] = frozenset()
@@ -101,7 +101,7 @@ class WarmServers:
     def __init__(self, patience: float = _PATIENCE, preload_patience: float = _PRELOAD_PATIENCE) -> None:
         self._servers: dict[Kind, _Server] = {}
         self._starting: dict[Kind, _Starting] = {}  # those in _servers that are not ready yet
-        self._deaths: dict[Kind, int] = {}
+        self._failures: dict[Kind, int] = {}
         self._patience = patience
         self._preload_patience = preload_patience
         self._requests, self._request_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -183,15 +183,15 @@ class WarmServers:
             preload = everything - guild if kind.preload else 0.0
             server.start = ProcessStart(WARM, fresh=guild - starting.begun, preload=preload)
         else:
-            self._bury(kind, server, was_ready=starting is None)
+            self._discard(kind, server, was_ready=starting is None)
         # Only the first of those that wait reports what is not preloaded.
         for number, starter in enumerate(starting.waiting if starting else ()):
             self._reply(server, starter, is_first=number == 0)
 
-    def _bury(self, kind: Kind, server: _Server, was_ready: bool) -> None:
+    def _discard(self, kind: Kind, server: _Server, was_ready: bool) -> None:
         server.connection.close()
-        self._deaths[kind] = self._deaths.get(kind, 0) + 1
-        if was_ready and self._deaths[kind] < _MOST_DEATHS:
+        self._failures[kind] = self._failures.get(kind, 0) + 1
+        if was_ready and self._failures[kind] < _MOST_FAILURES:
             del self._servers[kind]  # something has killed it; the next starter asks for another
         else:
             server.modules = _NONE  # operations of this kind start as fresh processes from now on
@@ -362,7 +362,7 @@ class WarmProcess:
                 except (BlockingIOError, TimeoutError):
                     return None
                 except OSError:
-                    # The supervisor was killed. The operation goes with it: nobody would see its end.
+                    # The supervisor was killed. Kill the operation, too: its end could not be recorded.
                     self.is_lost = True
                     with contextlib.suppress(OSError):
                         os.kill(self.pid, signal.SIGKILL)
@@ -370,7 +370,7 @@ class WarmProcess:
             return self._status
 
     def release(self) -> None:
-        """Has the operation, which has ended, reaped: until then, `guild stop` waits for it."""
+        """Lets the supervisor reap the ended operation; `guild stop` waits for that."""
         with self._lock, contextlib.suppress(OSError):
             if not self._is_released:
                 self._is_released = True

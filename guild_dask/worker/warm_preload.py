@@ -46,7 +46,7 @@ def load(names: Iterable[str], lifeline: int | None = None, patience: float = _P
 
 
 def _problem_in_fork(name: str, lifeline: int | None, patience: float) -> str:
-    """Returns an empty text in a forked process that has imported the module, or in this one why it must not be."""
+    """Returns the problem in this process; in the fork that imported the module, an empty text."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

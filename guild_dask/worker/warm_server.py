@@ -38,7 +38,7 @@ REPORT = struct.Struct("=q")
 # How it reports what the run's processes have used: seconds of CPU, and bytes of memory.
 USAGE = struct.Struct("=dq")
 
-# What a starter may ask of the supervisor, beside that the operation begins: that it is reaped, and what it has used.
+# Requests of a starter after the start: reap the operation, report usage.
 RELEASE = b"r"
 USED = b"u"
 
@@ -78,7 +78,7 @@ def serve(descriptor: int, loaded: Collection[str], report: dict[str, Any]) -> N
     names = sorted({name.partition(".")[0] for name in sys.modules})
     libraries = _of_libraries()
     if _descriptors() - {0, 1, 2, descriptor, *libraries}:
-        os._exit(1)  # what keeps a file open, such as a sitecustomize of the user's, would find it closed
+        os._exit(1)  # a file that a sitecustomize keeps open would be closed in operations
     requests.send(json.dumps({"modules": names, "pid": os.getpid(), **report}).encode())
     # Not SIG_IGN: what the kernel reaps itself is missing in the CPU time of the processes above.
     signal.signal(signal.SIGCHLD, lambda _number, _frame: _reap_supervisors())
@@ -240,7 +240,7 @@ def _look_after(pid: int, starter: socket.socket, operation: socket.socket, wake
 
 
 def _reap(spared: int) -> int | None:
-    """Reaps processes that have ended; returns the exit status of the one that is to be spared, once it is next."""
+    """Reaps ended processes up to the spared one, and returns its exit status once it has ended."""
     with contextlib.suppress(ChildProcessError):
         while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if found.si_pid == spared:

@@ -115,7 +115,7 @@ def _load_guild() -> None:
 
 
 def _drop_output() -> None:
-    """Has what is printed before an operation begins go nowhere, instead of into a pipe that nobody reads."""
+    """Redirects early output to the null device, since the pipe has no reader."""
     reading = int(os.environ.pop("GUILD_DASK_WARM_OUTPUT"))
     null = os.open(os.devnull, os.O_WRONLY)
     for each in (1, 2):
