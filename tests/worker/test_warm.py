@@ -534,6 +534,7 @@ def test_project_that_shadows_a_loaded_module_starts_fresh(user: Sandbox, guild:
         "kept = open(__file__)\n",  # a handler of the module logging, say; a forked operation would find it closed
         f"{CUSTOM}os.environ['HOME'] = os.getcwd()\n",  # each run's own
         f"{CUSTOM}del os.environ['USER_DATA']\n",
+        f"{CUSTOM}print('Hello')\n",
     ],
 )
 def test_environment_that_a_forked_operation_would_find_changed_starts_fresh(
@@ -545,6 +546,7 @@ def test_environment_that_a_forked_operation_would_find_changed_starts_fresh(
     stage(guild, "fail", "aaa")
     guild(f"run dask:scheduler workers=1 run-once=yes {NO_DASHBOARD} -y")
     assert (statuses(user)["aaa"], start_of(user, "aaa")) == ("error", "cold")
+    assert guild("cat --output aaa").output.startswith("Hello\n" if "Hello" in custom else "to stderr\n")
 
 
 def test_warm_starts_can_be_switched_off(user: Sandbox, guild: Guild) -> None:

@@ -61,6 +61,7 @@ def _serve() -> None:
     descriptor = int(os.environ.pop("GUILD_DASK_WARM_SERVER"))
     names = [name for name in os.environ.pop("GUILD_DASK_PRELOAD", "").split(",") if name]
     _load_guild()
+    _drop_output()  # not earlier: preloaded modules may print when they are imported
     import time  # which Guild has loaded
 
     times = [time.monotonic()]
@@ -114,18 +115,34 @@ def _load_guild() -> None:
     importlib.import_module("guild.python_util")
 
 
-def _drop_output() -> None:
-    """Redirects early output to the null device, since the pipe has no reader."""
+def _keep_output() -> None:
+    """Redirects early output to a file in memory, since the pipe has no reader; exits if something is in the pipe."""
     reading = int(os.environ.pop("GUILD_DASK_WARM_OUTPUT"))
-    null = os.open(os.devnull, os.O_WRONLY)
+    os.set_blocking(reading, False)
+    try:
+        os.read(reading, 1)
+    except BlockingIOError:
+        _print_to(os.memfd_create("output"))
+        os.close(reading)
+    else:
+        os._exit(1)
+
+
+def _drop_output() -> None:
+    """Redirects output to the null device; exits if something was printed, which each run is to print."""
+    if os.fstat(1).st_size:
+        os._exit(1)
+    _print_to(os.open(os.devnull, os.O_WRONLY))
+
+
+def _print_to(descriptor: int) -> None:
     for each in (1, 2):
-        os.dup2(null, each)
-    os.close(null)
-    os.close(reading)
+        os.dup2(descriptor, each)
+    os.close(descriptor)
 
 
 def _install() -> None:
-    _drop_output()
+    _keep_output()
     given = os.environ["PYTHONPATH"].partition(os.pathsep)[2]
     if given:
         os.environ["PYTHONPATH"] = given
