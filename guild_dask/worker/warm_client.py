@@ -276,9 +276,12 @@ class WarmServers:
 
 
 def _have_shadows(folders: Iterable[str], loaded: frozenset[str]) -> bool:
-    """Returns whether the run's folders have a module of its own in place of one that the server has loaded."""
+    """Returns whether the run's folders have a module of its own in place of one that the server has loaded.
+
+    Raises OSError if that cannot be seen: one may be an archive.
+    """
     for folder in folders:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        with contextlib.suppress(FileNotFoundError):
             found = warm_kind.shadows(os.listdir(folder), loaded)
             if any("." in name or _is_package(os.path.join(folder, name)) for name in found):
                 return True

@@ -49,6 +49,8 @@ def kind_for(
         return None
     if any(os.path.normpath(each).startswith(os.pardir) for each in _entries(environ)):
         return None  # a folder beside the run's directory, which a server has in another place
+    if environ.get("PYTHONHASHSEED") == "random":
+        return None  # the user wants another seed for each process
     # A preloaded module may have read any variable when it was imported.
     given = {name: value for name, value in variables_for_server(environ).items() if preload or _is_read_early(name)}
     return Kind(python, tuple(sorted(given.items())), tuple(preload))
@@ -85,7 +87,8 @@ def shadows(names: Collection[str], loaded: Collection[str]) -> list[str]:
 
     A folder counts only if it is a package; the caller checks that.
     """
-    return [name for name in names if _is_module(name) and _module(name) in {*loaded, *_CUSTOM}]
+    taken = {*loaded, *_CUSTOM}
+    return [name for name in names if _is_module(name) and _module(name) in taken]
 
 
 def _is_module(name: str) -> bool:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -701,6 +702,22 @@ def test_warm_operation_is_reaped_when_its_starter_has_taken_in_its_end(tmp_path
         process.close()
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # a forkserver reaps its children, and exits at its end
+def test_run_with_an_archive_of_modules_starts_fresh(tmp_path: pathlib.Path) -> None:
+    # What it has is not listed.
+    (tmp_path / "folder").mkdir()
+    with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
+        archive.writestr("yaml.py", "")
+    warm = WarmServers()
+    arguments = [sys.executable, "-um", "guild.op_main", "done"]
+    with contextlib.closing(warm), open(os.devnull, "r+b") as null, _served(warm):
+        for path, is_warm in (("folder", True), ("archive.zip", False)):
+            environ = os.environ | {"PYTHONPATH": path}
+            warm.await_server(arguments, environ, [])
+            found = warm.forked(arguments, environ, str(tmp_path), [null.fileno()] * 3)
+            assert bool(found) == is_warm
+
+
 @contextlib.contextmanager
 def _served(warm: WarmServers) -> Iterator[None]:
     """Does what a forkserver does, in a thread."""
@@ -793,6 +810,7 @@ ENVIRON = {"RUN_ID": "aaa", "FLAG_LR": "1", "PYTHONPATH": ".:/site", "GUILD_PLUG
         (["sh", "-c", "true"], {}),
         (COMMAND, {"PROFILE": "1"}),
         (COMMAND, {"PDB_BREAKS": "10"}),
+        (COMMAND, {"PYTHONHASHSEED": "random"}),
         (COMMAND, {"COVERAGE_PROCESS_START": "coveragerc"}),
         (COMMAND, {"PYTHONPATH": "../shared:/site"}),  # beside the run's directory
         (COMMAND, {"PYTHONPATH": "lib/../.."}),
