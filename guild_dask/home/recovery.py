@@ -172,7 +172,7 @@ def _has_never_started(run_dir: str, found: claims.Found) -> bool:
     before = found.claim.before if found.claim else None
     if before is None:  # its scheduler died between two steps of the claim
         return living_process(run_dir) is None
-    return run_directory.recorded_start(run_dir) == before
+    return run_directory.recorded_start(run_dir) == run_directory.recorded_start_for_text(before)
 
 
 def _remove_output(folder: str, run_id: str) -> None:

@@ -414,15 +414,27 @@ def recorded_end(run_dir: str) -> str:
     return f"{status} {stopped}".strip() if status else ""
 
 
-def recorded_start(run_dir: str) -> str:
-    """Returns what Guild has recorded of processes of the run, as one text: another for each process and end."""
+@dataclass(frozen=True)
+class RecordedStart:
+    """What Guild has recorded of processes of a run: another value for each process and end."""
+
+    process: str
+    end: str  # as recorded_end() returns it
+
+    def as_text(self) -> str:
+        return f"{self.process}/{self.end}"
+
+
+def recorded_start_for_text(text: str) -> RecordedStart:
+    """Returns what as_text() wrote."""
+    process, _, end = text.partition("/")
+    return RecordedStart(process, end)
+
+
+def recorded_start(run_dir: str) -> RecordedStart:
+    """Returns what Guild has recorded of the last start of the run; raises OSError as recorded_end() does."""
     end = recorded_end(run_dir)  # first: it refreshes the folders
-    return f"{_text(layout.marker(run_dir, layout.LOCK))}/{end}"
-
-
-def end_in(recorded: str) -> str:
-    """Returns the end in what recorded_start() returned."""
-    return recorded.partition("/")[2]
+    return RecordedStart(_text(layout.marker(run_dir, layout.LOCK)), end)
 
 
 def _text(path: str) -> str:

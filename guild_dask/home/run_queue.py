@@ -118,7 +118,7 @@ class GuildHome:
                     continue
                 try:
                     number, before = attempts.number_for_claim(run.dir), run_directory.recorded_start(run.dir)
-                    numbered = replace(claim, attempt=number, before=before)
+                    numbered = replace(claim, attempt=number, before=before.as_text())
                     self._claim(run, numbered)
                 except (FileNotFoundError, FileExistsError):
                     self._directory.forget(run.id)
@@ -290,7 +290,7 @@ class GuildHome:
         """Returns whether Guild has recorded the end of a run since it was claimed."""
         end = run_directory.recorded_end(self.run_dir(found.run_id))
         before = found.claim.before if found.claim else None
-        return bool(end) and (before is None or end != run_directory.end_in(before))
+        return bool(end) and (before is None or end != run_directory.recorded_start_for_text(before).end)
 
     def _put_back(self, run_id: str) -> bool:
         """Stages a run that was claimed and never started; False if it has started, or is not claimed.

@@ -33,7 +33,7 @@ class _World:
         (self.guild / "attrs").mkdir(parents=True)
         (self.guild / "PENDING").touch()
         self._beats = home / "dask" / "schedulers"
-        before = run_directory.recorded_start(str(self.guild.parent))
+        before = run_directory.recorded_start(str(self.guild.parent)).as_text()
         claim = claims.Claim("aaa", "other", ELSEWHERE, ELSEWHERE, 1, {"gpu": 1.0}, before=before)
         self.claim = claims.write(self.home.claims_folder, claim)
         self.own.renew()

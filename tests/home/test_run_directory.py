@@ -320,7 +320,8 @@ def test_each_start_and_end_of_a_run_is_told_from_the_one_before_whatever_the_cl
         os.utime(run_dir / ".guild" / path, ns=(0, 1))
         seen.append(run_directory.recorded_start(str(run_dir)))
     assert len(set(seen)) == len(seen)
-    assert [run_directory.end_in(text) for text in seen] == ["", "", "0", "0 5", "0 4"]
+    assert [each.end for each in seen] == ["", "", "0", "0 5", "0 4"]
+    assert [run_directory.recorded_start_for_text(each.as_text()) for each in seen] == seen
 
 
 def test_run_is_started_where_it_was_staged(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
