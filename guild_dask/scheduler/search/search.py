@@ -287,7 +287,10 @@ class Search:
         found = claims.present(folder, run_id)
         if found is None or found.claim is None or not found.is_started:
             return
-        is_begun = run_directory.recorded_start(run_dir) != found.claim.before
+        before = found.claim.before
+        is_begun = before is None or run_directory.recorded_start(run_dir) != run_directory.recorded_start_for_text(
+            before
+        )
         if not is_begun or stop_request.is_requested(claims.path(folder, run_id)):
             return
         # Also after a crash between these two: a trial that is asked twice ends once.

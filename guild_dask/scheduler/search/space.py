@@ -9,7 +9,6 @@ quniform[0:1:0.05]                  multiples of a step, beginning at the lowest
 
 import math
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -250,6 +249,6 @@ def _number(name: str, text: str, part: str) -> int | float:
         number = int(part) if _INTEGER.fullmatch(part) else float(part)
     except ValueError:
         raise BadSpace(f"flag {name} has {part!r} in {text}, which is not a number") from None
-    if not abs(number) <= sys.float_info.max:
+    if not math.isfinite(float(part)):
         raise BadSpace(f"flag {name} has {part!r} in {text}: use finite numbers")
     return number
