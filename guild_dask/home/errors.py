@@ -25,6 +25,12 @@ def is_of_home(error: OSError) -> bool:
     return error.errno in _OF_THE_HOME
 
 
+def trouble_in(error: BaseException) -> str:
+    """Returns what is wrong with the home or short on this host if that led to an error, as text; empty otherwise."""
+    is_trouble = isinstance(error, OSError) and is_of_home(error)
+    return shortage.shortage_in(error) or (shortage.text_for(error) if is_trouble else "")
+
+
 def raise_if_of_home(error: Exception) -> None:
     """Raises an error, or that which it was raised from, if it is one of the file system or of this host.
 

@@ -9,6 +9,7 @@ import functools
 import os
 import pathlib
 import re
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -79,15 +80,24 @@ def has(run_dir: str, name: str) -> bool:
 
 
 def exists(path: str) -> bool:
-    """Returns whether there is something at a path of the home; raises OSError if the home cannot be read."""
+    """Returns whether there is something at a path; raises OSError if the file system does not let it be seen."""
+    return _mode(path) is not None
+
+
+def is_folder(path: str) -> bool:
+    """Returns whether there is a folder at a path; raises OSError if the file system does not let it be seen."""
+    mode = _mode(path)
+    return mode is not None and stat.S_ISDIR(mode)
+
+
+def _mode(path: str) -> int | None:
     try:
-        os.stat(path)
-    except ValueError:  # no path has a null character
-        return False
+        return os.stat(path).st_mode
     except OSError as e:
         raise_if_of_home(e)
-        return False
-    return True
+    except ValueError:
+        pass  # no path has a null character
+    return None
 
 
 def is_staged(run_dir: str) -> bool:
@@ -341,9 +351,13 @@ def _parsed_opref(text: str) -> Any:
 def operation(run_dir: str) -> str:
     """Returns the run's operation, as Guild shows it, a script without its folder; empty if it is unreadable."""
     try:
-        reference = opref(run_dir)
+        return _operation(run_dir)
     except BrokenRun:
         return ""
+
+
+def _operation(run_dir: str) -> str:
+    reference = opref(run_dir)
     name = str(reference.op_name if reference.pkg_type == "script" else reference.to_opspec())
     # Guild shows a batch by the name of its trials.
     return f"{operation(layout.prototype(run_dir))}{name}" if name == _BATCH else name
@@ -359,7 +373,7 @@ def is_queue(run_dir: str) -> bool:
     """Returns whether the run is a Guild queue or a scheduler, or a batch of them."""
     try:
         return _is_queue(run_dir, opref(run_dir))
-    except BrokenRun:
+    except (BrokenRun, OSError):
         return False
 
 
@@ -367,19 +381,27 @@ def _is_queue(run_dir: str, reference: Any) -> bool:
     # Only queues, schedulers, batches and few other operations are builtin, so that no more is read of most runs.
     if reference.pkg_type != "builtin":
         return False
-    return str(reference.to_opspec()) in _QUEUES or operation(layout.prototype(run_dir)) in _QUEUES
+    return str(reference.to_opspec()) in _QUEUES or _is_prototype_a_queue(run_dir)
+
+
+def _is_prototype_a_queue(run_dir: str) -> bool:
+    try:
+        return _operation(layout.prototype(run_dir)) in _QUEUES
+    except BrokenRun as e:
+        raise_if_of_home(e)
+        return False
 
 
 def is_batch(run_dir: str) -> bool:
     """Returns whether the run is a batch, which runs its trials itself."""
     try:
         return _is_batch(run_dir, opref(run_dir))
-    except BrokenRun:
+    except (BrokenRun, OSError):
         return False
 
 
 def _is_batch(run_dir: str, reference: Any) -> bool:
-    has_prototype = reference.pkg_type == "builtin" and os.path.isdir(layout.prototype(run_dir))
+    has_prototype = reference.pkg_type == "builtin" and is_folder(layout.prototype(run_dir))
     return has_prototype and not _is_search(run_dir, reference)
 
 

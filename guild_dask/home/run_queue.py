@@ -8,7 +8,6 @@ import contextlib
 import errno
 import os
 import pathlib
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -183,11 +182,8 @@ class GuildHome:
     def has(self, run_id: str) -> bool:
         """Returns whether the run's directory exists; raises HomeUnavailable if that cannot be seen."""
         run_directory.refresh(self.run_dir(run_id))
-        try:
-            return stat.S_ISDIR(os.stat(self.run_dir(run_id)).st_mode)
-        except OSError as e:
-            check_home(e, run_id)
-            return False
+        with translated("cannot read run %s", run_id):
+            return run_directory.is_folder(self.run_dir(run_id))
 
     def settle(
         self, run_id: str, exit_code: int, may_stage_again: bool, again: Again = never, lost: Cause | None = None

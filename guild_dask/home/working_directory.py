@@ -4,7 +4,8 @@ import os
 import shlex
 
 from guild_dask.home import layout
-from guild_dask.home.run_directory import BrokenRun, opref
+from guild_dask.home.errors import raise_if_of_home
+from guild_dask.home.run_directory import BrokenRun, is_folder, opref
 from guild_dask.host import files
 
 # Letters of a quoted path; no path is longer, and a longer one would take seconds to parse.
@@ -14,12 +15,13 @@ _LONGEST = 20_000
 def working_directory(run_dir: str, default: str) -> str:
     """Returns the directory in which to start the run: where it was staged, else its project, else the default.
 
-    Steps are looked up from there, as they are when the user starts the run by hand.
+    Steps are looked up from there, as they are when the user starts the run by hand. Raises OSError if the home, or
+    this host, does not let it be read.
     """
     runs = os.path.dirname(run_dir)
     staged_in = _staged_in(run_dir)
     # Trials are staged from their batch's run directory, which is not where the user was.
-    if staged_in and os.path.isdir(staged_in) and os.path.dirname(staged_in) != runs:
+    if staged_in and is_folder(staged_in) and os.path.dirname(staged_in) != runs:
         return staged_in
     return _project(run_dir) or default
 
@@ -29,7 +31,9 @@ def _staged_in(run_dir: str) -> str | None:
         for line in files.read_text(layout.environment(run_dir), levels=0).splitlines():
             if line.startswith("export CMD_DIR="):
                 return "".join(shlex.split(line.partition("=")[2][:_LONGEST]))
-    except (OSError, ValueError):
+    except OSError as e:
+        raise_if_of_home(e)
+    except ValueError:
         pass
     return None
 
@@ -37,9 +41,10 @@ def _staged_in(run_dir: str) -> str | None:
 def _project(run_dir: str) -> str | None:
     try:
         found = opref(run_dir)
-    except BrokenRun:
+    except BrokenRun as e:
+        raise_if_of_home(e)
         return None
     folder = str(found.pkg_name or "")
     if found.pkg_type == "guildfile":
         folder = os.path.dirname(folder)
-    return folder if found.pkg_type in ("guildfile", "script") and os.path.isdir(folder) else None
+    return folder if found.pkg_type in ("guildfile", "script") and is_folder(folder) else None

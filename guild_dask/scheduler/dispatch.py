@@ -13,14 +13,13 @@ from guild_dask.cluster.base import Cluster
 from guild_dask.cluster.events import JobLost
 from guild_dask.home import attempts, claims, recovery, run_info, stop_request
 from guild_dask.home.claims import Claim
-from guild_dask.home.errors import HomeUnavailable, RunUnusable, check_home
+from guild_dask.home.errors import HomeUnavailable, RunUnusable, check_home, trouble_in
 from guild_dask.home.outcome import Cause
 from guild_dask.home.recovery import Recovered
 from guild_dask.home.run_directory import BrokenRun, Staged, cached_operation, our_tags
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.home.working_directory import working_directory
 from guild_dask.host.processes import ProcessIdentity
-from guild_dask.host.shortage import shortage_in
 from guild_dask.monitor.output import OutputFollower
 from guild_dask.monitor.publisher import Publisher
 from guild_dask.monitor.state import RunningRun
@@ -127,13 +126,13 @@ class Dispatcher:
     # Submission
 
     def submit(self, active: ActiveRun) -> JobLost | None:
-        """Sends a claimed run to its worker; returns that it is lost if this host is short of what that takes."""
+        """Sends a claimed run to its worker; returns that it is lost if this host or the home prevents that."""
         try:
             self._submit(active)
         except (OSError, RuntimeError, MemoryError) as e:
-            if not shortage_in(e):
+            if not trouble_in(e):
                 raise
-            return JobLost(active.run.id, shortage_in(e))
+            return JobLost(active.run.id, trouble_in(e))
         return None
 
     def _submit(self, active: ActiveRun) -> None:

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from guild_dask.home import control, lookup
-from guild_dask.home.errors import HomeUnavailable, is_of_home
+from guild_dask.home.errors import HomeUnavailable, trouble_in
 from guild_dask.home.heartbeat import Heartbeat
-from guild_dask.host.shortage import shortage_in, text_for
 from guild_dask.scheduler import instructions as do
 from guild_dask.scheduler.answers import (
     Answer,
@@ -119,7 +118,7 @@ class Loop:
                 ahead.clear()
                 answer = HomeFailed(str(e))
             except Exception as e:
-                problem = shortage_in(e) or (isinstance(e, OSError) and is_of_home(e) and text_for(e))
+                problem = trouble_in(e)
                 if not self._is_abandoned and not problem:
                     raise
                 log.debug("%s failed: %r", type(instruction).__name__, e)

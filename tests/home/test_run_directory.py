@@ -363,3 +363,8 @@ def test_run_is_broken_if_what_it_needs_cannot_be_read(tmp_path: pathlib.Path, o
     (run_dir / ".guild" / "attrs" / "op").write_bytes(op.encode("latin-1"))
     with pytest.raises(BrokenRun, match="attribute 'op'"):
         run_directory.read_staged(str(run_dir))
+
+
+def test_run_with_an_impossible_id_does_not_exist() -> None:
+    assert not run_directory.exists("a\0b")
+    assert not run_directory.is_folder("a\0b")

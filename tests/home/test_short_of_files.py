@@ -26,6 +26,7 @@ from guild_dask.home.recovery import recover
 from guild_dask.home.run_filter import Selection
 from guild_dask.home.run_queue import Claimed, GuildHome
 from guild_dask.home.status import Status, status
+from guild_dask.home.working_directory import working_directory
 from guild_dask.host import processes, shortage
 from guild_dask.plan.dependencies import RunStatus
 from tests.home.test_run_directory import make_run
@@ -304,6 +305,30 @@ def test_heartbeat_of_a_living_scheduler_stays_whatever_file_cannot_be_read(
             own.sweep()
         assert all(os.path.exists(each.token) for each in others), f"after file {chosen} could not be read"
     assert chosen > 3
+
+
+def test_run_starts_where_it_was_staged_whatever_file_cannot_be_read(tmp_path: pathlib.Path, failing: Files) -> None:
+    run_dir = make_run(tmp_path / "runs" / "aaa")
+    (run_dir / ".guild" / "ENV").write_text(f"export CMD_DIR={tmp_path}\n")
+    chosen = 0
+    while chosen == 0 or failing.count >= chosen:
+        chosen += 1
+        with failing.failing(chosen), contextlib.suppress(OSError):
+            assert working_directory(str(run_dir), "elsewhere") == str(tmp_path), f"file {chosen} could not be read"
+
+
+def test_scheduler_is_not_taken_for_a_run_whatever_file_cannot_be_read(tmp_path: pathlib.Path, failing: Files) -> None:
+    # Nor is a batch of them.
+    run_dir = make_run(tmp_path / "aaa")
+    (run_dir / ".guild" / "opref").write_text("builtin:? '' '' +\n")
+    (run_dir / ".guild" / "proto" / ".guild").mkdir(parents=True)
+    (run_dir / ".guild" / "proto" / ".guild" / "opref").write_text("builtin:? '' '' queue\n")
+    assert run_directory.read_staged(str(run_dir)).is_queue
+    chosen = 0
+    while chosen == 0 or failing.count >= chosen:
+        chosen += 1
+        with failing.failing(chosen), contextlib.suppress(OSError, run_directory.BrokenRun):
+            assert run_directory.read_staged(str(run_dir)).is_queue, f"file {chosen} could not be read"
 
 
 def test_run_is_found_by_those_that_come_after_it_whatever_file_could_not_be_read(

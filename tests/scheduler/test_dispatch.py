@@ -6,10 +6,12 @@ import errno
 import os
 import pathlib
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from guild_dask.cluster.events import JobLost
 from guild_dask.home import claims
 from guild_dask.home.claim_record import Claim
 from guild_dask.home.errors import HomeUnavailable
@@ -19,6 +21,7 @@ from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import files, processes
 from guild_dask.scheduler.dispatch import Dispatcher, Identity, options_for
 from guild_dask.scheduler.instructions import Recover
+from guild_dask.scheduler.ledger import ActiveRun
 from guild_dask.worker.options import StarterOptions
 from tests.home.test_run_directory import make_run
 from tests.scheduler.world import ME, staged_run
@@ -98,3 +101,18 @@ def _fails_for_tags(content: Callable[..., bytes]) -> Callable[..., bytes]:
         return content(file, *args, **options)
 
     return fail
+
+
+# Submission
+
+
+def test_run_that_a_failing_home_does_not_let_be_sent_is_lost_and_not_forgotten() -> None:
+    def fail(_running: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    nothing: Any = None  # what has no part in it
+    cluster: Any = SimpleNamespace(workers=list)
+    publisher: Any = SimpleNamespace(started=fail)
+    dispatcher = Dispatcher(Identity("me", ME, {}, ""), nothing, cluster, nothing, publisher)
+    active = ActiveRun(staged_run("aaa", 1), "worker", "host", Claim("aaa", "me", ME, ME))
+    assert dispatcher.submit(active) == JobLost("aaa", os.strerror(errno.EIO))
