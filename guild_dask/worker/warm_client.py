@@ -35,8 +35,8 @@ _REPLY_TIMEOUT = 10.0
 # Bytes of a message: a request has a whole environment.
 _LONGEST = 1 << 20
 
-# Seconds from its start for which a warm server is waited for, without and with modules of the user's choice to load.
-# Later, operations are fresh processes until it is ready.
+# Seconds for which a run waits for a warm server, without and with modules of the user's choice to load. Runs that ask
+# for it later than that after its start do not wait: they are fresh processes until it is ready.
 _PATIENCE = 30.0
 _PRELOAD_PATIENCE = 600.0
 
@@ -58,6 +58,7 @@ class _Server:
     start: ProcessStart = NOT_RECORDED  # of its operations, without the seconds that each takes
     # The modules that it was to load beside Guild's, and has not, each with the reason.
     refused: dict[str, str] = field(default_factory=dict)
+    is_reported: bool = False  # a starter has been told what was refused, to report it
     pid: int = 0
 
     def as_text(self) -> str:
@@ -184,9 +185,8 @@ class WarmServers:
             server.start = ProcessStart(WARM, fresh=guild - starting.begun, preload=preload)
         else:
             self._discard(kind, server, was_ready=starting is None)
-        # Only the first of those that wait reports what is not preloaded.
-        for number, starter in enumerate(starting.waiting if starting else ()):
-            self._reply(server, starter, is_first=number == 0)
+        for starter in starting.waiting if starting else ():
+            self._reply(server, starter)
 
     def _discard(self, kind: Kind, server: _Server, was_ready: bool) -> None:
         server.connection.close()
@@ -197,11 +197,13 @@ class WarmServers:
             server.modules = _NONE  # operations of this kind start as fresh processes from now on
 
     @staticmethod
-    def _reply(server: _Server | None, starter: socket.socket, is_first: bool = False) -> None:
+    def _reply(server: _Server | None, starter: socket.socket) -> None:
+        """Hands a server on. The first starter that gets it reports what the server was to preload and has not."""
         with starter, contextlib.suppress(OSError):
             if server and server.modules:
-                text = b"!" * is_first + server.as_text().encode()
-                socket.send_fds(starter, [text], [server.connection.fileno()])
+                text = b"" if server.is_reported else b"!"
+                socket.send_fds(starter, [text + server.as_text().encode()], [server.connection.fileno()])
+                server.is_reported = True
 
     def close(self) -> None:
         """Ends the servers; operations that they have forked go on."""

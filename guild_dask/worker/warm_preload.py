@@ -10,8 +10,8 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 # A process that opens one of these uses a GPU, and cannot hand it on to a forked process.
 _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
@@ -73,24 +73,41 @@ def _problem_in_fork(name: str, lifeline: int | None, patience: float) -> str:
 
 def _problem_with(name: str) -> str:
     """Imports a module, and returns why operations must not share it; empty if they may."""
-    modules, descriptors = set(sys.modules), _descriptors()
+    before = _State(set(sys.modules), set(_descriptors()), dict(os.environ))
     try:
         importlib.import_module(name)
     except BaseException as e:  # noqa: BLE001  # a module may even exit
         return " ".join(f"it cannot be imported: {type(e).__name__}: {e}".split())
+    return next(_problems_since(before), "")
+
+
+class _State(NamedTuple):
+    """What a process has that the import of a module may change."""
+
+    modules: Collection[str]
+    descriptors: Collection[str]
+    variables: Mapping[str, str]
+
+
+def _problems_since(before: _State) -> Iterator[str]:
+    """Yields what keeps operations from sharing the modules that this process has imported since then."""
     mapped = _mapped()
     # libffi may keep its own file open, which is mapped, too (see warm_server.py).
-    added = {n: path for n, path in _descriptors().items() if n not in descriptors and path not in mapped}
-    if has_gpu([*added.values(), *mapped]):
-        return "it opens a GPU when it is imported"
-    foreign = _foreign({each: sys.modules.get(each) for each in set(sys.modules) - modules})
+    files = {n: path for n, path in _descriptors().items() if n not in before.descriptors and path not in mapped}
+    if has_gpu([*files.values(), *mapped]):
+        yield "it opens a GPU when it is imported"
+    foreign = _foreign({each: sys.modules.get(each) for each in set(sys.modules).difference(before.modules)})
     if foreign:
-        return f"it is not installed, but part of a project, which belongs to each run: {foreign}"
+        yield f"it is not installed, but part of a project, which belongs to each run: {foreign}"
     if threads_left():
-        return "it starts threads when it is imported"
-    if added:
-        return f"it leaves a file open when it is imported: {min(added.values())}"
-    return "it starts processes when it is imported" if _has_children() else ""
+        yield "it starts threads when it is imported"
+    if files:
+        yield f"it leaves a file open when it is imported: {min(files.values())}"
+    # Runs may have other values, and what the module would have made of these.
+    for name in sorted(name for name, value in before.variables.items() if os.environ.get(name) != value):
+        yield f"it changes the variable {name} when it is imported"
+    if _has_children():
+        yield "it starts processes when it is imported"
 
 
 def has_gpu(paths: Iterable[str]) -> bool:

@@ -305,11 +305,17 @@ def _become(order: dict[str, Any], home: str, added: Mapping[str, str]) -> None:
     thread: Any = sys.modules["threading"].main_thread()
     if hasattr(thread, "_set_native_id"):
         thread._set_native_id()  # older Pythons leave the one of the process before the fork
+    process: Any = sys.modules.get("multiprocessing.process")
+    if process:
+        process.ORIGINAL_DIR = here  # where processes that it spawns look for modules
     _draw_random_numbers()
 
 
 def _added_variables() -> dict[str, str] | None:
-    """Returns the variables that Python's start, a sitecustomize, or a module added; None if others were changed."""
+    """Returns the variables that Python's start, a sitecustomize, or a module added.
+
+    None if others were changed, or if one has the folder of this process, where a fresh one has its run's directory.
+    """
     with open("/proc/self/environ", "rb") as f:
         pairs = [each.partition(b"=") for each in f.read().split(b"\0") if each]
     given = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
@@ -318,7 +324,8 @@ def _added_variables() -> dict[str, str] | None:
         del given[name]
     if any(os.environ.get(name) != value for name, value in given.items()):
         return None
-    return {name: value for name, value in os.environ.items() if name not in given}
+    added = {name: value for name, value in os.environ.items() if name not in given}
+    return None if any(os.getcwd() in value for value in added.values()) else added
 
 
 def _close_all_but(kept: Collection[int]) -> None:

@@ -282,6 +282,7 @@ import good
 import library
 import numpy as np
 found["variable"] = os.environ.get("GOOD")
+found["spawns here"] = good.multiprocessing.process.ORIGINAL_DIR == os.getcwd()
 found |= {"own": good.pid == os.getpid(), "random": np.random.rand(), "threads": len(os.listdir("/proc/self/task"))}
 found["open library"] = os.readlink(f"/proc/self/fd/{library.kept}") == library.path
 found["product"] = float((np.ones((64, 64)) @ np.ones((64, 64))).sum())
@@ -536,6 +537,7 @@ def test_project_that_shadows_a_loaded_module_starts_fresh(user: Sandbox, guild:
         f"{CUSTOM}os.environ['HOME'] = os.getcwd()\n",  # each run's own
         f"{CUSTOM}del os.environ['USER_DATA']\n",
         f"{CUSTOM}print('Hello')\n",
+        f"{CUSTOM}os.environ['USER_CACHE'] = os.path.join(os.getcwd(), 'cache')\n",  # in each run's own directory
     ],
 )
 def test_environment_that_a_forked_operation_would_find_changed_starts_fresh(
@@ -558,11 +560,12 @@ def test_warm_starts_can_be_switched_off(user: Sandbox, guild: Guild) -> None:
 
 
 # Modules that are to be preloaded; all but the last are installed.
-GOOD = "import os\npid = os.getpid()\nos.environ.setdefault('GOOD', 'yes')\n"
+GOOD = "import multiprocessing.process, os\npid = os.getpid()\nos.environ.setdefault('GOOD', 'yes')\n"
 THREADS = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
 OPEN_FILE = "kept = open(__file__)\n"
 CHILD = "import subprocess\nprocess = subprocess.Popen(['sleep', '1'])\n"
 EXITS = "import os\nos._exit(3)\n"
+CHANGES = "import os\nos.environ['HOME'] += '/below'\n"
 FAILS = "raise ValueError('as\\nexpected')\n"
 # As libffi does where it is built so.
 LIBRARY = "import os, _ctypes\npath = os.path.realpath(_ctypes.__file__)\nkept = os.open(path, os.O_RDONLY)\n"
@@ -587,6 +590,7 @@ PRELOADED = {
     "open_file": OPEN_FILE,
     "child": CHILD,
     "exits": EXITS,
+    "changes": CHANGES,
     "fails": FAILS,
 }
 
@@ -617,6 +621,7 @@ def test_module_that_operations_must_not_share_is_not_preloaded(tmp_path: pathli
         "open_file": f"it leaves a file open when it is imported: {path[0]}/open_file.py",
         "child": "it starts processes when it is imported",
         "exits": "the process that imports it dies",
+        "changes": "it changes the variable HOME when it is imported",
         "fails": "it cannot be imported: ValueError: as expected",
         "mine": f"it is not installed, but part of a project, which belongs to each run: {project}/mine.py",
         "missing": "it cannot be imported: ModuleNotFoundError: No module named 'missing'",
@@ -764,6 +769,7 @@ def test_runs_find_preloaded_modules(
         "mine": False,
         "own": False,
         "variable": "yes",
+        "spawns here": True,
     }
     assert one == other == {**expected, "product": 64.0**3}
     info = info_of(user, "bbb")

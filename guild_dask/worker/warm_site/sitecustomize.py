@@ -116,13 +116,18 @@ def _load_guild() -> None:
 
 
 def _keep_output() -> None:
-    """Redirects early output to a file in memory, since the pipe has no reader; exits if something is in the pipe."""
+    """Redirects early output to a file, since the pipe has no reader; exits if something is in the pipe.
+
+    The file is in the server's own folder, without a name: many Pythons, such as conda's, lack os.memfd_create().
+    """
     reading = int(os.environ.pop("GUILD_DASK_WARM_OUTPUT"))
     os.set_blocking(reading, False)
     try:
         os.read(reading, 1)
     except BlockingIOError:
-        _print_to(os.memfd_create("output"))
+        output = os.open("output", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        os.unlink("output")
+        _print_to(output)
         os.close(reading)
     else:
         os._exit(1)
