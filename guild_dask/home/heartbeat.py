@@ -122,7 +122,7 @@ class Heartbeat:
     def now(self) -> float:
         """Returns the time by the file system's clock, which all hosts share; 0 if the home cannot be used."""
         self.renew()
-        return self._clock.time() if self._own.exists() else 0.0
+        return self._clock.time() if os.path.exists(self._own) else 0.0  # Path.exists() may raise
 
     def sweep(self) -> None:
         """Removes the files of schedulers that are dead."""

@@ -6,9 +6,9 @@ import pathlib
 from collections.abc import Collection, Iterable, Sequence
 
 from guild_dask.home import claims, layout, run_directory
-from guild_dask.home.errors import translated
+from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.status import Status, status
-from guild_dask.host import files
+from guild_dask.host import files, shortage
 from guild_dask.plan.dependencies import Found, RunStatus
 
 # How many runs are named for an ambiguous id.
@@ -23,8 +23,10 @@ def found(
     `vanished` are runs that completed and were deleted: Guild deletes a batch that has succeeded. Raises
     HomeUnavailable if the home cannot be read.
     """
-    with translated("cannot look up runs in %s", runs_dir):
+    try:
         return _all_found(runs_dir, claims_folder, vanished, references)
+    except OSError as e:
+        raise HomeUnavailable(f"cannot look up runs in {runs_dir}: {shortage.text_for(e)}") from e
 
 
 def _all_found(

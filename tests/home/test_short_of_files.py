@@ -342,3 +342,21 @@ def test_run_is_found_by_those_that_come_after_it_whatever_file_could_not_be_rea
             found = lookup.found(str(tmp_path / "runs"), tmp_path / "claims", (), ("aa",))
             assert found["aa"].status is RunStatus.STAGED, f"file {chosen} could not be read"
     assert chosen > 3
+
+
+def test_runs_directory_that_may_not_be_read_for_a_while_is_the_homes_trouble(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on NFS with a Kerberos ticket that has expired. Another error would end the scheduler, and all its runs.
+    make_run(tmp_path / "runs" / "aaa")
+    refusing = Files(monkeypatch, errno.EACCES)
+    problems = []
+    while len(problems) <= refusing.count:
+        with refusing.failing(len(problems) + 1):
+            try:
+                lookup.found(str(tmp_path / "runs"), tmp_path / "claims", (), ("aa",))
+            except HomeUnavailable as e:
+                problems.append(str(e))
+            else:
+                problems.append("")
+    assert f"cannot look up runs in {tmp_path / 'runs'}: Permission denied" in problems
