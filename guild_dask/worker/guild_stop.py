@@ -16,8 +16,8 @@ _STOPPING = frozenset(("stop", "delete", "rm"))
 
 _GUILD = ("guild", "guild.main_bootstrap")
 
-# The options before a command, as guildai 0.9 has them: `-C DIRECTORY`, `-D PORT`, `-H HOME` and `--debug`.
-_OPTIONS = ("C:D:H:", ["debug"])
+# The options before a command, as guildai 0.9 has them.
+_OPTIONS = ("C:D:H:", ["debug", "debug-listen="])
 
 # Options that do not choose runs.
 _OTHER_OPTIONS = frozenset(("-y", "--yes", "-n", "--no-wait", "-s", "--stop", "-p", "--permanent"))

@@ -35,6 +35,7 @@ def _may_stop(words: str, environ: Mapping[str, str] = MINE, directory: str = "/
         "guild -H/home/me/.guild --debug stop",
         "guild -H ../.guild stop",
         "guild -C .. stop",
+        "guild --debug-listen 5678 stop",
     ],
 )
 def test_guild_command_that_may_choose_the_run_may_stop_it(words: str) -> None:
