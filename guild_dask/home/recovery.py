@@ -34,9 +34,9 @@ def recover(
 ) -> Recovered:
     """Settles claims of dead schedulers, and our own that this scheduler does not know to go on, if they are over.
 
-    `known` are our runs that a worker has, or that are to be settled. Those that are `unseen`, whose worker is lost,
-    are not among them, nor is a run whose claim could neither be completed nor withdrawn. Raises HomeUnavailable if
-    the claims cannot be read.
+    `known` are our runs that a worker has, or that are to be settled. Those that are `unseen`, whose worker is lost or
+    which could not be settled, are not among them, nor is a run whose claim could neither be completed nor withdrawn.
+    Raises HomeUnavailable if the claims cannot be read.
     """
     try:
         return _recover(home, unseen, known, again)

@@ -50,7 +50,7 @@ class SettleFailed:
 
 @dataclass(frozen=True)
 class RunLeft:
-    """An attempt could not be settled, because its run cannot be used; the next scheduler recovers it."""
+    """An attempt could not be settled, because its run cannot be used; a later poll recovers it."""
 
     run_id: str
     problem: str

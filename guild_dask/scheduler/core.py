@@ -133,6 +133,8 @@ class Core:
         self._reported: Mapping[str, float] = {}  # runs that users reported as changed, and when
         self._dependencies = DependencyLookup()
         self._known: dict[str, Found] = {}  # what need not be looked up, while a LookUp is under way
+        # Runs were listed, and which of them others hold back is not known yet: nothing may be planned before it is.
+        self._must_hold_back = False
         self._cluster = ClusterView()  # as it was last seen
         # When to poll the whole runs directory, and to renew the heartbeat, at the latest.
         self._next_poll = began
@@ -234,7 +236,7 @@ class Core:
         # Before run-once ends, it looks for what its own runs have staged.
         if now >= min(self._next_poll, self._next_retry) or (self.rules.run_once and not self.ledger.active):
             instructions += self._poll(now)
-        elif self._changed or self._have_workers_changed or self.announcer.has_more:
+        elif self._must_hold_back or self._changed or self._have_workers_changed or self.announcer.has_more:
             instructions.append(RefreshRuns(frozenset(self._changed)))
         return [*instructions, SeeWorkers()]
 
@@ -244,7 +246,7 @@ class Core:
         may_retry = self._shutdown is None
         unsettled = [Settle(run_id, code, may_retry, True) for run_id, code in self.ledger.unsettled.items()]
         known = frozenset((*self.ledger.active, *self.ledger.unsettled))
-        recover = Recover(frozenset(self.ledger.unseen), known, may_retry)
+        recover = Recover(self._unsettleable.union(self.ledger.unseen), known, may_retry)
         starts = [CheckStart(run_id) for run_id in self.failing.trials if run_id in self.ledger.active]
         return [ReadControl(), *unsettled, TidyCluster(), *starts, recover, ListRuns()]
 
@@ -304,7 +306,7 @@ class Core:
     def _listed(self, event: Listed, now: float) -> list[Instruction]:
         self._changed.clear()
         self._have_workers_changed = False
-        self._has_listed = True
+        self._has_listed = self._must_hold_back = True
         broken_before = self.waiting.broken
         listing = self._without_retried(event.listing, now)
         obstacles = self.waiting.update(listing)
@@ -340,10 +342,12 @@ class Core:
         self.blocked_by = ()
         if self.rules.wait_for_running and self.waiting:
             return [FindRunning(frozenset((*self.ledger.active, *self.ledger.unseen, self.rules.own_run)))]
+        self._must_hold_back = False
         return []
 
     def _running_found(self, event: RunningFound, _now: float) -> list[Instruction]:
         self.blocked_by = event.run_ids
+        self._must_hold_back = False
         return []
 
     # Starts
@@ -552,7 +556,7 @@ class Core:
                 instructions += [CloseOutput(run_id), *self._note(run_id, result, now)]
             elif result.end is End.RETRIED or run_id in self._unsettleable:
                 instructions += self._note(run_id, result, now)
-        self._unsettleable.difference_update(recovered.staged_again, dict(recovered.ended))
+        self._unsettleable.difference_update(recovered.staged_again, dict(recovered.ended), recovered.gone)
         for run_id in recovered.gone:
             if unseen.pop(run_id, None):
                 instructions += [CloseOutput(run_id), *self._note(run_id, Result(End.GONE), now)]

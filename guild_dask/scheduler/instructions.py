@@ -5,7 +5,7 @@ dropped and the core gets HomeFailed. The answer to an instruction is handled be
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from guild_dask.home.outcome import Result
@@ -46,7 +46,7 @@ class TidyCluster:
 class Recover:
     """Recover runs of dead schedulers, and of our own those that are not known to go on. Answer: ClaimsRecovered."""
 
-    unseen: frozenset[str]
+    unseen: Set[str]  # runs out of sight, and runs that could not be settled
     known: frozenset[str]
     may_retry: bool
 
@@ -102,7 +102,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Submit:
-    """Send a claimed run to its worker. Answer: JobLost if this host is short of what that takes, otherwise none."""
+    """Send a claimed run to its worker. Answer: JobLost if this host or the home prevents that, otherwise none."""
 
     run: ActiveRun
 

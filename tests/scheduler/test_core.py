@@ -18,7 +18,7 @@ from guild_dask.scheduler.answers import ClaimsRecovered, RunLeft
 from guild_dask.scheduler.core import MOST_STARTS, Core, Rules
 from guild_dask.scheduler.shutdown import DESTROY_AFTER, GIVE_UP_AFTER, KILL_AFTER
 from guild_dask.worker.job import KILLED, NOT_STARTED
-from tests.scheduler.world import CLAIMED, ENDED, STAGED, STARTED, World
+from tests.scheduler.world import CLAIMED, ENDED, STAGED, STARTED, Run, World, staged_run
 
 
 def a_world(slots: int = 1, **rules: Any) -> World:
@@ -278,6 +278,34 @@ def test_run_after_another_starts_when_that_one_has_completed() -> None:
     assert world.jobs == {"b": "w"}
 
 
+def test_run_waits_while_it_cannot_be_seen_what_holds_it_back() -> None:
+    world = a_world(slots=2)
+    world.runs["gone"] = Run(staged_run("gone", 0), ENDED, end=End.FAILED)
+    world.can_look_up = False
+    world.stage("b", "dask-after:gone")
+    for _ in range(3):
+        world.cycle(0.5)
+        assert world.core.due > world.now  # no busy loop
+    world.cycle(10.0)
+    assert not kinds_of(world, do.Claim)
+    world.can_look_up = True
+    world.runs["gone"].end = End.COMPLETED
+    world.cycle(10.0)
+    assert world.jobs == {"b": "w"}
+
+
+def test_run_waits_while_it_cannot_be_seen_whether_others_are_running() -> None:
+    world = a_world(wait_for_running=True)
+    world.running_elsewhere = ("other",)
+    world.stage("a")
+    world.cycle()
+    world.can_look_up = False
+    for _ in range(3):
+        world.cycle(10.0)
+        world.cycle(0.5)
+    assert not kinds_of(world, do.Claim)
+
+
 def test_run_after_one_that_failed_is_held() -> None:
     world = a_world(slots=2)
     world.stage("a")
@@ -462,7 +490,7 @@ ACTIONS = st.one_of(
         st.sampled_from(RUNS),
     ),
     st.tuples(st.sampled_from(("come", "go")), st.sampled_from(WORKERS)),
-    st.tuples(st.sampled_from(("home", "pause", "resume", "stop")), st.just("")),
+    st.tuples(st.sampled_from(("home", "hide", "pause", "resume", "stop")), st.just("")),
     st.tuples(st.just("cycle"), st.sampled_from((0.0, 1.0, 10.0, 700.0))),
 )
 TAGS = (("dask-priority:1",), ("dask:gpu=1",), ("dask-after:a",), ("dask:nonsense",), ())
@@ -501,6 +529,7 @@ ACTS: dict[str, tuple[Callable[[World, Any], bool], Callable[[World, Any, int], 
     "come": (lambda w, name: name not in w.workers, lambda w, name, n: w.add_worker(name, 1 + n % 2, gpu=float(n % 2))),
     "go": (lambda w, name: name in w.workers, lambda w, name, _n: w.remove_worker(name)),
     "home": (lambda _w, _n: True, lambda w, _s, _n: _toggle_home(w)),
+    "hide": (lambda _w, _n: True, lambda w, _s, _n: setattr(w, "can_look_up", not w.can_look_up)),
     "pause": (lambda _w, _n: True, lambda w, _s, _n: _control(w, Control(is_paused=True))),
     "resume": (lambda _w, _n: True, lambda w, _s, _n: _control(w, Control())),
     "stop": (lambda _w, _n: True, lambda w, _s, n: w.stop() if n % 7 == 0 else None),
@@ -538,7 +567,8 @@ def test_after_any_order_of_events_every_run_that_can_start_does(
     for number, (what, which) in enumerate(actions):
         if what != "stop":
             act(world, what, which, number)
-    world.is_home_available, world.control = True, Control()
+    world.is_home_available = world.can_look_up = True
+    world.control = Control()
     world.unclaimable.clear()
     for name in WORKERS:
         if name not in world.workers:
@@ -577,4 +607,13 @@ def test_run_that_could_not_be_settled_counts_as_left_until_it_is_recovered() ->
     logs = core.handle(ClaimsRecovered(Recovered(ended=(("aaa", Result(End.COMPLETED, 0)),))), 1.0)
     assert any(isinstance(each, do.Log) for each in logs)
     assert "1 run(s) completed" in core.summary(2.0)
+    assert "left to the next scheduler" not in core.summary(2.0)
+
+
+def test_run_that_could_not_be_settled_and_is_deleted_is_not_left() -> None:
+    core = Core(Rules(), 0.0)
+    core.handle(RunLeft("aaa", "cannot settle run aaa"), 0.0)
+    (recover,) = (each for each in core.begin_cycle(0.0) if isinstance(each, do.Recover))
+    assert recover.unseen == {"aaa"}
+    core.handle(ClaimsRecovered(Recovered(gone=("aaa",))), 1.0)
     assert "left to the next scheduler" not in core.summary(2.0)

@@ -78,6 +78,7 @@ class World:
     runs: dict[str, Run] = field(default_factory=dict)
     jobs: dict[str, str] = field(default_factory=dict)  # run id -> worker that has it
     is_home_available: bool = True
+    can_look_up: bool = True  # other runs than those that are staged can be read
     control: Control = field(default_factory=Control)
     running_elsewhere: tuple[str, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)  # runs that cannot be claimed, with why
@@ -175,8 +176,8 @@ class World:
             if answer is not None:
                 ahead.extendleft(reversed(self.core.handle(answer, self.now)))
 
-    def _home(self) -> None:
-        if not self.is_home_available:
+    def _home(self, can_be_read: bool = True) -> None:
+        if not (self.is_home_available and can_be_read):
             raise OSError("the disk is full")
 
     def _answer(self, each: do.Instruction) -> Answer | None:  # noqa: C901, PLR0911, PLR0912  # one case for each kind
@@ -194,9 +195,10 @@ class World:
                 self._home()
                 return Listed(self._listing())
             case do.LookUp(references=references):
+                self._home(self.can_look_up)
                 return LookedUp({name: self._found(name) for name in references})
             case do.FindRunning():
-                self._home()
+                self._home(self.can_look_up)
                 return RunningFound(self.running_elsewhere)
             case do.SeeWorkers():
                 return WorkersSeen(ClusterView(tuple(self.workers.values())))
