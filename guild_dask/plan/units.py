@@ -61,8 +61,8 @@ def format_amount(amount: float) -> str:
 
 
 def format_size(amount: float) -> str:
-    """Returns a number of bytes as it was typed, or else with three digits and a unit: `1.5GB`."""
-    if isinstance(amount, Amount):
+    """Returns a number of bytes as it was typed with a unit, or else with three digits and a unit: `1.5GB`."""
+    if isinstance(amount, Amount) and unit_of(amount)[1]:
         return amount.text
     for power, letter in reversed(list(enumerate("kMGTP", start=1))):
         if amount >= 10 ** (3 * power):

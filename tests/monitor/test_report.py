@@ -156,7 +156,7 @@ def test_summary_has_what_was_requested_and_used() -> None:
     used: dict[str, Any] = {"used": {"cpu_seconds": "15", "max_memory": "2500000000"}}
     history = history_for([EVENTS[0], ended(110.0, "aaa", 10.0, "completed", **used), EVENTS[-1]], 0.0)
     assert history
-    assert summary.operations(history) == [("train", "1", "10 s", "1 s", "1.5", "2.5 GB", "mem=8GB")]
+    assert summary.operations(history) == [("train", "1", "10 s", "1 s", "1.5", "2.5GB", "mem=8GB")]
     assert summary.headline(history) == "The scheduler worked for 40 s: 1 completed."
 
 

@@ -81,6 +81,8 @@ def test_amount_keeps_its_text_when_it_is_pickled_or_copied(value: float, text: 
         (2**31, "2.15GB"),
         (3e15, "3PB"),
         (999.6e6, "1000MB"),
+        (Amount(8e9, "8000 MB"), "8000 MB"),
+        (Amount(8e9, "8000000000"), "8GB"),
     ],
 )
 def test_sizes_are_shown_with_a_unit(amount: float, text: str) -> None:
