@@ -151,7 +151,7 @@ def test_worker_that_is_told_to_end_ends_its_runs_first(
         os.kill(worker.pid, signal.SIGTERM)
         worker.wait()
         wait_until(lambda: statuses(user) == {"aaa": "staged"}, describe=scheduler.so_far)
-        assert "Run aaa is staged again for attempt 2 (its host ended it)" in scheduler.output
+        scheduler.wait_for_output("Run aaa is staged again for attempt 2 (its host ended it)")
 
 
 def test_runs_go_on_when_their_scheduler_is_killed_and_started_again(
