@@ -1,4 +1,4 @@
-"""Whether the run of a claim goes on: one rule for whoever starts, stages, settles, stops or shows it.
+"""Whether the run of a claim goes on: one rule for whoever starts, stages, settles or shows it.
 
 On this host, processes are looked up. On another host, the starter's heartbeat must be older than the time for which a
 starter lets its run go on without the Guild home.

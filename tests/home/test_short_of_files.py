@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from guild_dask.cli.predecessors import predecessors_of
 from guild_dask.home import claims, end_note, lookup, run_directory
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.heartbeat import Heartbeat
@@ -344,13 +345,25 @@ def test_run_is_found_by_those_that_come_after_it_whatever_file_could_not_be_rea
     assert chosen > 3
 
 
+def test_explanation_has_what_can_be_read_whatever_file_cannot(tmp_path: pathlib.Path, failing: Files) -> None:
+    make_run(tmp_path / "runs" / "aaa", tags="[dask-after:bbb, dask:gpu=1]")
+    make_run(tmp_path / "runs" / "bbb", tags="[dask:gpu=2]")
+    assert predecessors_of(str(tmp_path), "aaa").requests == {"bbb": {"gpu": 2.0}}
+    chosen = 0
+    while chosen == 0 or failing.count >= chosen:
+        chosen += 1
+        with failing.failing(chosen):
+            predecessors_of(str(tmp_path), "aaa")
+    assert chosen > 5
+
+
 def test_runs_directory_that_may_not_be_read_for_a_while_is_the_homes_trouble(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As on NFS with a Kerberos ticket that has expired. Another error would end the scheduler, and all its runs.
     make_run(tmp_path / "runs" / "aaa")
     refusing = Files(monkeypatch, errno.EACCES)
-    problems = []
+    problems: list[str] = []
     while len(problems) <= refusing.count:
         with refusing.failing(len(problems) + 1):
             try:
