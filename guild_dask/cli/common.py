@@ -18,7 +18,7 @@ from guild_dask.home import claims, layout, run_directory, run_queue, run_view
 from guild_dask.home.liveness import Liveness, liveness
 from guild_dask.home.lookup import names_of_runs
 from guild_dask.home.run_view import NoSuchRun, RunView
-from guild_dask.home.status import Status
+from guild_dask.home.status import Status, status
 from guild_dask.monitor import formatting
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -68,14 +68,15 @@ def run_for(text: str) -> RunView:
 
 def as_claimed(run: RunView) -> RunView:
     """Returns a run as its claim has it: Guild's own records may be those of an earlier attempt."""
-    return _as_claimed_in(home(), run)
+    return as_claimed_in(home(), run)
 
 
-def _as_claimed_in(path: str, run: RunView) -> RunView:
+def as_claimed_in(path: str, run: RunView) -> RunView:
+    """Returns a run of a Guild home as its claim has it; without one, with its status of now."""
     try:
         found = claims.present(layout.claims_folder(path), run.id)
         if found is None or liveness(found, run.dir) is Liveness.DEAD:
-            return run
+            return replace(run, status=status(run.dir))  # it may have been staged again since it was read
     except OSError:
         return run
     return replace(run, status=Status.RUNNING if found.is_started else Status.PENDING)
@@ -112,7 +113,7 @@ def _completer(shows: Collection[Status]) -> Callable[[click.Context, click.Para
         found: list[CompletionItem] = []
         for name in sorted(names_of_runs(layout.runs_dir(path))):
             if name.startswith(incomplete) and len(found) < _MOST_OFFERED:
-                run = _as_claimed_in(path, run_view.view(layout.run_dir(path, name)))
+                run = as_claimed_in(path, run_view.view(layout.run_dir(path, name)))
                 if (not shows or run.status in shows) and not (shows and run_directory.is_queue(run.dir)):
                     found.append(CompletionItem(name, help=formatting.one_line(f"{run.name} {run.status.value}")))
         return found
