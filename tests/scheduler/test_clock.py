@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 
+from guild_dask.host import files
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, stage, statuses
 
@@ -42,7 +43,7 @@ def test_runs_start_once_each_whatever_the_clock_does(user: Sandbox, guild: Guil
     with guild.started(f"run dask:scheduler workers=4 poll-interval=0.5 {NO_DASHBOARD} -y") as scheduler:
         scheduler.wait_for_output("Waiting for staged runs")
         for run_id, jump in (("now", "+0"), ("later", "+3d"), ("earlier", "-3d"), ("again", "+0")):
-            clock.write_text(f"{jump}\n")
+            files.write(str(clock), f"{jump}\n".encode())  # at once: processes read it all the time
             stage(guild, "note", run_id)
             started[run_id] = jump
             wait_until(lambda: set(_journal(user)) == set(started), describe=lambda: _journal(user))
