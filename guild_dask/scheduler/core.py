@@ -28,14 +28,16 @@ from guild_dask.cluster.events import (
     WorkerRefused,
     WorkersChanged,
 )
+from guild_dask.home import claim_record
 from guild_dask.home.control import Control
 from guild_dask.home.listing import Listing
 from guild_dask.home.outcome import End, Result
 from guild_dask.home.run_directory import Staged
+from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.state import Phase
-from guild_dask.plan import retries
+from guild_dask.plan import devices, retries
 from guild_dask.plan.dependencies import Found
-from guild_dask.plan.placement import StagedRun, Worker, plan
+from guild_dask.plan.placement import Worker, plan
 from guild_dask.plan.reasons import IMPOSSIBLE, CannotBeClaimed, Obstacle, StartsFailed
 from guild_dask.scheduler import log_texts
 from guild_dask.scheduler.announcer import AT_A_TIME, Announcer
@@ -86,7 +88,6 @@ from guild_dask.scheduler.instructions import (
     RequestStop,
     SeeWorkers,
     Settle,
-    Start,
     StopRun,
     Submit,
     TidyCluster,
@@ -103,9 +104,10 @@ MOST_STARTS = 3
 
 @dataclass(frozen=True)
 class Rules:
-    """What the user's settings decide about the core."""
+    """Who the scheduler is, and what the user's settings decide about its core."""
 
-    own_run: str = ""  # the scheduler's own run id
+    own_run: str  # the scheduler's own run id
+    process: ProcessIdentity  # the scheduler's own
     poll_interval: float = 10.0
     heartbeat_interval: float = 30.0
     run_once: bool = False
@@ -373,11 +375,22 @@ class Core:
         logs = self.announcer.waits(decided.held)
         could_start = any(not isinstance(reason, IMPOSSIBLE) for reason in decided.held.values())
         self._may_start_later = could_start or self.waiting.waits_for_active or left_out > 0
-        starts = tuple(self._start(run, worker, decided.devices.get(run.id, {})) for run, worker in decided.starts)
-        return [*logs, *([Claim(starts)] if starts else [])]
+        starts = [(self.waiting[run.id], worker, decided.devices.get(run.id, {})) for run, worker in decided.starts]
+        wanted = tuple((run, self._claim_for(run, worker, given)) for run, worker, given in starts)
+        return [*logs, *([Claim(wanted)] if wanted else [])]
 
-    def _start(self, run: StagedRun, worker: str, devices: Mapping[str, float]) -> Start:
-        return Start(self.waiting[run.id], worker, self.waiting.requests_of(run.id), devices)
+    def _claim_for(self, run: Staged, worker: str, given: Mapping[str, float]) -> claim_record.Claim:
+        """Returns the claim on a run that starts on a worker, with its shares of the devices there."""
+        return claim_record.Claim(
+            run_id=run.id,
+            scheduler_id=self.rules.own_run,
+            scheduler=self.rules.process,
+            owner=self.rules.process,
+            # A search takes nothing of what other runs share.
+            requests={} if run.is_search else devices.amounts(self.waiting.requests_of(run.id), bool(given)),
+            worker=worker,
+            devices=given,
+        )
 
     def _claim_answered(self, event: ClaimAnswered, now: float) -> list[Instruction]:
         instructions: list[Instruction] = []

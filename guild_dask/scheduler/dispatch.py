@@ -23,11 +23,11 @@ from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.output import OutputFollower
 from guild_dask.monitor.publisher import Publisher
 from guild_dask.monitor.state import RunningRun
-from guild_dask.plan import devices, retries
+from guild_dask.plan import retries
 from guild_dask.plan.resources import CPU, LEAST_MEMORY, MEMORY, format_amounts
 from guild_dask.plan.tags import requirements_for_tags
 from guild_dask.scheduler.answers import ClaimAnswered, RunLeft, Settled, SettleFailed
-from guild_dask.scheduler.instructions import Recover, Settle, Start
+from guild_dask.scheduler.instructions import Recover, Settle
 from guild_dask.scheduler.ledger import ActiveRun
 from guild_dask.worker import job
 from guild_dask.worker.options import StarterOptions
@@ -71,13 +71,12 @@ class Dispatcher:
 
     # Claims
 
-    def claim(self, starts: Sequence[Start]) -> ClaimAnswered:
+    def claim(self, wanted: Sequence[tuple[Staged, Claim]]) -> ClaimAnswered:
         """Takes runs out of the queue; raises HomeUnavailable if none could be."""
         self.home.check_space()
-        outputs = self._open_outputs([start.run.id for start in starts])
-        wanted = {start.run.id: (start, self._claim_for(start)) for start in starts}
+        outputs = self._open_outputs([run.id for run, _ in wanted])
         try:
-            claimed = self.home.claim([(start.run, claim) for start, claim in wanted.values()])
+            claimed = self.home.claim([(run, self._completed(claim)) for run, claim in wanted])
             taken = tuple(
                 ActiveRun(run, claim.worker, self._host_of(claim.worker), claim, outputs.pop(run.id))
                 for run, claim in claimed.taken
@@ -87,19 +86,9 @@ class Dispatcher:
         missing = tuple(run_id for run_id in outputs if run_id not in claimed.refused)
         return ClaimAnswered(taken, claimed.refused, missing, claimed.problem or "")
 
-    def _claim_for(self, start: Start) -> Claim:
-        me = self.identity
-        return Claim(
-            run_id=start.run.id,
-            scheduler_id=me.run_id,
-            scheduler=me.process,
-            owner=me.process,
-            requests={} if start.run.is_search else devices.amounts(start.requests, has_devices=bool(start.devices)),
-            devices=start.devices,
-            serial=next(self.serials),
-            worker=start.worker,
-            lease=self.cluster.options(start.worker).lease,
-        )
+    def _completed(self, claim: Claim) -> Claim:
+        """Returns the core's claim with a serial number of its own, and the lease of runs on its worker."""
+        return replace(claim, serial=next(self.serials), lease=self.cluster.options(claim.worker).lease)
 
     def _host_of(self, worker: str) -> str:
         return self.cluster.options(worker).node or self.identity.process.host

@@ -5,9 +5,10 @@ dropped and the core gets HomeFailed. The answer to an instruction is handled be
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from guild_dask.home import claim_record
 from guild_dask.home.outcome import Result
 from guild_dask.home.run_directory import Staged
 from guild_dask.plan.placement import StagedRun
@@ -84,20 +85,13 @@ class SeeWorkers:
 
 
 @dataclass(frozen=True)
-class Start:
-    """A run to be claimed for a worker, with the amounts that it requests and its shares of devices."""
-
-    run: Staged
-    worker: str
-    requests: Mapping[str, float]
-    devices: Mapping[str, float]
-
-
-@dataclass(frozen=True)
 class Claim:
-    """Take runs out of the queue, all inside one lock. Answer: ClaimAnswered."""
+    """Take runs out of the queue, all inside one lock. Answer: ClaimAnswered.
 
-    starts: tuple[Start, ...]
+    Each claim says what the plan decided: the worker, and what the run gets there. The shell adds what it knows.
+    """
+
+    wanted: tuple[tuple[Staged, claim_record.Claim], ...]
 
 
 @dataclass(frozen=True)

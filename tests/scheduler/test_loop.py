@@ -42,7 +42,7 @@ class Shell:
     """What a loop uses, as far as a test needs it; what was done is noted."""
 
     def __init__(self) -> None:
-        self.core = Core(Rules(), 0.0)
+        self.core = Core(Rules("me", ME), 0.0)
         self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.done: list[str] = []
         self.now = 0.0
