@@ -78,8 +78,7 @@ class Dispatcher:
         try:
             claimed = self.home.claim([(run, self._completed(claim)) for run, claim in wanted])
             taken = tuple(
-                ActiveRun(run, claim.worker, self._host_of(claim.worker), claim, outputs.pop(run.id))
-                for run, claim in claimed.taken
+                ActiveRun(run, claim, self._host_of(claim.worker), outputs.pop(run.id)) for run, claim in claimed.taken
             )
         finally:
             self._close_outputs(outputs)

@@ -16,10 +16,14 @@ class ActiveRun:
     """A claimed run that was sent to a worker."""
 
     run: Staged
-    worker: str
-    host: str
     claim: Claim
+    host: str  # of its worker
     output: str = ""  # the file that takes what the run prints
+
+    @property
+    def worker(self) -> str:
+        """Returns the name of its worker."""
+        return self.claim.worker
 
 
 @dataclass

@@ -114,5 +114,5 @@ def test_run_that_a_failing_home_does_not_let_be_sent_is_lost_and_not_forgotten(
     cluster: Any = SimpleNamespace(workers=list)
     publisher: Any = SimpleNamespace(started=fail)
     dispatcher = Dispatcher(Identity("me", ME, {}, ""), nothing, cluster, nothing, publisher)
-    active = ActiveRun(staged_run("aaa", 1), "worker", "host", Claim("aaa", "me", ME, ME))
+    active = ActiveRun(staged_run("aaa", 1), Claim("aaa", "me", ME, ME, worker="worker"), "host")
     assert dispatcher.submit(active) == JobLost("aaa", os.strerror(errno.EIO))

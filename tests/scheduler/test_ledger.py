@@ -13,7 +13,7 @@ def test_devices_of_runs_that_go_on_are_not_free() -> None:
     assert me
     ledger = Ledger()
     claim = Claim("aaa", "me", me, me, requests={"gpu": 0.5}, worker="w", devices={"0": 0.5})
-    ledger.active["aaa"] = ActiveRun(Staged("aaa", "", 0, ()), "w", me.host, claim)
+    ledger.active["aaa"] = ActiveRun(Staged("aaa", "", 0, ()), claim, me.host)
     ledger.orphans = (
         Claim("bbb", "dead", me, me, requests={"gpu": 1.0}, worker="w", devices={"2": 1.0}),
         # Of a worker that has gone, and may be this one.

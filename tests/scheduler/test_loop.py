@@ -72,8 +72,8 @@ class Shell:
         return self.now
 
     def has_a_run(self) -> None:
-        claim: Any = SimpleNamespace(requests={}, devices={}, owner=ME)
-        self.core.ledger.active["aaa"] = ActiveRun(staged_run("aaa", 0), "w", "host", claim)
+        claim: Any = SimpleNamespace(requests={}, devices={}, owner=ME, worker="w")
+        self.core.ledger.active["aaa"] = ActiveRun(staged_run("aaa", 0), claim, "host")
 
 
 def test_stop_is_carried_out_step_by_step() -> None:

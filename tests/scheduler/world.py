@@ -250,7 +250,7 @@ class World:
                 run.attempts += 1
                 self._doubted.add(staged.id)
                 numbered = replace(claim, attempt=run.attempts)
-                taken.append(ActiveRun(staged, claim.worker, f"host-{claim.worker}", numbered))
+                taken.append(ActiveRun(staged, numbered, f"host-{claim.worker}"))
         return ClaimAnswered(tuple(taken), refused, tuple(missing))
 
     def _settle(self, each: do.Settle) -> Settled | SettleFailed:
