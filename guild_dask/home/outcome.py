@@ -8,7 +8,7 @@ is made here, where it is shown.
 import enum
 from dataclasses import dataclass, replace
 
-from guild_dask.host import signals
+from guild_dask.host.signals import is_failure, is_request, killed_by, may_be_sent
 from guild_dask.plan.units import format_duration, format_size
 
 
@@ -115,7 +115,7 @@ def text_for_name(name: str, excess: Excess = NO_EXCESS) -> str:
 
 def text_for_signal(exit_status: int) -> str:
     """Returns which signal killed a run's process, as a clause."""
-    return f"it was {signals.killed_by(exit_status)}"
+    return f"it was {killed_by(exit_status)}"
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Ending:
     def was_killed(self) -> bool:
         """Returns whether a signal that is no request to end killed the run's process, and we did not send it."""
         may_be = not self.cause and self.end in _OWN_ENDS
-        return may_be and self.exit_status is not None and signals.is_failure(self.exit_status)
+        return may_be and self.exit_status is not None and is_failure(self.exit_status)
 
     @property
     def is_failure(self) -> bool:
@@ -317,12 +317,12 @@ def _cause(evidence: Evidence, status: int) -> Cause | None:
     # went on to an end of its own.
     if has_user_stopped_it or (evidence.stop_request and status < 0):
         return evidence.stop_request
-    may_be_lost = evidence.exit_code is None and evidence.is_leased and signals.may_be_sent(status)
+    may_be_lost = evidence.exit_code is None and evidence.is_leased and may_be_sent(status)
     if may_be_lost or evidence.exit_status is None:
         # Its worker or host is gone: whatever ended the run, ended with it or because of it.
         return evidence.death or Cause.UNEXPLAINED
     # Its host is well: a request to end comes from a user, another signal is a failure.
-    return Cause.STOPPED if signals.is_request(status) else None
+    return Cause.STOPPED if is_request(status) else None
 
 
 def _result(evidence: Evidence, status: int, cause: Cause | None) -> Result:

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from guild_dask.home import claims, end_note, layout, run_directory, stop_request
+from guild_dask.home.claim_record import Claim
 from guild_dask.home.errors import HomeUnavailable, RunUnusable, translated
 from guild_dask.home.liveness import Liveness, is_silent, liveness
 from guild_dask.home.outcome import Cause, End, Evidence, Result, outcome_for
@@ -23,8 +24,8 @@ class Recovered:
 
     staged_again: tuple[str, ...] = ()  # runs that never started
     ended: tuple[tuple[str, Result], ...] = ()  # runs that had started; some are staged for another attempt
-    orphans: tuple[claims.Claim, ...] = ()  # of runs that go on without a scheduler, or whose worker is lost
-    neighbours: tuple[claims.Claim, ...] = ()  # with devices, of other schedulers that are alive
+    orphans: tuple[Claim, ...] = ()  # of runs that go on without a scheduler, or whose worker is lost
+    neighbours: tuple[Claim, ...] = ()  # with devices, of other schedulers that are alive
     stops: tuple[str, ...] = ()  # our own runs that are requested to stop
     gone: tuple[str, ...] = ()  # unseen runs that are not ours any more: deleted, or taken over by another scheduler
 

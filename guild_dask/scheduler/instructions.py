@@ -1,10 +1,9 @@
-"""What the core of the scheduler asks its shell to do. Each is a value; most are answered with an event.
+"""What the core of the scheduler asks its shell to do. Each is a value; most are answered with an event. Pure.
 
 Instructions are carried out in order. If the Guild home is unavailable for one of them, the rest of its list is
 dropped and the core gets HomeFailed. The answer to an instruction is handled before the next instruction.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,8 @@ from guild_dask.home.run_directory import Staged
 from guild_dask.plan.placement import StagedRun
 from guild_dask.scheduler.ledger import ActiveRun
 
-DEBUG, INFO, WARNING = logging.DEBUG, logging.INFO, logging.WARNING
+# Levels of log lines, as logging has them.
+DEBUG, INFO, WARNING = 10, 20, 30
 
 
 @dataclass(frozen=True)
