@@ -185,6 +185,11 @@ class Result:
         return Ending(self.end.value, self.exit_code, self.cause.value if self.cause else "", self.excess)
 
 
+# A starter's exit code if it did not start the run, and another attempt may. An operation may exit with the same code,
+# so it has this meaning only while the claim is not marked as started.
+NOT_STARTED = 75
+
+
 class ClaimState(enum.Enum):
     """How far the run had come under the claim of the scheduler that its attempt belongs to."""
 
@@ -220,7 +225,7 @@ class Evidence:
     claim: ClaimState
     exit_code: int | None = None  # what the starter reported: the operation's exit status, if there was an operation
     death: Cause | None = None  # what ended the starter, if it reported nothing
-    may_stage_again: bool = False  # if the run has not started, it waits for a scheduler, and a start may succeed
+    is_taken: bool = False  # it did not start under the claim, and a user or another scheduler has taken care of it
     # The rest is about runs that started.
     attempt: int = 1
     own_exit: int | None = None  # the operation's exit code, if its starter saw it exit before anything cut it short
@@ -285,10 +290,11 @@ def outcome_for(evidence: Evidence) -> Outcome:
         return Outcome(Result(End.GONE))
     if evidence.claim is ClaimState.STARTED:
         return _outcome_of_started(evidence)
-    if evidence.may_stage_again:
-        return Outcome(Result(End.STAGED_AGAIN))
-    # Without a starter, the user or another scheduler has taken care of the run since.
-    return Outcome(Result(End.GONE) if code is None else Result(End.COULD_NOT_START, code))
+    if evidence.is_taken:
+        return Outcome(Result(End.GONE))
+    # Its starter was cut short, or could not start it on that host. Any other code is Guild's, which refused to.
+    can_start = code is None or code == NOT_STARTED
+    return Outcome(Result(End.STAGED_AGAIN) if can_start else Result(End.COULD_NOT_START, code))
 
 
 def _outcome_of_started(evidence: Evidence) -> Outcome:

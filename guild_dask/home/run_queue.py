@@ -185,19 +185,16 @@ class GuildHome:
         with translated("cannot read run %s", run_id):
             return run_directory.is_folder(self.run_dir(run_id))
 
-    def settle(
-        self, run_id: str, exit_code: int, may_stage_again: bool, again: Again = never, lost: Cause | None = None
-    ) -> Result:
+    def settle(self, run_id: str, exit_code: int, again: Again = never, lost: Cause | None = None) -> Result:
         """Returns how the attempt at a claimed run ended, after removing its claim.
 
-        A run that never started is staged again if it may be; else it ends, and Guild shows it as `error`. A run that
-        started and was lost, or failed, is staged again if `again` says so. For one that was `lost` for a cause, the
-        exit code means nothing.
+        A run that was lost, or failed, after it started is staged again if `again` says so. For one that was `lost` for
+        a cause, the exit code means nothing.
         """
         with translated("cannot settle run %s", run_id):
             found = self._ours(run_id)
             code = None if lost else exit_code
-            evidence = Evidence(self.has(run_id), state_of(found), code, lost, may_stage_again=may_stage_again)
+            evidence = Evidence(self.has(run_id), state_of(found), code, lost)
             outcome = outcome_for(self.with_evidence_of_start(evidence, found, again))
             if found is None:
                 return outcome.result  # another scheduler considered us dead, and has taken the run over

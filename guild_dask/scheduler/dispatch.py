@@ -172,13 +172,9 @@ class Dispatcher:
     def settle(self, what: Settle) -> Settled | SettleFailed | RunLeft:
         """Settles an attempt that ended; raises HomeUnavailable only if it is tried again."""
         last_line = self.follower.finish(what.run_id)
-        lost = _LOSSES.get(what.exit_code)
-        was_cut_short = lost is not None or what.exit_code == job.NOT_STARTED
         again = functools.partial(self._may_retry, what.may_retry)
         try:
-            result = self.home.settle(
-                what.run_id, what.exit_code, may_stage_again=was_cut_short, again=again, lost=lost
-            )
+            result = self.home.settle(what.run_id, what.exit_code, again, _LOSSES.get(what.exit_code))
         except HomeUnavailable as e:
             if what.is_repeated:
                 raise

@@ -112,6 +112,8 @@ PURE_MODULES = (
     "scheduler.search.width",
     "settings.cluster_spec",
     "settings.readers",
+    "worker.job",
+    "worker.options",
 )
 PURE_LIBRARY = frozenset(
     (
