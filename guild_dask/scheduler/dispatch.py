@@ -6,20 +6,21 @@ import itertools
 import os
 import random
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from guild_dask.cluster.base import Cluster
 from guild_dask.cluster.events import JobLost
 from guild_dask.home import attempts, claims, recovery, run_info, stop_request
 from guild_dask.home.claims import Claim
-from guild_dask.home.errors import HomeUnavailable, RunUnusable, check_home, trouble_in
+from guild_dask.home.errors import HomeUnavailable, RunUnusable, check_home, may_concern_one_run, trouble_in
 from guild_dask.home.outcome import Cause
 from guild_dask.home.recovery import Recovered
 from guild_dask.home.run_directory import BrokenRun, Staged, cached_operation, our_tags
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.home.working_directory import working_directory
 from guild_dask.host.processes import ProcessIdentity
+from guild_dask.host.shortage import text_for
 from guild_dask.monitor.output import OutputFollower
 from guild_dask.monitor.publisher import Publisher
 from guild_dask.monitor.state import RunningRun
@@ -74,16 +75,32 @@ class Dispatcher:
     def claim(self, wanted: Sequence[tuple[Staged, Claim]]) -> ClaimAnswered:
         """Takes runs out of the queue; raises HomeUnavailable if none could be."""
         self.home.check_space()
-        outputs = self._open_outputs([run.id for run, _ in wanted])
+        postponed: dict[str, str] = {}
+        directories = self._directories([run for run, _ in wanted], postponed)
+        outputs = self._open_outputs(list(directories))
         try:
-            claimed = self.home.claim([(run, self._completed(claim)) for run, claim in wanted])
+            claimed = self.home.claim([(run, self._completed(claim)) for run, claim in wanted if run.id in directories])
             taken = tuple(
-                ActiveRun(run, claim, self._host_of(claim.worker), outputs.pop(run.id)) for run, claim in claimed.taken
+                ActiveRun(run, claim, self._host_of(claim.worker), outputs.pop(run.id), directories[run.id])
+                for run, claim in claimed.taken
             )
         finally:
             self._close_outputs(outputs)
-        missing = tuple(run_id for run_id in outputs if run_id not in claimed.refused)
-        return ClaimAnswered(taken, claimed.refused, missing, claimed.problem or "")
+        postponed |= claimed.postponed
+        missing = tuple(run_id for run_id in outputs if run_id not in claimed.refused and run_id not in postponed)
+        return ClaimAnswered(taken, claimed.refused, postponed, missing, claimed.problem or "")
+
+    def _directories(self, runs: Iterable[Staged], postponed: dict[str, str]) -> dict[str, str]:
+        """Returns where to start runs; those for which that cannot be seen now are postponed, with the reason."""
+        found: dict[str, str] = {}
+        for run in runs:
+            try:
+                found[run.id] = working_directory(run.dir, self.identity.directory)
+            except OSError as e:
+                if not may_concern_one_run(e):
+                    raise HomeUnavailable(f"cannot read run {run.id}: {text_for(e)}") from e
+                postponed[run.id] = f"cannot see the directory in which it was staged: {text_for(e)}"
+        return found
 
     def _completed(self, claim: Claim) -> Claim:
         """Returns the core's claim with a serial number of its own, and the lease of runs on its worker."""
@@ -133,7 +150,7 @@ class Dispatcher:
             run_dir=run.dir,
             claim=claim,
             claims_folder=str(self.home.claims_folder),
-            directory=working_directory(run.dir, self.identity.directory),
+            directory=active.directory,
             environ=None if options.node else self.identity.environ,
             output=active.output,
             options=options_for(run, claim, options, self.time_limit),

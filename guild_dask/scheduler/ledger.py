@@ -16,6 +16,7 @@ class ActiveRun:
     claim: Claim
     host: str  # of its worker
     output: str = ""  # the file that takes what the run prints
+    directory: str = ""  # in which Guild starts it
 
     @property
     def worker(self) -> str:

@@ -17,7 +17,7 @@ from guild_dask.monitor.state import Phase
 from guild_dask.plan.capacity import SEARCH
 from guild_dask.scheduler import instructions as do
 from guild_dask.scheduler.answers import ClaimsRecovered, RunLeft
-from guild_dask.scheduler.core import MOST_STARTS, Core, Rules
+from guild_dask.scheduler.core import MOST_POSTPONED, MOST_POSTPONEMENTS, MOST_STARTS, Core, Rules
 from guild_dask.scheduler.shutdown import DESTROY_AFTER, GIVE_UP_AFTER, KILL_AFTER
 from guild_dask.scheduler.waiting import Demand
 from guild_dask.worker.job import KILLED, NOT_STARTED
@@ -449,6 +449,57 @@ def test_run_that_cannot_be_claimed_is_held_with_the_reason_and_others_start() -
     world.cycle()
     assert world.jobs == {"b": "w"}
     assert "Leaving run a staged (cannot claim run a: Permission denied)" in world.log
+
+
+def test_run_that_cannot_be_read_now_keeps_no_other_from_starting() -> None:
+    world = a_world(slots=1)
+    world.unreadable = {"a"}
+    world.stage("a")
+    world.stage("b")
+    world.stage("c")
+    world.cycle()
+    assert world.jobs == {"b": "w"}
+    for _ in range(3):
+        world.cycle(10.0)
+        assert world.core.due > world.now  # no busy loop
+    text = "Run a cannot start now (cannot read attribute 'flags': Input/output error); trying again at each poll"
+    assert world.log.count(text) == 1
+    world.unreadable.clear()
+    world.start("b")
+    world.end("b")
+    world.cycle(10.0)
+    assert world.jobs == {"a": "w"}
+
+
+def test_run_that_cannot_be_read_now_says_so() -> None:
+    world = a_world(slots=2)
+    world.unreadable = {"a"}
+    world.stage("a")
+    world.cycle()
+    assert str(world.core.announcer.held["a"]) == "cannot read attribute 'flags': Input/output error"
+
+
+def test_home_of_which_nothing_can_be_read_is_not_read_run_by_run() -> None:
+    world = a_world(slots=1)
+    names = [f"{number:03}" for number in range(200)]
+    world.unreadable = set(names)
+    for name in names:
+        world.stage(name)
+    world.cycle()
+    assert len(kinds_of(world, do.Claim)) <= MOST_POSTPONED
+
+
+def test_run_once_waits_a_while_for_a_run_that_cannot_be_read() -> None:
+    world = a_world(run_once=True)
+    world.unreadable = {"a"}
+    world.stage("a")
+    for _ in range(3):
+        world.cycle(10.0)
+    assert not world.core.is_over
+    for _ in range(MOST_POSTPONEMENTS):
+        world.cycle(10.0)
+    assert world.core.is_over
+    assert "1 left staged" in world.core.summary(world.now)
 
 
 def test_wait_for_running_holds_all_runs_until_others_have_ended() -> None:

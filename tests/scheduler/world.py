@@ -81,6 +81,7 @@ class World:
     control: Control = field(default_factory=Control)
     running_elsewhere: tuple[str, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)  # runs that cannot be claimed, with why
+    unreadable: set[str] = field(default_factory=set)  # runs that cannot be read now
     unclaimable: set[str] = field(default_factory=set)  # listed as staged, and never to be had
     retries: int = 0
     log: list[str] = field(default_factory=list)
@@ -236,6 +237,7 @@ class World:
     def _claim(self, wanted: Iterable[tuple[Staged, Claim]]) -> ClaimAnswered:
         taken, missing = [], []
         refused: dict[str, str] = {}
+        postponed: dict[str, str] = {}
         for staged, claim in wanted:
             run = self.runs.get(staged.id)
             if run is None or run.where != STAGED or run.staged != staged:
@@ -245,13 +247,15 @@ class World:
                 missing.append(staged.id)
             elif staged.id in self.refused:
                 refused[staged.id] = self.refused[staged.id]
+            elif staged.id in self.unreadable:
+                postponed[staged.id] = "cannot read attribute 'flags': Input/output error"
             else:
                 run.where = CLAIMED
                 run.attempts += 1
                 self._doubted.add(staged.id)
                 numbered = replace(claim, attempt=run.attempts)
                 taken.append(ActiveRun(staged, numbered, f"host-{claim.worker}"))
-        return ClaimAnswered(tuple(taken), refused, tuple(missing))
+        return ClaimAnswered(tuple(taken), refused, postponed, tuple(missing))
 
     def _settle(self, each: do.Settle) -> Settled | SettleFailed:
         if not self.is_home_available:
