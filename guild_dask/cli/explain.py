@@ -9,9 +9,9 @@ from guild_dask.cli import common, predecessors, run_list
 from guild_dask.home import control, run_directory, run_info
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.listing import RunsDirectory
-from guild_dask.home.outcome import Cause, cause_for_name, text_for_name, text_for_signal
+from guild_dask.home.outcome import Cause, End, cause_for_name, text_for_name, text_for_signal
 from guild_dask.home.run_view import RunView
-from guild_dask.home.status import Status
+from guild_dask.home.status import Status, end_for
 from guild_dask.monitor import explanation, formatting, schedulers
 from guild_dask.monitor.explanation import Explanation
 from guild_dask.monitor.state import State
@@ -51,8 +51,8 @@ def _status(run: RunView) -> str:
     if run.status is Status.ERROR:
         code = _attribute(run, "exit_status")
         return f"failed with exit code {code}{_attempt(facts)}" if isinstance(code, int) else "failed"
-    if run_info.KILLED_BY in facts:
-        return "ended"  # Guild's status is `terminated` for every signal
+    if end_for(run.status, facts) is End.FAILED:
+        return "ended"  # by a signal, which the next sentence names
     return _SENTENCES.get(run.status, f"is {run.status.value}")
 
 

@@ -15,7 +15,7 @@ from guild_dask.home.lookup import names_of_runs
 from guild_dask.home.outcome import End, Ending
 from guild_dask.home.run_scalars import read_scalars
 from guild_dask.home.run_view import RunView
-from guild_dask.home.status import ENDED, Status
+from guild_dask.home.status import ENDED, Status, end_for
 from guild_dask.monitor import formatting, results
 from guild_dask.monitor.flag_columns import columns_for, own_label
 from guild_dask.plan.units import ACCEPTED_DURATIONS, duration_for_text
@@ -39,10 +39,10 @@ class ListedRun:
     @property
     def how(self) -> str:
         """Returns how a run ended; empty if nothing is to be said."""
-        cause, excess = run_info.cause_in(self.facts)
-        if self.run.status not in (Status.ERROR, Status.TERMINATED):
+        end = end_for(self.run.status, self.facts)
+        if end not in (End.FAILED, End.TERMINATED):
             return ""
-        end = End.FAILED if run_info.KILLED_BY in self.facts else End.TERMINATED
+        cause, excess = run_info.cause_in(self.facts)
         return Ending(end.value, self.exit_status, cause, excess).how or "its process died"
 
 

@@ -1,4 +1,4 @@
-"""A claim on a run, as a value and as text. An unreadable claim is None."""
+"""A claim on a run, as a value and as text. An unreadable claim is None. Pure."""
 
 import json
 from collections.abc import Mapping

@@ -12,6 +12,12 @@ _OF_THE_HOME = shortage.ERRORS | frozenset(
 )
 
 
+# Of these, errors that may concern one file or one mounted folder only.
+_OF_A_FILE = frozenset(
+    getattr(errno, name) for name in ("EIO", "ESTALE", "ENOTCONN", "ETIMEDOUT") if hasattr(errno, name)
+)
+
+
 class HomeUnavailable(Exception):
     """The Guild home cannot be used at the moment; the text says why."""
 
@@ -23,6 +29,11 @@ class RunUnusable(Exception):
 def is_of_home(error: OSError) -> bool:
     """Returns whether an error is one of the file system or of this host."""
     return error.errno in _OF_THE_HOME
+
+
+def may_concern_one_run(error: BaseException | None) -> bool:
+    """Returns whether an error is one of the file system, and others of its files may be readable."""
+    return isinstance(error, OSError) and error.errno in _OF_A_FILE
 
 
 def trouble_in(error: BaseException) -> str:

@@ -8,7 +8,7 @@ is made here, where it is shown.
 import enum
 from dataclasses import dataclass, replace
 
-from guild_dask.host import signals
+from guild_dask.host.signals import is_failure, is_request, killed_by, may_be_sent
 from guild_dask.plan.units import format_duration, format_size
 
 
@@ -115,7 +115,7 @@ def text_for_name(name: str, excess: Excess = NO_EXCESS) -> str:
 
 def text_for_signal(exit_status: int) -> str:
     """Returns which signal killed a run's process, as a clause."""
-    return f"it was {signals.killed_by(exit_status)}"
+    return f"it was {killed_by(exit_status)}"
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Ending:
     def was_killed(self) -> bool:
         """Returns whether a signal that is no request to end killed the run's process, and we did not send it."""
         may_be = not self.cause and self.end in _OWN_ENDS
-        return may_be and self.exit_status is not None and signals.is_failure(self.exit_status)
+        return may_be and self.exit_status is not None and is_failure(self.exit_status)
 
     @property
     def is_failure(self) -> bool:
@@ -185,6 +185,11 @@ class Result:
         return Ending(self.end.value, self.exit_code, self.cause.value if self.cause else "", self.excess)
 
 
+# A starter's exit code if it did not start the run, and another attempt may. An operation may exit with the same code,
+# so it has this meaning only while the claim is not marked as started.
+NOT_STARTED = 75
+
+
 class ClaimState(enum.Enum):
     """How far the run had come under the claim of the scheduler that its attempt belongs to."""
 
@@ -220,7 +225,7 @@ class Evidence:
     claim: ClaimState
     exit_code: int | None = None  # what the starter reported: the operation's exit status, if there was an operation
     death: Cause | None = None  # what ended the starter, if it reported nothing
-    may_stage_again: bool = False  # if the run has not started, it waits for a scheduler, and a start may succeed
+    is_taken: bool = False  # it did not start under the claim, and a user or another scheduler has taken care of it
     # The rest is about runs that started.
     attempt: int = 1
     own_exit: int | None = None  # the operation's exit code, if its starter saw it exit before anything cut it short
@@ -285,10 +290,11 @@ def outcome_for(evidence: Evidence) -> Outcome:
         return Outcome(Result(End.GONE))
     if evidence.claim is ClaimState.STARTED:
         return _outcome_of_started(evidence)
-    if evidence.may_stage_again:
-        return Outcome(Result(End.STAGED_AGAIN))
-    # Without a starter, the user or another scheduler has taken care of the run since.
-    return Outcome(Result(End.GONE) if code is None else Result(End.COULD_NOT_START, code))
+    if evidence.is_taken:
+        return Outcome(Result(End.GONE))
+    # Its starter was cut short, or could not start it on that host. Any other code is Guild's, which refused to.
+    can_start = code is None or code == NOT_STARTED
+    return Outcome(Result(End.STAGED_AGAIN) if can_start else Result(End.COULD_NOT_START, code))
 
 
 def _outcome_of_started(evidence: Evidence) -> Outcome:
@@ -317,12 +323,12 @@ def _cause(evidence: Evidence, status: int) -> Cause | None:
     # went on to an end of its own.
     if has_user_stopped_it or (evidence.stop_request and status < 0):
         return evidence.stop_request
-    may_be_lost = evidence.exit_code is None and evidence.is_leased and signals.may_be_sent(status)
+    may_be_lost = evidence.exit_code is None and evidence.is_leased and may_be_sent(status)
     if may_be_lost or evidence.exit_status is None:
         # Its worker or host is gone: whatever ended the run, ended with it or because of it.
         return evidence.death or Cause.UNEXPLAINED
     # Its host is well: a request to end comes from a user, another signal is a failure.
-    return Cause.STOPPED if signals.is_request(status) else None
+    return Cause.STOPPED if is_request(status) else None
 
 
 def _result(evidence: Evidence, status: int, cause: Cause | None) -> Result:

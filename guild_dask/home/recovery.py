@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from guild_dask.home import claims, end_note, layout, run_directory, stop_request
+from guild_dask.home.claim_record import Claim
 from guild_dask.home.errors import HomeUnavailable, RunUnusable, translated
 from guild_dask.home.liveness import Liveness, is_silent, liveness
 from guild_dask.home.outcome import Cause, End, Evidence, Result, outcome_for
@@ -23,8 +24,8 @@ class Recovered:
 
     staged_again: tuple[str, ...] = ()  # runs that never started
     ended: tuple[tuple[str, Result], ...] = ()  # runs that had started; some are staged for another attempt
-    orphans: tuple[claims.Claim, ...] = ()  # of runs that go on without a scheduler, or whose worker is lost
-    neighbours: tuple[claims.Claim, ...] = ()  # with devices, of other schedulers that are alive
+    orphans: tuple[Claim, ...] = ()  # of runs that go on without a scheduler, or whose worker is lost
+    neighbours: tuple[Claim, ...] = ()  # with devices, of other schedulers that are alive
     stops: tuple[str, ...] = ()  # our own runs that are requested to stop
     gone: tuple[str, ...] = ()  # unseen runs that are not ours any more: deleted, or taken over by another scheduler
 
@@ -155,8 +156,8 @@ def _settle(home: GuildHome, found: claims.Found, cause: Cause, again: Again) ->
     run_id, run_dir = found.run_id, home.run_dir(found.run_id)
     with translated("cannot close the claim on run %s", run_id):
         is_there = home.has(run_id)
-        waits = is_there and _has_never_started(run_dir, found)
-        evidence = Evidence(is_there, state_of(found), death=cause, may_stage_again=waits)
+        is_taken = is_there and not found.is_started and _is_taken(run_dir, found)
+        evidence = Evidence(is_there, state_of(found), death=cause, is_taken=is_taken)
         outcome = outcome_for(home.with_evidence_of_start(evidence, found, again))
         is_done = home.carry_out(run_id, outcome)
         if found.claim and outcome.result.end is not End.STAGED_AGAIN:
@@ -164,15 +165,15 @@ def _settle(home: GuildHome, found: claims.Found, cause: Cause, again: Again) ->
     return outcome.result if is_done else replace(outcome.result, end=End.GONE)
 
 
-def _has_never_started(run_dir: str, found: claims.Found) -> bool:
-    """Returns whether a claimed run waits for its dead scheduler: it is neither staged nor was it started since."""
-    if found.is_started or run_directory.has(run_dir, layout.STAGED):
-        return False
+def _is_taken(run_dir: str, found: claims.Found) -> bool:
+    """Returns whether a claimed run waits for its dead scheduler no more: it is staged, or was started since."""
+    if run_directory.has(run_dir, layout.STAGED):
+        return True
     # The user may have started a run by hand that was stuck as `pending`.
     before = found.claim.before if found.claim else None
     if before is None:  # its scheduler died between two steps of the claim
-        return living_process(run_dir) is None
-    return run_directory.recorded_start(run_dir) == run_directory.recorded_start_for_text(before)
+        return living_process(run_dir) is not None
+    return run_directory.recorded_start(run_dir) != run_directory.recorded_start_for_text(before)
 
 
 def _remove_output(folder: str, run_id: str) -> None:

@@ -9,12 +9,12 @@ import errno
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from guild import config
 
 from guild_dask.home import attempts, claims, end_note, layout, run_directory, snapshot, stop_request
-from guild_dask.home.errors import HomeUnavailable, check_home, problem_for, translated
+from guild_dask.home.errors import HomeUnavailable, check_home, may_concern_one_run, problem_for, translated
 from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.listing import Listing, RunsDirectory
 from guild_dask.home.liveness import Liveness, is_silent, liveness
@@ -44,6 +44,7 @@ class Claimed:
 
     taken: tuple[tuple[Staged, claims.Claim], ...]
     refused: dict[str, str]  # runs whose own directory prevents it, with the reason
+    postponed: dict[str, str] = field(default_factory=dict)  # runs that cannot be read now, with the reason
     problem: str | None = None
 
     @property
@@ -107,9 +108,10 @@ class GuildHome:
         """
         taken: list[tuple[Staged, claims.Claim]] = []
         refused: dict[str, str] = {}
-        wanted = [(run, claim) for run, claim in wanted if self._can_be_read(run, refused)]
+        postponed: dict[str, str] = {}
+        wanted = [(run, claim) for run, claim in wanted if self._can_be_read(run, refused, postponed)]
         if not wanted:
-            return Claimed((), refused)
+            return Claimed((), refused, postponed)
         with self.lock():
             in_use = self._devices_of_others() if any(claim.devices for _, claim in wanted) else {}
             for run, claim in wanted:
@@ -125,17 +127,20 @@ class GuildHome:
                 except (OSError, MemoryError) as e:
                     problem = problem_for(e, f"cannot claim run {run.id}")
                     if isinstance(problem, HomeUnavailable):
-                        return Claimed(tuple(taken), refused, str(problem))
+                        return Claimed(tuple(taken), refused, postponed, str(problem))
                     refused[run.id] = str(problem)
                 else:
                     taken.append((run, numbered))
-        return Claimed(tuple(taken), refused)
+        return Claimed(tuple(taken), refused, postponed)
 
-    def _can_be_read(self, run: Staged, refused: dict[str, str]) -> bool:
-        """Returns whether Guild can read a run's records; if not, the reason becomes that of the refused run."""
+    def _can_be_read(self, run: Staged, refused: dict[str, str], postponed: dict[str, str]) -> bool:
+        """Returns whether Guild can read a run's records; if not, the run is refused or postponed, with the reason."""
         try:
             run_directory.check_attributes(run.dir)
         except run_directory.BrokenRun as e:
+            if may_concern_one_run(e.__cause__):  # other runs can be read, or the home's trouble shows soon
+                postponed[run.id] = str(e)
+                return False
             check_home(e, run.id)
             if self.has(run.id):  # one that was deleted meanwhile is left out
                 refused[run.id] = str(e)
@@ -185,19 +190,16 @@ class GuildHome:
         with translated("cannot read run %s", run_id):
             return run_directory.is_folder(self.run_dir(run_id))
 
-    def settle(
-        self, run_id: str, exit_code: int, may_stage_again: bool, again: Again = never, lost: Cause | None = None
-    ) -> Result:
+    def settle(self, run_id: str, exit_code: int, again: Again = never, lost: Cause | None = None) -> Result:
         """Returns how the attempt at a claimed run ended, after removing its claim.
 
-        A run that never started is staged again if it may be; else it ends, and Guild shows it as `error`. A run that
-        started and was lost, or failed, is staged again if `again` says so. For one that was `lost` for a cause, the
-        exit code means nothing.
+        A run that was lost, or failed, after it started is staged again if `again` says so. For one that was `lost` for
+        a cause, the exit code means nothing.
         """
         with translated("cannot settle run %s", run_id):
             found = self._ours(run_id)
             code = None if lost else exit_code
-            evidence = Evidence(self.has(run_id), state_of(found), code, lost, may_stage_again=may_stage_again)
+            evidence = Evidence(self.has(run_id), state_of(found), code, lost)
             outcome = outcome_for(self.with_evidence_of_start(evidence, found, again))
             if found is None:
                 return outcome.result  # another scheduler considered us dead, and has taken the run over

@@ -1,11 +1,13 @@
-"""The status of a run, by the rule of guildai 0.9: what `guild runs` shows on this host."""
+"""The status of a run, by the rule of guildai 0.9, as `guild runs` shows it on this host, and its end by that."""
 
 import enum
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import psutil
 
-from guild_dask.home import layout, run_directory
+from guild_dask.home import layout, run_directory, run_info
+from guild_dask.home.outcome import End
 
 
 class Status(enum.Enum):
@@ -38,6 +40,20 @@ def status_for(markers: Collection[str], exit_status: int | None, is_process_ali
     if exit_status is not None:
         return Status.COMPLETED if exit_status == 0 else Status.TERMINATED if exit_status < 0 else Status.ERROR
     return Status.RUNNING if is_process_alive else Status.ERROR
+
+
+_ENDS = {Status.COMPLETED: End.COMPLETED, Status.TERMINATED: End.TERMINATED, Status.ERROR: End.FAILED}
+
+
+def end_for(status: Status, facts: Mapping[str, Any]) -> End | None:
+    """Returns how a run ended that has a status, and facts in its attribute `dask`; None if it has not ended. Pure.
+
+    Guild's status is `terminated` for every signal. A run has failed if its record says that it was killed by one that
+    does not request an end, and that we did not send.
+    """
+    if status is Status.TERMINATED and run_info.KILLED_BY in facts:
+        return End.FAILED
+    return _ENDS.get(status)
 
 
 def status(run_dir: str) -> Status:

@@ -39,7 +39,7 @@ from guild_dask.monitor.state import (
 )
 from guild_dask.plan.capacity import SEARCH, TIME
 from guild_dask.plan.placement import Kind
-from guild_dask.plan.reasons import AnyReason, Reason
+from guild_dask.plan.reasons import AnyReason, Delay, Reason
 from guild_dask.plan.troubles import Trouble
 
 log = logging.getLogger("guild")
@@ -73,7 +73,7 @@ class QueuedRun:
     since: float  # when it was staged, in seconds since the epoch
     key: int  # the lowest starts first
     kind: Kind
-    reason: Reason | None = None
+    reason: Delay | None = None
 
 
 @dataclass(frozen=True)

@@ -208,6 +208,20 @@ class CannotBeClaimed(_Waits):
 
 
 @dataclass(frozen=True)
+class CannotBeRead(_Waits):
+    """A file of the run, or the directory in which it was staged, cannot be read now. The next poll tries again."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        return self.problem
+
+
+# Why a run in a queue does not start: the plan has no slot for it, or it could not be claimed.
+Delay = Reason | CannotBeRead
+
+
+@dataclass(frozen=True)
 class StartsFailed(_Waits):
     """The run was submitted to workers several times, and never started."""
 
@@ -270,7 +284,7 @@ class Unknown(_Waits):
         return records.text_for_unknown({name: each for name, each in self.fields.items() if name != _IS_FINAL})
 
 
-AnyReason = Reason | Hold | Obstacle | Broken | ToBeTriedAgain | Unknown
+AnyReason = Reason | Hold | Obstacle | Broken | CannotBeRead | ToBeTriedAgain | Unknown
 
 _KNOWN = tuple(each for each in get_args(AnyReason) if each is not Unknown)
 _IS_FINAL = "is_final"

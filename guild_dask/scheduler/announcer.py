@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from guild_dask.home.run_directory import Staged
 from guild_dask.plan.placement import Kind, StagedRun, Worker, is_impossible
-from guild_dask.plan.reasons import AfterRuns, Hold, NotDefined, Obstacle, Reason, Reserved
+from guild_dask.plan.reasons import AfterRuns, CannotBeRead, Delay, Hold, NotDefined, Obstacle, Reason, Reserved
 from guild_dask.plan.resources import MEMORY, Unreadable
 from guild_dask.plan.tags import BATCH, few_bytes
 from guild_dask.scheduler import log_texts
@@ -69,7 +69,7 @@ class Announcer:
         # Why no run of a kind can ever start, as it was last logged; None where it can.
         self._impossible: dict[Kind, Reason | None] = {}
         # Why runs waited at the last plan.
-        self.held: Mapping[str, Reason] = {}
+        self.held: Mapping[str, Delay] = {}
         self._warned: set[str] = set()  # texts of warnings about tags, each logged once
         self._memory = 0.0  # the most that a worker has
         self.has_more = False  # runs are left to be logged
@@ -108,6 +108,11 @@ class Announcer:
         """Returns why a run stays staged that cannot be started as it is."""
         is_news = self._is_news(run_id, obstacle)
         return [Log(WARNING, f"Leaving run {run_id} staged ({obstacle})")] if is_news else []
+
+    def postponed(self, run_id: str, reason: CannotBeRead) -> list[Log]:
+        """Returns why a run cannot start now, though nothing of what it requests is missing."""
+        text = f"Run {run_id} cannot start now ({reason}); trying again at each poll"
+        return [Log(WARNING, text)] if self._is_news(run_id, reason) else []
 
     def unreadable(self, broken: Mapping[str, str]) -> list[Log]:
         """Returns which staged runs cannot be read."""
@@ -158,7 +163,7 @@ class Announcer:
         self._take_changes()
         return self._placed(run_id, None) if run_id in self._pending else []
 
-    def waits(self, held: Mapping[str, Reason]) -> list[Log]:
+    def waits(self, held: Mapping[str, Delay]) -> list[Log]:
         """Returns why runs wait after a plan: in all detail for debugging, and for users when one is reserved for."""
         news = [(run_id, reason) for run_id, reason in held.items() if self.held.get(run_id) != reason]
         self.held = dict(held)

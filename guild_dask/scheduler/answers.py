@@ -97,6 +97,7 @@ class ClaimAnswered:
 
     taken: tuple[ActiveRun, ...]
     refused: Mapping[str, str]
+    postponed: Mapping[str, str] = field(default_factory=dict)  # runs that cannot be claimed now, and why
     missing: tuple[str, ...] = ()
     problem: str = ""  # why the home did not allow to go on, if it did not
 

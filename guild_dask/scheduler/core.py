@@ -16,6 +16,7 @@ A cycle of a working scheduler:
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,15 +29,17 @@ from guild_dask.cluster.events import (
     WorkerRefused,
     WorkersChanged,
 )
+from guild_dask.home import claim_record
 from guild_dask.home.control import Control
 from guild_dask.home.listing import Listing
 from guild_dask.home.outcome import End, Result
 from guild_dask.home.run_directory import Staged
+from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.state import Phase
-from guild_dask.plan import retries
+from guild_dask.plan import devices, retries
 from guild_dask.plan.dependencies import Found
-from guild_dask.plan.placement import StagedRun, Worker, plan
-from guild_dask.plan.reasons import IMPOSSIBLE, CannotBeClaimed, Obstacle, StartsFailed
+from guild_dask.plan.placement import Worker, plan
+from guild_dask.plan.reasons import IMPOSSIBLE, CannotBeClaimed, CannotBeRead, Obstacle, StartsFailed
 from guild_dask.scheduler import log_texts
 from guild_dask.scheduler.announcer import AT_A_TIME, Announcer
 from guild_dask.scheduler.answers import (
@@ -86,7 +89,6 @@ from guild_dask.scheduler.instructions import (
     RequestStop,
     SeeWorkers,
     Settle,
-    Start,
     StopRun,
     Submit,
     TidyCluster,
@@ -100,12 +102,17 @@ from guild_dask.worker.job import KILLED, NOT_STARTED
 # How often a run is submitted whose starter died before it could start it.
 MOST_STARTS = 3
 
+# How many runs are postponed at a poll before no other one is tried, and how often run-once waits for one of them.
+MOST_POSTPONED = 20
+MOST_POSTPONEMENTS = 6
+
 
 @dataclass(frozen=True)
 class Rules:
-    """What the user's settings decide about the core."""
+    """Who the scheduler is, and what the user's settings decide about its core."""
 
-    own_run: str = ""  # the scheduler's own run id
+    own_run: str  # the scheduler's own run id
+    process: ProcessIdentity  # the scheduler's own
     poll_interval: float = 10.0
     heartbeat_interval: float = 30.0
     run_once: bool = False
@@ -149,6 +156,8 @@ class Core:
         self._have_workers_changed = False  # since the last listing, so that reasons may have changed
         self._missed: set[str] = set()  # in this cycle: runs that were planned and could not be claimed
         self._unclaimable: set[str] = set()  # not planned before the next poll: they were missed twice in a cycle
+        self._postponed: dict[str, CannotBeRead] = {}  # not planned before the next poll: they cannot be read now
+        self._postponements: Counter[str] = Counter()  # how often each waiting run was postponed
         self._is_home_unavailable = False  # as it was last logged
         self._has_home_failed = False  # in this cycle
         self._last_poll = -math.inf  # when the last poll was begun, whether or not it succeeded
@@ -243,6 +252,7 @@ class Core:
     def _poll(self, now: float) -> list[Instruction]:
         self._next_poll, self._last_poll = now + self.rules.poll_interval, now
         self._unclaimable.clear()
+        self._postponed.clear()
         may_retry = self._shutdown is None
         unsettled = [Settle(run_id, code, may_retry, True) for run_id, code in self.ledger.unsettled.items()]
         known = frozenset((*self.ledger.active, *self.ledger.unsettled))
@@ -368,20 +378,33 @@ class Core:
             return []
         workers = self.failing.limited(workers_for(self._cluster, self.ledger, now), now)
         slots = sum(max(0, worker.free_slots) for worker in workers)
-        left_out = len(self._unclaimable) + self.failing.tried_count
+        unplanned = self._unclaimable.union(self._postponed)
+        left_out = len(unplanned) + self.failing.tried_count
         # One more than can start of each kind: it shows whether some could start later.
-        waiting = [run for run in self.waiting.first(slots + 1 + left_out) if run.id not in self._unclaimable]
+        waiting = [run for run in self.waiting.first(slots + 1 + left_out) if run.id not in unplanned]
         untried = self.failing.untried([run.id for run in waiting], workers)
         decided = plan([run for run in waiting if run.id in untried], workers, self._passed)
         self._passed = decided.passed
-        logs = self.announcer.waits(decided.held)
+        logs = self.announcer.waits({**decided.held, **self._postponed})
         could_start = any(not isinstance(reason, IMPOSSIBLE) for reason in decided.held.values())
-        self._may_start_later = could_start or self.waiting.waits_for_active or left_out > 0
-        starts = tuple(self._start(run, worker, decided.devices.get(run.id, {})) for run, worker in decided.starts)
-        return [*logs, *([Claim(starts)] if starts else [])]
+        given_up = sum(self._postponements[run_id] >= MOST_POSTPONEMENTS for run_id in self._postponed)
+        self._may_start_later = could_start or self.waiting.waits_for_active or left_out > given_up
+        starts = [(self.waiting[run.id], worker, decided.devices.get(run.id, {})) for run, worker in decided.starts]
+        wanted = tuple((run, self._claim_for(run, worker, given)) for run, worker, given in starts)
+        return [*logs, *([Claim(wanted)] if wanted else [])]
 
-    def _start(self, run: StagedRun, worker: str, devices: Mapping[str, float]) -> Start:
-        return Start(self.waiting[run.id], worker, self.waiting.requests_of(run.id), devices)
+    def _claim_for(self, run: Staged, worker: str, given: Mapping[str, float]) -> claim_record.Claim:
+        """Returns the claim on a run that starts on a worker, with its shares of the devices there."""
+        return claim_record.Claim(
+            run_id=run.id,
+            scheduler_id=self.rules.own_run,
+            scheduler=self.rules.process,
+            owner=self.rules.process,
+            # A search takes nothing of what other runs share.
+            requests={} if run.is_search else devices.amounts(self.waiting.requests_of(run.id), bool(given)),
+            worker=worker,
+            devices=given,
+        )
 
     def _claim_answered(self, event: ClaimAnswered, now: float) -> list[Instruction]:
         instructions: list[Instruction] = []
@@ -392,17 +415,28 @@ class Core:
             self.ledger.starts[run_id] = self.ledger.starts.get(run_id, 0) + 1
             self.ledger.active[run_id] = active
             self.failing.submit(active.worker, run_id)
+            self._postponements.pop(run_id, None)
             level = INFO if self.rules.is_log_detailed else DEBUG
             label = next((each.label for each in self._cluster.workers if each.name == active.worker), "")
             text = log_texts.started(run_id, label or active.worker, active.claim)
             instructions += [Log(level, text), Submit(active)]
         for run_id, problem in event.refused.items():
             instructions += self._hold(run_id, CannotBeClaimed(problem))
+        for run_id, problem in event.postponed.items():
+            instructions += self._postpone(run_id, CannotBeRead(problem))
         if event.problem:
             return [*instructions, *self._home_failed(HomeFailed(event.problem), now)]
         if event.missing:
             return [*instructions, *self._plan_without(event.missing, now)]
-        return [*instructions, *(self._start_what_fits(now) if event.refused else [])]
+        # If many runs cannot be read, no other one is tried before the next poll, which may find the home unavailable.
+        is_plan_open = event.refused or (event.postponed and len(self._postponed) < MOST_POSTPONED)
+        return [*instructions, *(self._start_what_fits(now) if is_plan_open else [])]
+
+    def _postpone(self, run_id: str, reason: CannotBeRead) -> list[Log]:
+        """Leaves a run out of plans until the next poll, so that others start."""
+        self._postponed[run_id] = reason
+        self._postponements[run_id] += 1
+        return self.announcer.postponed(run_id, reason)
 
     def _plan_without(self, missing: tuple[str, ...], now: float) -> list[Instruction]:
         """Plans again after runs could not be claimed: taken by another scheduler or queue, tagged anew, or deleted.
@@ -519,6 +553,7 @@ class Core:
         if not self.ledger.knows(run_id):
             self.announcer.forget(run_id)
             self.ledger.starts.pop(run_id, None)
+            self._postponements.pop(run_id, None)
 
     def _settle_failed(self, event: SettleFailed, _now: float) -> list[Instruction]:
         self.ledger.unsettled[event.run_id] = event.exit_code

@@ -6,28 +6,29 @@ import itertools
 import os
 import random
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from guild_dask.cluster.base import Cluster
 from guild_dask.cluster.events import JobLost
 from guild_dask.home import attempts, claims, recovery, run_info, stop_request
 from guild_dask.home.claims import Claim
-from guild_dask.home.errors import HomeUnavailable, RunUnusable, check_home, trouble_in
+from guild_dask.home.errors import HomeUnavailable, RunUnusable, check_home, may_concern_one_run, trouble_in
 from guild_dask.home.outcome import Cause
 from guild_dask.home.recovery import Recovered
 from guild_dask.home.run_directory import BrokenRun, Staged, cached_operation, our_tags
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.home.working_directory import working_directory
 from guild_dask.host.processes import ProcessIdentity
+from guild_dask.host.shortage import text_for
 from guild_dask.monitor.output import OutputFollower
 from guild_dask.monitor.publisher import Publisher
 from guild_dask.monitor.state import RunningRun
-from guild_dask.plan import devices, retries
+from guild_dask.plan import retries
 from guild_dask.plan.resources import CPU, LEAST_MEMORY, MEMORY, format_amounts
 from guild_dask.plan.tags import requirements_for_tags
 from guild_dask.scheduler.answers import ClaimAnswered, RunLeft, Settled, SettleFailed
-from guild_dask.scheduler.instructions import Recover, Settle, Start
+from guild_dask.scheduler.instructions import Recover, Settle
 from guild_dask.scheduler.ledger import ActiveRun
 from guild_dask.worker import job
 from guild_dask.worker.options import StarterOptions
@@ -71,35 +72,39 @@ class Dispatcher:
 
     # Claims
 
-    def claim(self, starts: Sequence[Start]) -> ClaimAnswered:
+    def claim(self, wanted: Sequence[tuple[Staged, Claim]]) -> ClaimAnswered:
         """Takes runs out of the queue; raises HomeUnavailable if none could be."""
         self.home.check_space()
-        outputs = self._open_outputs([start.run.id for start in starts])
-        wanted = {start.run.id: (start, self._claim_for(start)) for start in starts}
+        postponed: dict[str, str] = {}
+        directories = self._directories([run for run, _ in wanted], postponed)
+        outputs = self._open_outputs(list(directories))
         try:
-            claimed = self.home.claim([(start.run, claim) for start, claim in wanted.values()])
+            claimed = self.home.claim([(run, self._completed(claim)) for run, claim in wanted if run.id in directories])
             taken = tuple(
-                ActiveRun(run, claim.worker, self._host_of(claim.worker), claim, outputs.pop(run.id))
+                ActiveRun(run, claim, self._host_of(claim.worker), outputs.pop(run.id), directories[run.id])
                 for run, claim in claimed.taken
             )
         finally:
             self._close_outputs(outputs)
-        missing = tuple(run_id for run_id in outputs if run_id not in claimed.refused)
-        return ClaimAnswered(taken, claimed.refused, missing, claimed.problem or "")
+        postponed |= claimed.postponed
+        missing = tuple(run_id for run_id in outputs if run_id not in claimed.refused and run_id not in postponed)
+        return ClaimAnswered(taken, claimed.refused, postponed, missing, claimed.problem or "")
 
-    def _claim_for(self, start: Start) -> Claim:
-        me = self.identity
-        return Claim(
-            run_id=start.run.id,
-            scheduler_id=me.run_id,
-            scheduler=me.process,
-            owner=me.process,
-            requests={} if start.run.is_search else devices.amounts(start.requests, has_devices=bool(start.devices)),
-            devices=start.devices,
-            serial=next(self.serials),
-            worker=start.worker,
-            lease=self.cluster.options(start.worker).lease,
-        )
+    def _directories(self, runs: Iterable[Staged], postponed: dict[str, str]) -> dict[str, str]:
+        """Returns where to start runs; those for which that cannot be seen now are postponed, with the reason."""
+        found: dict[str, str] = {}
+        for run in runs:
+            try:
+                found[run.id] = working_directory(run.dir, self.identity.directory)
+            except OSError as e:
+                if not may_concern_one_run(e):
+                    raise HomeUnavailable(f"cannot read run {run.id}: {text_for(e)}") from e
+                postponed[run.id] = f"cannot see the directory in which it was staged: {text_for(e)}"
+        return found
+
+    def _completed(self, claim: Claim) -> Claim:
+        """Returns the core's claim with a serial number of its own, and the lease of runs on its worker."""
+        return replace(claim, serial=next(self.serials), lease=self.cluster.options(claim.worker).lease)
 
     def _host_of(self, worker: str) -> str:
         return self.cluster.options(worker).node or self.identity.process.host
@@ -145,7 +150,7 @@ class Dispatcher:
             run_dir=run.dir,
             claim=claim,
             claims_folder=str(self.home.claims_folder),
-            directory=working_directory(run.dir, self.identity.directory),
+            directory=active.directory,
             environ=None if options.node else self.identity.environ,
             output=active.output,
             options=options_for(run, claim, options, self.time_limit),
@@ -184,13 +189,9 @@ class Dispatcher:
     def settle(self, what: Settle) -> Settled | SettleFailed | RunLeft:
         """Settles an attempt that ended; raises HomeUnavailable only if it is tried again."""
         last_line = self.follower.finish(what.run_id)
-        lost = _LOSSES.get(what.exit_code)
-        was_cut_short = lost is not None or what.exit_code == job.NOT_STARTED
         again = functools.partial(self._may_retry, what.may_retry)
         try:
-            result = self.home.settle(
-                what.run_id, what.exit_code, may_stage_again=was_cut_short, again=again, lost=lost
-            )
+            result = self.home.settle(what.run_id, what.exit_code, again, _LOSSES.get(what.exit_code))
         except HomeUnavailable as e:
             if what.is_repeated:
                 raise

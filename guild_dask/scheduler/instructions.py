@@ -1,19 +1,20 @@
-"""What the core of the scheduler asks its shell to do. Each is a value; most are answered with an event.
+"""What the core of the scheduler asks its shell to do. Each is a value; most are answered with an event. Pure.
 
 Instructions are carried out in order. If the Guild home is unavailable for one of them, the rest of its list is
 dropped and the core gets HomeFailed. The answer to an instruction is handled before the next instruction.
 """
 
-import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
+from guild_dask.home import claim_record
 from guild_dask.home.outcome import Result
 from guild_dask.home.run_directory import Staged
 from guild_dask.plan.placement import StagedRun
 from guild_dask.scheduler.ledger import ActiveRun
 
-DEBUG, INFO, WARNING = logging.DEBUG, logging.INFO, logging.WARNING
+# Levels of log lines, as logging has them.
+DEBUG, INFO, WARNING = 10, 20, 30
 
 
 @dataclass(frozen=True)
@@ -84,20 +85,13 @@ class SeeWorkers:
 
 
 @dataclass(frozen=True)
-class Start:
-    """A run to be claimed for a worker, with the amounts that it requests and its shares of devices."""
-
-    run: Staged
-    worker: str
-    requests: Mapping[str, float]
-    devices: Mapping[str, float]
-
-
-@dataclass(frozen=True)
 class Claim:
-    """Take runs out of the queue, all inside one lock. Answer: ClaimAnswered."""
+    """Take runs out of the queue, all inside one lock. Answer: ClaimAnswered.
 
-    starts: tuple[Start, ...]
+    Each claim says what the plan decided: the worker, and what the run gets there. The shell adds what it knows.
+    """
+
+    wanted: tuple[tuple[Staged, claim_record.Claim], ...]
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,11 @@
-"""What a scheduler remembers about the runs that it started, and what they leave free on workers. Pure."""
+"""What a scheduler remembers about the runs that it started. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from guild_dask.home.claim_record import Claim
 from guild_dask.home.outcome import End
 from guild_dask.home.run_directory import Staged
-from guild_dask.plan.placement import Worker
-from guild_dask.plan.resources import remaining
 
 
 @dataclass(frozen=True)
@@ -16,10 +13,15 @@ class ActiveRun:
     """A claimed run that was sent to a worker."""
 
     run: Staged
-    worker: str
-    host: str
     claim: Claim
+    host: str  # of its worker
     output: str = ""  # the file that takes what the run prints
+    directory: str = ""  # in which Guild starts it
+
+    @property
+    def worker(self) -> str:
+        """Returns the name of its worker."""
+        return self.claim.worker
 
 
 @dataclass
@@ -52,30 +54,3 @@ class Ledger:
     def busy_workers(self) -> frozenset[str]:
         """Returns the workers that have runs, as far as this scheduler knows."""
         return frozenset(run.worker for run in (*self.active.values(), *self.unseen.values()))
-
-    def free(  # noqa: PLR0913  # the fields of a worker
-        self,
-        name: str,
-        host: str,
-        slots: int,
-        total: Mapping[str, float],
-        devices: Iterable[str] = (),
-        *,
-        is_whole_host: bool = False,
-    ) -> Worker:
-        """Returns a worker with what its runs leave free, orphaned runs included.
-
-        A worker that stands for its whole host may come back under another name; its former runs still count.
-        """
-        taking = [run.claim for run in self.active.values() if run.worker == name]
-        taking += [c for c in self.orphans if c.owner.host == host and (is_whole_host or c.worker == name)]
-        free, shares = dict(total), dict.fromkeys(devices, 1.0)
-        for claim in taking:
-            free = remaining(free, claim.requests)
-            shares = remaining(shares, claim.devices)
-        for claim in (*self.orphans, *self.neighbours):
-            # Slots and amounts belong to one scheduler, but a device exists once per host. A worker that came back
-            # under another name may still have runs on its devices.
-            if claim.owner.host == host and claim not in taking:
-                shares = remaining(shares, claim.devices)
-        return Worker(name, slots, total, slots - len(taking), free, shares)

@@ -1,16 +1,16 @@
-"""The texts of log lines that need more than one line of code."""
+"""The texts of log lines that need more than one line of code. Pure."""
 
-import logging
 from collections.abc import Mapping, Sequence
 
 from guild_dask.home.claim_record import Claim
 from guild_dask.home.control import Control
 from guild_dask.home.outcome import End, Result, text_for_cause
-from guild_dask.host import signals
+from guild_dask.host.signals import killed_by
 from guild_dask.monitor.formatting import duration
 from guild_dask.plan.capacity import SEARCH
 from guild_dask.plan.resources import Unreadable, format_amounts
 from guild_dask.plan.tags import BadTag
+from guild_dask.scheduler.instructions import DEBUG, INFO, WARNING
 
 
 def starting(
@@ -44,13 +44,13 @@ def about(run_id: str, text: str) -> str:
 
 
 _LEVELS = {
-    End.COULD_NOT_START: logging.WARNING,
-    End.FAILED: logging.WARNING,
-    End.GONE: logging.INFO,
-    End.RETRIED: logging.WARNING,
-    End.TERMINATED: logging.INFO,
-    End.STAGED_AGAIN: logging.INFO,
-    End.COMPLETED: logging.DEBUG,
+    End.COULD_NOT_START: WARNING,
+    End.FAILED: WARNING,
+    End.GONE: INFO,
+    End.RETRIED: WARNING,
+    End.TERMINATED: INFO,
+    End.STAGED_AGAIN: INFO,
+    End.COMPLETED: DEBUG,
 }
 
 
@@ -70,7 +70,7 @@ def ended(run_id: str, result: Result, last_line: str = "", is_deleted: bool | N
         End.STAGED_AGAIN: "did not start and is staged again",
         End.COMPLETED: "completed",
     }
-    level = logging.WARNING if result.cause and result.cause.is_limit else _LEVELS[result.end]
+    level = WARNING if result.cause and result.cause.is_limit else _LEVELS[result.end]
     return level, f"Run {run_id} {texts[result.end]}"
 
 
@@ -84,7 +84,7 @@ _GONE = {
 def _failure(result: Result) -> str:
     """Returns how a run failed by itself."""
     if result.ending.was_killed:
-        return f"was {signals.killed_by(result.exit_code or 0)}"
+        return f"was {killed_by(result.exit_code or 0)}"
     return f"failed with exit code {result.exit_code}"
 
 

@@ -70,7 +70,7 @@ class Loop:
             do.LookUp: self._look_up,
             do.FindRunning: lambda each: RunningFound(tuple(self._home.running_elsewhere(each.own))),
             do.SeeWorkers: lambda _: WorkersSeen(self._view_of_cluster()),
-            do.Claim: lambda each: dispatcher.claim(each.starts),
+            do.Claim: lambda each: dispatcher.claim(each.wanted),
             do.Submit: lambda each: dispatcher.submit(each.run),
             do.FindDeleted: lambda each: DeletedFound(dispatcher.deleted(each.run_ids)),
             do.CheckClaim: self._check_claim,

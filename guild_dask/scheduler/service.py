@@ -103,7 +103,7 @@ def run(
         opened.prepare(identity.environ)
         follower = OutputFollower(layout.run_output(this_run.dir), stream)
         closing.callback(_log.info, "Stopping Dask scheduler")
-        core = Core(_rules_for(settings, this_run.id, opened), time.monotonic())
+        core = Core(_rules_for(settings, identity, opened), time.monotonic())
         closing.callback(lambda: _log.info("%s", core.summary(time.monotonic())))
         closing.callback(follower.close, is_stopping)
         queue_of_runs = run_queue.GuildHome(home, heartbeat, *select)
@@ -169,7 +169,7 @@ def _watch(
     closing.callback(FolderWatcher(str(control.folder(home)), lambda: events.put(ControlChanged())).close)
 
 
-def _rules_for(settings: Settings, own_run_id: str, cluster: "Cluster") -> "Rules":
+def _rules_for(settings: Settings, identity: "Identity", cluster: "Cluster") -> "Rules":
     """Returns what the settings, and the kind of cluster, decide about the core."""
     from guild_dask.home import heartbeat
     from guild_dask.scheduler.core import Rules
@@ -178,7 +178,8 @@ def _rules_for(settings: Settings, own_run_id: str, cluster: "Cluster") -> "Rule
 
     do_workers_end = any(worker.lifetime for worker in cluster.prospects())
     return Rules(
-        own_run=own_run_id,
+        own_run=identity.run_id,
+        process=identity.process,
         poll_interval=settings.poll_interval,
         heartbeat_interval=heartbeat.INTERVAL,
         run_once=settings.run_once,

@@ -3,7 +3,7 @@
 from guild_dask.monitor.publisher import QueuedRun, View
 from guild_dask.monitor.state import MOST_WAITING, WorkerState
 from guild_dask.plan.placement import Worker
-from guild_dask.plan.reasons import IMPOSSIBLE, Reason
+from guild_dask.plan.reasons import IMPOSSIBLE, CannotBeRead, Delay
 from guild_dask.scheduler.answers import ClusterView
 from guild_dask.scheduler.core import Core
 
@@ -12,7 +12,9 @@ def view_of(core: Core, cluster: ClusterView, now: float) -> View:
     """Returns what observers see now."""
     waiting = core.waiting
     first = [run.id for run in waiting.first(MOST_WAITING)[:MOST_WAITING]]
-    heads = {waiting.kind(run.id): _reason(core, run.id) for run in waiting.first(1)}
+    reasons = {waiting.kind(run.id): _reason(core, run.id) for run in waiting.first(1)}
+    # That a file of the first run cannot be read keeps no other one from starting.
+    heads = {kind: None if isinstance(reason, CannotBeRead) else reason for kind, reason in reasons.items()}
     shown_as = {
         worker.name: (worker.label or worker.name, worker.host, worker.about_devices) for worker in cluster.workers
     }
@@ -40,13 +42,13 @@ def _worker_state(worker: Worker, label: str, host: str, about_devices: str) -> 
     return WorkerState(label, host, worker.slots, slots, worker.total, used, about_devices)
 
 
-def _queued(core: Core, run_id: str, reason_of_kind: Reason | None = None) -> QueuedRun:
+def _queued(core: Core, run_id: str, reason_of_kind: Delay | None = None) -> QueuedRun:
     run, kind = core.waiting[run_id], core.waiting.kind(run_id)
     reason = _reason(core, run_id) or reason_of_kind
     return QueuedRun(run_id, run.dir, run.since / 1e6, core.waiting.key(run_id)[0], kind, reason)
 
 
-def _reason(core: Core, run_id: str) -> Reason | None:
+def _reason(core: Core, run_id: str) -> Delay | None:
     """Returns why a run waits: it never could start, or as the last plan has it, which may be outdated."""
     held = core.announcer.held.get(run_id)
     return core.announcer.impossible(core.waiting.kind(run_id)) or (None if isinstance(held, IMPOSSIBLE) else held)

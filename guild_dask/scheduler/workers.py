@@ -1,4 +1,4 @@
-"""The workers as the plan sees them, and what is wrong with workers. Pure."""
+"""The workers as the plan sees them, with what their runs leave free, and what is wrong with workers. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.cluster.events import ClusterTrouble, WorkerRefused
 from guild_dask.plan.placement import Worker
+from guild_dask.plan.resources import remaining
 from guild_dask.plan.troubles import NoWorkerStarted, Refusal, StartFailed, Trouble, WorkerWithoutRuns, sentence_for
 from guild_dask.scheduler.answers import ClusterView
 from guild_dask.scheduler.ledger import Ledger
@@ -24,9 +25,7 @@ def workers_for(view: ClusterView, ledger: Ledger, now: float) -> list[Worker]:
 
 
 def _worker(each: WorkerCapacity, ledger: Ledger, now: float) -> Worker:
-    worker = ledger.free(
-        each.name, each.host, each.slots, each.resources, each.devices, is_whole_host=each.is_whole_host
-    )
+    worker = _with_free(each, ledger)
     if each.halt:
         return replace(worker, free_slots=0)
     if each.ends is None:
@@ -34,6 +33,29 @@ def _worker(each: WorkerCapacity, ledger: Ledger, now: float) -> Worker:
     lasts = each.ends - now - each.margin
     # On a worker that ends soon, runs go on and nothing new starts.
     return replace(worker, lasts=lasts, free_slots=worker.free_slots if lasts > 0 else 0)
+
+
+def _with_free(each: WorkerCapacity, ledger: Ledger) -> Worker:
+    """Returns a worker with what its runs leave free, orphaned runs included.
+
+    A worker that stands for its whole host may come back under another name; its former runs still count.
+    """
+    taking = [run.claim for run in ledger.active.values() if run.worker == each.name]
+    taking += [
+        claim
+        for claim in ledger.orphans
+        if claim.owner.host == each.host and (each.is_whole_host or claim.worker == each.name)
+    ]
+    free, shares = dict(each.resources), dict.fromkeys(each.devices, 1.0)
+    for claim in taking:
+        free = remaining(free, claim.requests)
+        shares = remaining(shares, claim.devices)
+    for claim in (*ledger.orphans, *ledger.neighbours):
+        # Slots and amounts belong to one scheduler, but a device exists once per host. A worker that came back under
+        # another name may still have runs on its devices.
+        if claim.owner.host == each.host and claim not in taking:
+            shares = remaining(shares, claim.devices)
+    return Worker(each.name, each.slots, each.resources, each.slots - len(taking), free, shares)
 
 
 @dataclass

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from guild_dask.home.claim_record import Claim
+from guild_dask.home.outcome import NOT_STARTED
 from guild_dask.worker.options import StarterOptions
 
-# A starter's exit code if it did not start the run. An operation may exit with the same code, so it has this meaning
-# only while the claim is not marked as started.
-NOT_STARTED = 75
+__all__ = ["NOT_STARTED"]
 
 # What is reported instead of an exit status if the run started, and Guild could not follow it to its end, or if its
 # starter was killed. No process exits with these: exit codes have eight bits.

@@ -2,7 +2,8 @@
 
 The forkserver starts a warm server for a kind of operation when a starter requests one. The starter waits for it: it is
 ready as soon as a fresh process would be, and other starters need not load anything. The starters that the forkserver
-forks later have the servers that are ready. If there is no server, the starter starts a fresh process.
+forks later have the servers that are ready. If there is no server, the starter starts a fresh process. kind_for()
+decides which operations may share a server.
 """
 
 import contextlib
@@ -16,14 +17,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from guild_dask.home.process_start import NOT_RECORDED, WARM, ProcessStart
 from guild_dask.host.private_folders import private_folder
-from guild_dask.worker import warm_kind
-from guild_dask.worker.warm_kind import Kind
 from guild_dask.worker.warm_server import RELEASE, REPORT, USAGE, USED
 
 # The most kinds of operations for which a forkserver has warm servers.
@@ -47,6 +46,100 @@ _MOST_FAILURES = 3
 _NONE: frozenset[str] = frozenset()
 
 _SITE = os.path.join(os.path.dirname(__file__), "warm_site")
+
+# How Guild starts an operation that is a Python module or script.
+_COMMAND = ("-um", "guild.op_main")
+
+# Variables that Python, the linker, the C library, or the modules that a warm server loads, read at their start.
+_READ_EARLY = ("PYTHON", "LD_", "LC_", "MALLOC_", "GUILD_", "LOG_", "NO_")
+_READ_EARLY_BY_NAME = frozenset(("GLIBC_TUNABLES", "HOME", "LANG", "LANGUAGE", "PATH", "SHELL", "VIRTUAL_ENV"))
+
+# Variables that differ between runs of one operation.
+_OF_RUNS = frozenset((
+    "CMD_DIR", "FLAGS_DEST", "GUILD_DASK_ATTEMPT", "GUILD_OP", "GUILD_SOURCECODE", "PROJECT_DIR", "PWD", "RUN_DIR",
+    "RUN_ID", "SCRIPT_DIR",
+))  # fmt: skip
+_FLAG = "FLAG_"
+
+# The devices of a run. Modules read them when they first use a device; one that uses a device when it is imported is
+# not preloaded.
+_DEVICES = frozenset(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"))
+
+# Variables that ask for a profiler, a debugger, or another measurement from the first instruction on.
+_OBSERVED_BY = (
+    "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COV_CORE_SOURCE", "PDB_BREAKS", "PROFILE", "PYTHONDEVMODE",
+    "PYTHONINSPECT", "PYTHONPROFILEIMPORTTIME", "PYTHONTRACEMALLOC", "PYTHONVERBOSE",
+)  # fmt: skip
+
+# Modules that Python imports at its start, if they are there.
+_CUSTOM = frozenset(("sitecustomize", "usercustomize"))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """All that the process of an operation depends on before the user's code begins, beside its run."""
+
+    python: str
+    environ: tuple[tuple[str, str], ...]
+    preload: tuple[str, ...] = ()  # modules of the user's choice that its server has loaded, too
+
+
+def kind_for(
+    arguments: Sequence[str], environ: Mapping[str, str], python: str, preload: Sequence[str] = ()
+) -> Kind | None:
+    """Returns the kind of an operation's process, or None if it must be started as a fresh one."""
+    if tuple(arguments[1:3]) != _COMMAND or arguments[0] != python or any(environ.get(name) for name in _OBSERVED_BY):
+        return None
+    if any(os.path.normpath(each).startswith(os.pardir) for each in _entries(environ)):
+        return None  # a folder beside the run's directory, which a server has in another place
+    if environ.get("PYTHONHASHSEED") == "random":
+        return None  # the user wants another seed for each process
+    # A preloaded module may have read any variable when it was imported.
+    given = {name: value for name, value in variables_for_server(environ).items() if preload or _is_read_early(name)}
+    return Kind(python, tuple(sorted(given.items())), tuple(preload))
+
+
+def _is_read_early(name: str) -> bool:
+    return name.startswith(_READ_EARLY) or name in _READ_EARLY_BY_NAME
+
+
+def variables_for_server(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of a warm server, given that of an operation: without what belongs to one run."""
+    left_out = _OF_RUNS | _DEVICES
+    return {name: value for name, value in environ.items() if name not in left_out and not name.startswith(_FLAG)}
+
+
+def folders_of_run(arguments: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Returns the folders from which a run imports modules, and its server does not; they may be relative to the run's.
+
+    Guild puts the folder of a main module such as `src/train`, and SCRIPT_DIR, before those of installed packages.
+    """
+    entries = ["", *_entries(environ)]
+    package = arguments[3].rpartition("/")[0] if len(arguments) > 3 else ""
+    of_main = [os.path.join(each, package) for each in entries] if package else []
+    of_script = [environ["SCRIPT_DIR"]] if environ.get("SCRIPT_DIR") else []
+    return [*(each for each in entries if not os.path.isabs(each)), *of_main, *of_script]
+
+
+def _entries(environ: Mapping[str, str]) -> list[str]:
+    return [each for each in environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+
+
+def shadows(names: Collection[str], loaded: Collection[str]) -> list[str]:
+    """Returns the files and folders that would be imported instead of a module that the server has loaded.
+
+    A folder counts only if it is a package; the caller checks that.
+    """
+    taken = {*loaded, *_CUSTOM}
+    return [name for name in names if _is_module(name) and _module(name) in taken]
+
+
+def _is_module(name: str) -> bool:
+    return "." not in name or name.endswith((".py", ".pyc", ".so"))
+
+
+def _module(name: str) -> str:
+    return name.partition(".")[0]
 
 
 @dataclass
@@ -131,7 +224,7 @@ class WarmServers:
             return
         starter = socket.socket(fileno=descriptors[0])
         request = json.loads(text)
-        kind = warm_kind.kind_for(request["arguments"], request["environ"], sys.executable, request["preload"])
+        kind = kind_for(request["arguments"], request["environ"], sys.executable, request["preload"])
         if kind and kind not in self._servers and len(self._servers) < MOST_SERVERS:
             self._start(kind, request)
         starting = self._starting.get(kind) if kind else None
@@ -143,7 +236,7 @@ class WarmServers:
     def _start(self, kind: Kind, request: dict[str, Any]) -> None:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         folder = tempfile.mkdtemp(prefix="warm-", dir=private_folder())
-        given = warm_kind.variables_for_server(request["environ"])
+        given = variables_for_server(request["environ"])
         path = os.pathsep.join(each for each in (_SITE, given.get("PYTHONPATH", "")) if each)
         own = {"GUILD_DASK_WARM_SERVER": str(its.fileno()), "GUILD_DASK_PRELOAD": ",".join(kind.preload)}
         begun = time.monotonic()
@@ -234,7 +327,7 @@ class WarmServers:
 
         Returns what is to be reported: the modules that were to be preloaded and are not, to the first that asks.
         """
-        kind = warm_kind.kind_for(arguments, environ, sys.executable, preload)
+        kind = kind_for(arguments, environ, sys.executable, preload)
         if kind is None or (kind in self._servers and self._servers[kind].modules is not None):
             return []
         request = {"arguments": list(arguments[:3]), "environ": dict(environ), "preload": list(preload)}
@@ -264,12 +357,12 @@ class WarmServers:
         preload: Sequence[str] = (),
     ) -> "WarmProcess | None":
         """Returns the process of an operation, which waits to begin; None if a fresh process must be started."""
-        kind = warm_kind.kind_for(arguments, environ, sys.executable, preload)
+        kind = kind_for(arguments, environ, sys.executable, preload)
         server = self._servers.get(kind) if kind else None
         if server is None or not server.modules:
             return None
         try:
-            folders = (os.path.join(directory, each) for each in warm_kind.folders_of_run(arguments, environ))
+            folders = (os.path.join(directory, each) for each in folders_of_run(arguments, environ))
             if _have_shadows(folders, server.modules):
                 return None
             return _request_process(server, arguments, environ, directory, descriptors)
@@ -284,7 +377,7 @@ def _have_shadows(folders: Iterable[str], loaded: frozenset[str]) -> bool:
     """
     for folder in folders:
         with contextlib.suppress(FileNotFoundError):
-            found = warm_kind.shadows(os.listdir(folder), loaded)
+            found = shadows(os.listdir(folder), loaded)
             if any("." in name or _is_package(os.path.join(folder, name)) for name in found):
                 return True
     return False

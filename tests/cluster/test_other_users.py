@@ -1,8 +1,10 @@
 """What other users of a host cannot do to workers and schedulers: connect to them, and give them modules to import."""
 
+import contextlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -11,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from distributed import Client
+from distributed import Client, Security
 
 from guild_dask.cluster.base import ClusterError
 from guild_dask.cluster.jobqueue import JobQueue, open_job_queue
@@ -83,8 +85,8 @@ def queue(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[F
         yield queue
 
 
-def client_of(pool: WorkerPool, queue: FakeQueue, workers: int = 1) -> Client:
-    """Returns the client of a pool whose jobs have brought workers."""
+def wait_for_workers(pool: WorkerPool, queue: FakeQueue, workers: int) -> None:
+    """Waits until a pool's jobs have brought workers."""
 
     def have_come() -> bool:
         queue.adjust(pool, workers)
@@ -93,7 +95,16 @@ def client_of(pool: WorkerPool, queue: FakeQueue, workers: int = 1) -> Client:
     wait_until(
         have_come, describe=lambda: (queue.events, [each.read_text() for each in queue.folder.glob("job-*/out")])
     )
-    return pool._remote.client
+
+
+@contextlib.contextmanager
+def client_of(pool: WorkerPool, queue: FakeQueue) -> Iterator[Client]:
+    """Yields a client of a pool, with the certificates that the scripts of its jobs name."""
+    script = (queue.folder / "job-1" / "script").read_text()
+    ca, certificate, key = (re.findall(rf"--tls-{name} (\S+)", script)[0] for name in ("ca-file", "cert", "key"))
+    security = Security(tls_ca_file=ca, tls_client_cert=certificate, tls_client_key=key, require_encryption=True)
+    with Client(pool.address, security=security, set_as_default=False) as client:
+        yield client
 
 
 def in_workers(client: Client, expression: str, nanny: bool = False) -> list[Any]:
@@ -132,12 +143,13 @@ def test_another_user_cannot_give_a_worker_of_a_job_a_module(
     with fake_queue(tmp_path / "queue", monkeypatch, **settings) as queue:
         queue.write("jobs-start")
         with queue.pool(most=1) as pool:
-            client = client_of(pool, queue, processes)
-            for nanny in {False, processes > 1}:
-                for path in in_workers(client, "__import__('sys').path", nanny):
-                    run_as_other_user(PLANT, *filter(None, path))
-                found = in_workers(client, "__import__('importlib.util').util.find_spec('planted')", nanny)
-                assert found == [None] * len(found)
+            wait_for_workers(pool, queue, processes)
+            with client_of(pool, queue) as client:
+                for nanny in {False, processes > 1}:
+                    for path in in_workers(client, "__import__('sys').path", nanny):
+                        run_as_other_user(PLANT, *filter(None, path))
+                    found = in_workers(client, "__import__('importlib.util').util.find_spec('planted')", nanny)
+                    assert found == [None] * len(found)
 
 
 def test_another_user_cannot_give_the_scheduler_a_module(temporary: pathlib.Path, user: Sandbox) -> None:
@@ -190,7 +202,7 @@ def test_worker_of_a_job_listens_only_where_dask_needs_it(
     with fake_queue(tmp_path / "queue", monkeypatch, **settings) as queue:
         queue.write("jobs-start")
         with queue.pool(most=1) as pool:
-            client_of(pool, queue, processes)
+            wait_for_workers(pool, queue, processes)
             (pid,) = queue.lines("pids")
             there = listening(int(pid))
     assert {address for address, _ in there} == {"127.0.0.1"}, "the configured interface is lo"

@@ -123,7 +123,7 @@ def _story(world: _World, home: GuildHome) -> None:
         if world.run.exists():
             (world.run / ".guild" / "attrs" / "flags").write_text("")  # Guild, interrupted
     with contextlib.suppress(RunUnusable):
-        home.settle(RUN, NOT_STARTED, may_stage_again=True)
+        home.settle(RUN, NOT_STARTED)
 
 
 def _dying_story(world: _World, home: GuildHome) -> None:
@@ -191,7 +191,7 @@ def test_run_that_was_deleted_while_it_ran_is_neither_pending_nor_running_when_i
     assert claims.mark_started(claims.path(home.claims_folder, RUN))
     run_directory.set_marker(str(world.run), layout.REMOTE_LOCK)
     world.delete()
-    assert home.settle(RUN, 1, may_stage_again=False).end is End.GONE
+    assert home.settle(RUN, 1).end is End.GONE
     world.restore()
     assert status(str(world.run)) is Status.ERROR
     assert not list(home.claims_folder.glob("*"))
@@ -218,7 +218,7 @@ def test_run_that_guild_makes_anew_after_it_was_deleted_does_not_start(
     (world.run / ".guild" / "PENDING").touch()
     with pytest.raises(SystemExit):
         operation.begin()
-    assert home.settle(RUN, NOT_STARTED, may_stage_again=True).end is End.GONE
+    assert home.settle(RUN, NOT_STARTED).end is End.GONE
     assert not world.run.exists()
     world.restore()
     assert status(str(world.run)) is Status.STAGED
@@ -231,6 +231,6 @@ def test_guild_restores_a_run_that_was_deleted_while_it_was_claimed_as_staged(us
     (run,) = home.staged().staged
     assert home.claim([(run, claims.Claim(RUN, "me", _me(), _me()))]).runs
     guild(f"runs rm {RUN} -y")
-    assert home.settle(RUN, NOT_STARTED, may_stage_again=True).end is End.GONE
+    assert home.settle(RUN, NOT_STARTED).end is End.GONE
     guild(f"runs restore {RUN} -y")
     assert status(home.run_dir(RUN)) is Status.STAGED

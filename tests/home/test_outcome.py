@@ -8,6 +8,7 @@ import pytest
 
 from guild_dask.home.outcome import (
     NO_EXCESS,
+    NOT_STARTED,
     Cause,
     ClaimState,
     End,
@@ -41,7 +42,9 @@ IMPOSSIBLE: dict[str, Callable[[Evidence], bool]] = {
     "an operation that was not started has no exit code of its own, nor has a deleted run": lambda e: (
         e.own_exit is not None and (e.claim is not STARTED or not e.is_there)
     ),
-    "a run that started is not staged again for the same attempt": lambda e: e.claim is STARTED and e.may_stage_again,
+    "only recovery sees that another has taken care of a run, which has not started under the claim": lambda e: (
+        e.is_taken and (e.claim is not CLAIMED or not e.is_there or e.exit_code is not None)
+    ),
     "only a starter's note shows that a run on another host is over, and not why": lambda e: (
         e.death is Cause.UNEXPLAINED and (e.note is None or not e.is_leased)
     ),
@@ -53,7 +56,7 @@ IMPOSSIBLE: dict[str, Callable[[Evidence], bool]] = {
 
 # The starter reported an exit code, or it is known to be dead for a cause.
 ENDS: tuple[tuple[int | None, Cause | None], ...] = (
-    *((code, None) for code in (0, 7, -15, -11, 75)),
+    *((code, None) for code in (0, 7, -15, -11, NOT_STARTED)),
     *((None, cause) for cause in (Cause.KILLED, Cause.WORKER_DIED, Cause.NODE_LOST, Cause.UNEXPLAINED)),
     (None, Cause.GUILD_FAILED),
 )
@@ -64,8 +67,8 @@ BOTH = (False, True)
 
 def _combinations() -> Iterator[Evidence]:
     claims = itertools.product(BOTH, (NONE, CLAIMED, STARTED), ENDS, BOTH)
-    for is_there, claim, (code, death), may_stage_again in claims:
-        known = Evidence(is_there, claim, code, death, may_stage_again, attempt=2)
+    for is_there, claim, (code, death), is_taken in claims:
+        known = Evidence(is_there, claim, code, death, is_taken, attempt=2)
         statuses = itertools.product((None, 0, 7, 143, -9, -15, -11), (None, 0, 7), BOTH, BOTH)
         for status, own_exit, is_recorded, is_leased in statuses:
             seen = replace(known, status=status, own_exit=own_exit, is_recorded=is_recorded, is_leased=is_leased)
@@ -109,13 +112,21 @@ RULES: dict[str, tuple[Callable[[Evidence], bool], Rule]] = {
         lambda e: e.is_there and e.claim is NONE,
         lambda _, r: r.end is End.GONE,
     ),
-    "a run that did not start stays staged if it may": (
-        lambda e: e.is_there and e.claim is CLAIMED and e.may_stage_again,
-        lambda _, r: r.end is End.STAGED_AGAIN,
+    "a run that did not start, because its starter was cut short or its host short of something, is staged again": (
+        lambda e: e.is_there and e.claim is CLAIMED and not e.is_taken and e.exit_code in (None, NOT_STARTED),
+        lambda _, r: r == Result(End.STAGED_AGAIN),
     ),
-    "a run that did not start is never counted as started": (
-        lambda e: e.is_there and e.claim is CLAIMED and not e.may_stage_again,
-        lambda e, r: r.end is (End.GONE if e.exit_code is None else End.COULD_NOT_START),
+    "a run that did not start, and that another has taken care of, is left alone": (
+        lambda e: e.claim is CLAIMED and e.is_taken,
+        lambda _, r: r.end is End.GONE,
+    ),
+    "a run that Guild refused to start ends with its exit code": (
+        lambda e: e.is_there and e.claim is CLAIMED and e.exit_code not in (None, NOT_STARTED),
+        lambda e, r: r == Result(End.COULD_NOT_START, e.exit_code),
+    ),
+    "a run that started is not staged again for the same attempt, whatever its exit code": (
+        lambda e: e.claim is STARTED,
+        lambda _, r: r.end is not End.STAGED_AGAIN,
     ),
     "a completed run is complete, whatever else is known": (
         lambda e: e.is_there and e.claim is STARTED and e.has_completed,

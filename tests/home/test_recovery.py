@@ -110,7 +110,7 @@ def test_claims_that_cannot_be_read_make_the_home_unavailable(home: GuildHome) -
 def test_run_whose_claim_another_scheduler_has_settled_is_left_alone(home: GuildHome, user: Sandbox) -> None:
     # Our host stalled; another one has staged the run again, started it, and removed the claim.
     claims.remove(home.claims_folder, RUN)
-    assert home.settle(RUN, 75, may_stage_again=True).end is End.GONE
+    assert home.settle(RUN, 75).end is End.GONE
     assert statuses(user) == {RUN: "pending"}
 
 
@@ -204,8 +204,8 @@ def test_attempt_is_counted_once_when_the_home_fails_while_the_run_is_staged_aga
     with monkeypatch.context() as patched:
         patched.setattr(claims, "give_back_started", fail)
         with pytest.raises(HomeUnavailable):
-            home.settle(RUN, 7, may_stage_again=False, again=lambda _dir, _is_loss: True)
-    result = home.settle(RUN, 7, may_stage_again=False)
+            home.settle(RUN, 7, again=lambda _dir, _is_loss: True)
+    result = home.settle(RUN, 7)
     assert (result.end, result.exit_code) == (End.RETRIED, 7)
     assert statuses(user) == {RUN: "staged"}
     assert [each.number for each in attempts.past(home.run_dir(RUN))] == [1]
@@ -241,7 +241,7 @@ def test_run_that_completed_is_not_tried_again_whatever_its_claim_says(
     if is_dead:
         ((_, result),) = recover(home, again=lambda *_: True).ended
     else:
-        result = home.settle(RUN, 0, may_stage_again=False, again=lambda *_: True)
+        result = home.settle(RUN, 0, again=lambda *_: True)
     assert result.end is End.COMPLETED
     assert statuses(user) == {RUN: "completed"}
     assert not list(home.claims_folder.iterdir())
@@ -294,7 +294,7 @@ def test_attempt_whose_claim_cannot_be_read_is_tried_again_as_the_policy_says(ho
     _claim_again(home, home.heartbeat.process)
     claims.path(home.claims_folder, RUN).with_suffix(claims.STARTED).write_text("")
     run_directory.record_end(home.run_dir(RUN), 7)
-    assert home.settle(RUN, 7, may_stage_again=False).end is End.FAILED
+    assert home.settle(RUN, 7).end is End.FAILED
     assert statuses(user) == {RUN: "error"}
 
 
@@ -326,7 +326,7 @@ def test_run_out_of_sight_that_is_not_ours_any_more_is_gone(home: GuildHome, use
     _belongs_to(home, other)
     assert not home.has_started(RUN)
     assert recover(home, unseen=[RUN]).gone == (RUN,)
-    assert home.settle(RUN, NOT_STARTED, may_stage_again=True).end is End.GONE
+    assert home.settle(RUN, NOT_STARTED).end is End.GONE
     claims.remove(home.claims_folder, RUN)
     assert recover(home, unseen=[RUN]).gone == (RUN,)
 

@@ -217,7 +217,7 @@ class _Claiming:
         try:
             return self.home.claim([(self.run, self._claim)])
         except HomeUnavailable as e:
-            return Claimed((), {}, str(e))
+            return Claimed((), {}, problem=str(e))
 
     @property
     def status(self) -> Status:

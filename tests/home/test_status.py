@@ -8,7 +8,9 @@ import psutil
 import pytest
 from guild import run as guild_run
 
-from guild_dask.home.status import Status, status, status_for
+from guild_dask.home.outcome import End
+from guild_dask.home.run_info import KILLED_BY
+from guild_dask.home.status import ENDED, Status, end_for, status, status_for
 
 MARKERS = ("LOCK.remote", "PENDING", "STAGED")
 EXIT_STATUSES = (None, 0, 3, -15)
@@ -45,3 +47,19 @@ def test_run_with_an_unreadable_exit_status_has_none(tmp_path: pathlib.Path) -> 
     attributes.mkdir(parents=True)
     (attributes / "exit_status").write_text("[\n")
     assert status(str(tmp_path)) is Status.ERROR
+
+
+@pytest.mark.parametrize(
+    ("status", "facts", "end"),
+    [
+        (Status.COMPLETED, {}, End.COMPLETED),
+        (Status.ERROR, {}, End.FAILED),
+        (Status.TERMINATED, {}, End.TERMINATED),
+        (Status.TERMINATED, {KILLED_BY: 11}, End.FAILED),
+        # The user has started it again, without a scheduler.
+        (Status.COMPLETED, {KILLED_BY: 11}, End.COMPLETED),
+        *((status, {KILLED_BY: 11}, None) for status in Status if status not in ENDED),
+    ],
+)
+def test_status_and_record_together_say_how_a_run_ended(status: Status, facts: dict[str, int], end: End | None) -> None:
+    assert end_for(status, facts) is end

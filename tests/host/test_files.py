@@ -78,7 +78,7 @@ def test_run_directory_is_refreshed_before_its_end_is_read(tmp_path: pathlib.Pat
     run_dir = tmp_path / "runs" / "aaa"
     (run_dir / ".guild" / "attrs").mkdir(parents=True)
     home = GuildHome(str(tmp_path), Heartbeat(str(tmp_path), "sss", _me()))
-    home.settle("aaa", 0, may_stage_again=False)
+    home.settle("aaa", 0)
     home.has_recorded_end(claims.Found("aaa", None, is_started=True, written=0))
     guild_dir = run_dir / ".guild"
     found = [path for path in touched if path.startswith(str(run_dir))]

@@ -81,6 +81,7 @@ WITH_OPTUNA = ("scheduler.search.engine", "scheduler.search.study")
 PURE = ("plan",)
 PURE_MODULES = (
     "cluster.scaling",
+    "home.claim_record",
     "home.event_files",
     "home.operation_data",
     "home.outcome",
@@ -98,7 +99,9 @@ PURE_MODULES = (
     "scheduler.announcer",
     "scheduler.core",
     "scheduler.dependency_lookup",
+    "scheduler.instructions",
     "scheduler.ledger",
+    "scheduler.log_texts",
     "scheduler.shutdown",
     "scheduler.view",
     "scheduler.waiting",
@@ -109,6 +112,8 @@ PURE_MODULES = (
     "scheduler.search.width",
     "settings.cluster_spec",
     "settings.readers",
+    "worker.job",
+    "worker.options",
 )
 PURE_LIBRARY = frozenset(
     (
@@ -124,6 +129,7 @@ PURE_LIBRARY = frozenset(
         "heapq",
         "ipaddress",
         "itertools",
+        "json",
         "math",
         "operator",
         "re",
@@ -134,6 +140,20 @@ PURE_LIBRARY = frozenset(
         "types",
         "typing",
         "unicodedata",
+    )
+)
+# Pure functions of modules that are not, because of what else is there.
+PURE_FUNCTIONS = frozenset(
+    (
+        # What an exit status means, beside the handlers of signals.
+        "host.signals.is_failure",
+        "host.signals.is_request",
+        "host.signals.killed_by",
+        "host.signals.may_be_sent",
+        # A number as event files store it, beside what reads them.
+        "home.run_scalars.with_32_bits",
+        # What a trial's values cost, beside what reads trials.
+        "home.trials.completed_costs",
     )
 )
 IMPURE_FUNCTIONS = frozenset(("__import__", "breakpoint", "eval", "exec", "input", "open", "print"))
@@ -323,6 +343,84 @@ def pure_modules_have_no_effects(given: Modules) -> Iterator[str]:
                 yield _complaint(module, line, f"uses {node.id}, and is to be pure")
 
 
+def pure_modules_take_only_values_from_others(given: Modules) -> Iterator[str]:
+    """Of our modules that are not pure, a pure one imports values only: it could reach any effect through another."""
+    for module in filter(_is_pure, given.values()):
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Import):
+                whole = [alias.name for alias in node.names if alias.name.partition(".")[0] == PACKAGE]
+                yield from (_complaint(module, node.lineno, f"imports {name} as a whole") for name in whole)
+            elif isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{PACKAGE}."):
+                for alias in node.names:
+                    if not _is_pure_import(_own_name(node), alias.name, given):
+                        what = f"{_own_name(node)}.{alias.name}".lstrip(".")
+                        yield _complaint(module, node.lineno, f"imports {what}, which is no value")
+
+
+def _own_name(node: ast.ImportFrom) -> str:
+    return (node.module or "").removeprefix(PACKAGE).lstrip(".")
+
+
+def _is_pure_import(source: str, name: str, given: Modules) -> bool:
+    """Returns whether what is imported from a module of ours is pure, or a value: no effect is reached through it."""
+    full = f"{source}.{name}".lstrip(".")
+    if full in given:
+        return _is_pure(given[full])
+    return full in PURE_FUNCTIONS or (
+        source in given and (_is_pure(given[source]) or _is_value(name, given[source], given))
+    )
+
+
+def _is_value(name: str, module: Module, given: Modules) -> bool:
+    """Returns whether a module defines a constant of that name, or a class of values whose methods have no effects."""
+    for node in module.tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return _is_class_of_values(node) and not _uses_effects(node, module, given)
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and name in _defined(node):
+            return not _uses_effects(node, module, given)
+    return False
+
+
+def _is_class_of_values(node: ast.ClassDef) -> bool:
+    bases = [ast.unparse(base).rpartition(".")[2] for base in node.bases]
+    is_frozen = any(re.search(r"\bdataclass\(.*frozen=True", ast.unparse(each)) for each in node.decorator_list)
+    return is_frozen or any(re.search(r"^(Enum|NamedTuple)$|(Error|Exception)$", base) for base in bases)
+
+
+def _defined(node: ast.stmt) -> set[str]:
+    """Returns the names that a statement at the top of a module defines."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return {node.name}
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+
+
+def _uses_effects(node: ast.stmt, module: Module, given: Modules) -> bool:
+    """Returns whether a class, with its methods, or a constant uses a name of its module that may lead to an effect."""
+    used = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
+    own = {node.name} if isinstance(node, ast.ClassDef) else set()
+    return any(_has_effects(name, module, given) for name in used - own)
+
+
+def _has_effects(name: str, module: Module, given: Modules) -> bool:
+    """Returns whether a name may lead to an effect: it stands for something that is neither pure nor a value."""
+    for node in module.tree.body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                if (alias.asname or alias.name.partition(".")[0]) == name:
+                    return not _is_pure_source(node, alias.name, given)
+        elif name in _defined(node):
+            return not _is_value(name, module, given)
+    return name in IMPURE_FUNCTIONS
+
+
+def _is_pure_source(node: "ast.Import | ast.ImportFrom", name: str, given: Modules) -> bool:
+    source = (node.module or "") if isinstance(node, ast.ImportFrom) else name
+    if f"{source}.".startswith(f"{PACKAGE}."):
+        return isinstance(node, ast.ImportFrom) and _is_pure_import(_own_name(node), name, given)
+    return source.partition(".")[0] in PURE_LIBRARY
+
+
 def modules_that_claim_to_be_pure_are_checked(given: Modules) -> Iterator[str]:
     for module in given.values():
         text = ast.get_docstring(module.tree) or ""
@@ -441,6 +539,7 @@ RULES: tuple[Rule, ...] = (
     only_named_modules_import_dask,
     only_named_modules_import_optuna,
     pure_modules_have_no_effects,
+    pure_modules_take_only_values_from_others,
     modules_that_claim_to_be_pure_are_checked,
     light_modules_do_not_bring_dask,
     nothing_imports_its_importer,
@@ -484,6 +583,24 @@ BREAKS: tuple[tuple[Rule, str, str], ...] = (
     (pure_modules_have_no_effects, "plan.placement", "def f():\n    import time"),
     (pure_modules_have_no_effects, "plan.resources", "def f(): return open('x')"),
     (pure_modules_have_no_effects, "scheduler.core", "import time"),
+    (
+        pure_modules_take_only_values_from_others,
+        "scheduler.core",
+        "from guild_dask.host import files\ndef f(): return files.read_text('x')",
+    ),
+    (pure_modules_take_only_values_from_others, "scheduler.core", "from guild_dask.host.files import read_text"),
+    (pure_modules_take_only_values_from_others, "scheduler.core", "def f():\n    import guild_dask.host.files"),
+    (pure_modules_take_only_values_from_others, "scheduler.core", "from guild_dask import host"),
+    (pure_modules_take_only_values_from_others, "scheduler.core", "from guild_dask.host.processes import os"),
+    # A class, a dataclass and a constant through which files, processes and workers are reached.
+    (pure_modules_take_only_values_from_others, "scheduler.core", "from guild_dask.home.run_queue import GuildHome"),
+    (
+        pure_modules_take_only_values_from_others,
+        "scheduler.core",
+        "from guild_dask.scheduler.dispatch import Dispatcher",
+    ),
+    (pure_modules_take_only_values_from_others, "scheduler.core", "from guild_dask.worker.runner import RUNNER"),
+    (pure_modules_take_only_values_from_others, "home.outcome", "from guild_dask.host.signals import set_handler"),
     (only_named_modules_import_optuna, "scheduler.search.space", "def f():\n    from optuna import study"),
     (only_named_modules_import_optuna, "scheduler.search.engine", "import optuna"),
     (modules_that_claim_to_be_pure_are_checked, "host.purified", '"""Counts. Pure."""'),
@@ -535,9 +652,20 @@ def test_names_in_the_rules_exist() -> None:
     named = [f"{room}.{name.removesuffix('()')}" for room, row in ROOMS.items() for name in (*row.guild, *row.dask)]
     assert [
         name
-        for name in (*named, *PURE_MODULES, *WITH_OPTUNA, *OUTSIDE, *IMPORTS_BY_NAME, *OPENS_OTHER_THINGS)
+        for name in (
+            *named,
+            *PURE_MODULES,
+            *(name.rpartition(".")[0] for name in PURE_FUNCTIONS),
+            *WITH_OPTUNA,
+            *OUTSIDE,
+            *IMPORTS_BY_NAME,
+            *OPENS_OTHER_THINGS,
+        )
         if "*" not in name and name not in known
     ] == []
+
+    functions = {f"{each.name}.{name}" for each in known.values() for node in each.tree.body for name in _defined(node)}
+    assert functions >= PURE_FUNCTIONS
 
 
 def test_the_package_shows_its_rooms_and_little_else() -> None:

@@ -98,6 +98,20 @@ def test_every_room_is_on_the_map_of_the_architecture() -> None:
     assert not [room for room in rooms if not re.search(rf"\b{room}/", text)]
 
 
+def test_way_of_a_run_names_a_function_in_every_file_and_says_how_many_files_there_are() -> None:
+    text = (PROJECT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = text.partition("\n## The way of a run\n")[2].partition("\n## ")[0]
+    rows = [row.split("|")[2] for row in section.splitlines() if re.match(r"\| \d+ ", row)]
+    named = [match.groups() for row in rows for code in _CODE.findall(row) if (match := _FILE.fullmatch(code))]
+    assert rows
+    assert all(_CODE.search(row) for row in rows)
+    assert all(function for _, function in named)
+    files = {file for file, _ in named}
+    warm = {file for file in files if file.startswith("worker/warm_")}
+    assert f"These are {len(files)} files, {len(files - warm)} if the run starts cold" in section
+    assert len(files) <= 26, "half of the 53 that there were before there were rooms"
+
+
 def test_no_text_says_to_install_guild_dask_from_an_index() -> None:
     # guild-dask is not on PyPI, so no text says `pip install guild-dask` or names its extras.
     texts = [*PAGES, *(PROJECT / "guild_dask").rglob("*.py"), *(PROJECT / "guild_dask").rglob("*.yml")]

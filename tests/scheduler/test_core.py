@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,16 +14,18 @@ from guild_dask.home.control import Control
 from guild_dask.home.outcome import End, Result
 from guild_dask.home.recovery import Recovered
 from guild_dask.monitor.state import Phase
+from guild_dask.plan.capacity import SEARCH
 from guild_dask.scheduler import instructions as do
 from guild_dask.scheduler.answers import ClaimsRecovered, RunLeft
-from guild_dask.scheduler.core import MOST_STARTS, Core, Rules
+from guild_dask.scheduler.core import MOST_POSTPONED, MOST_POSTPONEMENTS, MOST_STARTS, Core, Rules
 from guild_dask.scheduler.shutdown import DESTROY_AFTER, GIVE_UP_AFTER, KILL_AFTER
+from guild_dask.scheduler.waiting import Demand
 from guild_dask.worker.job import KILLED, NOT_STARTED
-from tests.scheduler.world import CLAIMED, ENDED, STAGED, STARTED, Run, World, staged_run
+from tests.scheduler.world import CLAIMED, ENDED, ME, STAGED, STARTED, Run, World, staged_run
 
 
 def a_world(slots: int = 1, **rules: Any) -> World:
-    world = World(Rules(own_run="me", poll_interval=10.0, **rules))
+    world = World(Rules("me", ME, poll_interval=10.0, **rules))
     world.add_worker("w", slots)
     return world
 
@@ -54,6 +57,27 @@ def test_staged_run_is_claimed_submitted_and_settled() -> None:
     assert world.statuses() == {"a": ENDED}
     assert not world.core.ledger.active
     assert world.core.ledger.outcomes == {End.COMPLETED: 1}
+
+
+def test_claim_says_what_the_plan_decided() -> None:
+    world = a_world(demand=Demand(has_devices=True))
+    world.workers["w"] = replace(world.workers["w"], resources={"cpu": 4.0, "gpu": 2.0}, devices=("0", "1"))
+    world.stage("a", "dask:cpu=1", "dask:gpu=1")
+    world.runs["a"].staged = replace(world.runs["a"].staged, gpus=("1",))
+    world.cycle()
+    claim = world.core.ledger.active["a"].claim
+    assert (claim.scheduler_id, claim.scheduler, claim.owner) == ("me", ME, ME)
+    assert (claim.worker, claim.devices) == ("w", {"1": 1.0})
+    assert claim.requests == {"cpu": 1.0, "gpu": 1.0}  # a particular device counts as one of the GPUs
+
+
+def test_claim_on_a_search_takes_nothing_of_what_runs_share() -> None:
+    world = a_world()
+    world.workers["w"] = replace(world.workers["w"], resources={SEARCH: 1.0})
+    world.stage("a", "dask:cpu=1")
+    world.runs["a"].staged = replace(world.runs["a"].staged, is_search=True)
+    world.cycle()
+    assert world.core.ledger.active["a"].claim.requests == {}
 
 
 def test_run_waits_for_a_free_slot_and_starts_in_order() -> None:
@@ -455,6 +479,57 @@ def test_run_that_cannot_be_claimed_is_held_with_the_reason_and_others_start() -
     assert "Leaving run a staged (cannot claim run a: Permission denied)" in world.log
 
 
+def test_run_that_cannot_be_read_now_keeps_no_other_from_starting() -> None:
+    world = a_world(slots=1)
+    world.unreadable = {"a"}
+    world.stage("a")
+    world.stage("b")
+    world.stage("c")
+    world.cycle()
+    assert world.jobs == {"b": "w"}
+    for _ in range(3):
+        world.cycle(10.0)
+        assert world.core.due > world.now  # no busy loop
+    text = "Run a cannot start now (cannot read attribute 'flags': Input/output error); trying again at each poll"
+    assert world.log.count(text) == 1
+    world.unreadable.clear()
+    world.start("b")
+    world.end("b")
+    world.cycle(10.0)
+    assert world.jobs == {"a": "w"}
+
+
+def test_run_that_cannot_be_read_now_says_so() -> None:
+    world = a_world(slots=2)
+    world.unreadable = {"a"}
+    world.stage("a")
+    world.cycle()
+    assert str(world.core.announcer.held["a"]) == "cannot read attribute 'flags': Input/output error"
+
+
+def test_home_of_which_nothing_can_be_read_is_not_read_run_by_run() -> None:
+    world = a_world(slots=1)
+    names = [f"{number:03}" for number in range(200)]
+    world.unreadable = set(names)
+    for name in names:
+        world.stage(name)
+    world.cycle()
+    assert len(kinds_of(world, do.Claim)) <= MOST_POSTPONED
+
+
+def test_run_once_waits_a_while_for_a_run_that_cannot_be_read() -> None:
+    world = a_world(run_once=True)
+    world.unreadable = {"a"}
+    world.stage("a")
+    for _ in range(3):
+        world.cycle(10.0)
+    assert not world.core.is_over
+    for _ in range(MOST_POSTPONEMENTS):
+        world.cycle(10.0)
+    assert world.core.is_over
+    assert "1 left staged" in world.core.summary(world.now)
+
+
 def test_wait_for_running_holds_all_runs_until_others_have_ended() -> None:
     world = a_world(wait_for_running=True)
     world.running_elsewhere = ("other",)
@@ -601,7 +676,7 @@ def test_core_never_asks_to_be_called_again_at_once_for_ever(actions: list[tuple
 
 
 def test_run_that_could_not_be_settled_counts_as_left_until_it_is_recovered() -> None:
-    core = Core(Rules(), 0.0)
+    core = Core(Rules("me", ME), 0.0)
     core.handle(RunLeft("aaa", "cannot settle run aaa"), 0.0)
     assert "1 left to the next scheduler" in core.summary(1.0)
     logs = core.handle(ClaimsRecovered(Recovered(ended=(("aaa", Result(End.COMPLETED, 0)),))), 1.0)

@@ -18,6 +18,7 @@ from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.outcome import End
 from guild_dask.home.run_queue import GuildHome
+from guild_dask.home.status import Status, status
 from guild_dask.host import files, processes
 from guild_dask.scheduler.dispatch import Dispatcher, Identity, options_for
 from guild_dask.scheduler.instructions import Recover
@@ -103,6 +104,49 @@ def _fails_for_tags(content: Callable[..., bytes]) -> Callable[..., bytes]:
     return fail
 
 
+# Claims
+
+
+@pytest.mark.parametrize("broken", ["folder", "attribute"])
+def test_run_that_cannot_be_read_now_keeps_no_other_from_being_claimed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    # As on a mount of which the server is gone, or with a bad block.
+    elsewhere = tmp_path / "elsewhere"
+    bad = make_run(tmp_path / "runs" / "aaa", flags="{}\n")
+    (bad / ".guild" / "ENV").write_text(f"export CMD_DIR={elsewhere}\n")
+    make_run(tmp_path / "runs" / "bbb")
+    me = processes.identity(os.getpid())
+    assert me
+    nothing: Any = None  # what has no part in it
+    cluster: Any = SimpleNamespace(options=lambda _worker: StarterOptions())
+    follower: Any = SimpleNamespace(follow=str, finish=str)
+    home = GuildHome(str(tmp_path), Heartbeat(str(tmp_path), "me", me))
+    home.heartbeat.renew()
+    dispatcher = Dispatcher(Identity("me", me, {}, "/"), home, cluster, follower, nothing)
+    wanted = [(run, Claim(run.id, "me", me, me)) for run in home.staged().staged]
+    unreadable = {"folder": elsewhere, "attribute": bad / ".guild" / "attrs" / "flags"}[broken]
+    stat, opened = os.stat, files.content
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", _fails_for(str(unreadable), stat))
+        patched.setattr(files, "content", _fails_for(str(unreadable), opened))
+        answered = dispatcher.claim(wanted)
+    assert [active.run.id for active in answered.taken] == ["bbb"]
+    assert list(answered.postponed) == ["aaa"]
+    assert "Input/output error" in answered.postponed["aaa"]
+    assert not answered.missing
+    assert status(str(bad)) is Status.STAGED
+
+
+def _fails_for(path: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def fail(file: Any, *args: Any, **options: Any) -> Any:
+        if not isinstance(file, int) and os.fspath(file) == path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return call(file, *args, **options)
+
+    return fail
+
+
 # Submission
 
 
@@ -114,5 +158,5 @@ def test_run_that_a_failing_home_does_not_let_be_sent_is_lost_and_not_forgotten(
     cluster: Any = SimpleNamespace(workers=list)
     publisher: Any = SimpleNamespace(started=fail)
     dispatcher = Dispatcher(Identity("me", ME, {}, ""), nothing, cluster, nothing, publisher)
-    active = ActiveRun(staged_run("aaa", 1), "worker", "host", Claim("aaa", "me", ME, ME))
+    active = ActiveRun(staged_run("aaa", 1), Claim("aaa", "me", ME, ME, worker="worker"), "host")
     assert dispatcher.submit(active) == JobLost("aaa", os.strerror(errno.EIO))

@@ -202,20 +202,20 @@ def test_run_whose_starter_was_killed_did_not_fail_by_itself_whoever_settles_it(
     with monkeypatch.context() as patched:
         patched.setattr(claims, "remove", be_killed)
         with pytest.raises(_Killed):
-            home.settle("aaa", KILLED, may_stage_again=False, again=lambda *_: True, lost=Cause.KILLED)
+            home.settle("aaa", KILLED, again=lambda *_: True, lost=Cause.KILLED)
     assert run_directory.attribute(home.run_dir("aaa"), "exit_status") == -signal.SIGKILL
     assert end_note.read(claims.path(home.claims_folder, "aaa")) == Note(Cause.KILLED)
-    result = home.settle("aaa", 0, may_stage_again=False, again=lambda *_: True)
+    result = home.settle("aaa", 0, again=lambda *_: True)
     assert (result.end, result.cause) == (End.TERMINATED, Cause.KILLED)
 
 
 def test_end_that_guild_has_on_record_is_a_failure_if_nothing_cut_the_run_short(home: GuildHome) -> None:
     run_directory.record_end(home.run_dir("aaa"), -signal.SIGSEGV)
     assert not recover(home).ended  # it is ours, and in our hands
-    assert home.settle("aaa", 1, may_stage_again=False) == Result(End.FAILED, -signal.SIGSEGV)
+    assert home.settle("aaa", 1) == Result(End.FAILED, -signal.SIGSEGV)
 
 
 def test_end_that_guild_has_on_record_is_no_failure_if_a_limit_ended_the_run(home: GuildHome) -> None:
     run_directory.record_end(home.run_dir("aaa"), -signal.SIGSEGV)
     end_note.write(claims.path(home.claims_folder, "aaa"), Cause.TIME_LIMIT)
-    assert home.settle("aaa", 1, may_stage_again=False).end is End.TERMINATED
+    assert home.settle("aaa", 1).end is End.TERMINATED

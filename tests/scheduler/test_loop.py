@@ -42,7 +42,7 @@ class Shell:
     """What a loop uses, as far as a test needs it; what was done is noted."""
 
     def __init__(self) -> None:
-        self.core = Core(Rules(), 0.0)
+        self.core = Core(Rules("me", ME), 0.0)
         self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.done: list[str] = []
         self.now = 0.0
@@ -72,8 +72,8 @@ class Shell:
         return self.now
 
     def has_a_run(self) -> None:
-        claim: Any = SimpleNamespace(requests={}, devices={}, owner=ME)
-        self.core.ledger.active["aaa"] = ActiveRun(staged_run("aaa", 0), "w", "host", claim)
+        claim: Any = SimpleNamespace(requests={}, devices={}, owner=ME, worker="w")
+        self.core.ledger.active["aaa"] = ActiveRun(staged_run("aaa", 0), claim, "host")
 
 
 def test_stop_is_carried_out_step_by_step() -> None:

@@ -7,7 +7,7 @@ from guild_dask.scheduler.answers import ClusterView
 from guild_dask.scheduler.core import Rules
 from guild_dask.scheduler.view import view_of
 from guild_dask.scheduler.waiting import Demand
-from tests.scheduler.world import World
+from tests.scheduler.world import ME, World
 
 
 def seen(world: World) -> ClusterView:
@@ -15,7 +15,7 @@ def seen(world: World) -> ClusterView:
 
 
 def test_kinds_that_differ_by_their_time_alone_are_told_apart() -> None:
-    world = World(Rules(demand=Demand(do_workers_end=True)))
+    world = World(Rules("me", ME, demand=Demand(do_workers_end=True)))
     world.workers["job"] = WorkerCapacity("job", 1, {}, "host", label="job", lifetime=4000.0, ends=4000.0)
     world.stage("busy")
     world.cycle()

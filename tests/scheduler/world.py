@@ -71,7 +71,7 @@ class Run:
 class World:
     """The Guild home and the cluster, and the core that works on them."""
 
-    rules: Rules = field(default_factory=Rules)
+    rules: Rules = field(default_factory=lambda: Rules("me", ME))
     workers: dict[str, WorkerCapacity] = field(default_factory=dict)
     now: float = 0.0
     core: Core = field(init=False)
@@ -82,6 +82,7 @@ class World:
     control: Control = field(default_factory=Control)
     running_elsewhere: tuple[str, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)  # runs that cannot be claimed, with why
+    unreadable: set[str] = field(default_factory=set)  # runs that cannot be read now
     unclaimable: set[str] = field(default_factory=set)  # listed as staged, and never to be had
     retries: int = 0
     log: list[str] = field(default_factory=list)
@@ -202,9 +203,9 @@ class World:
                 return RunningFound(self.running_elsewhere)
             case do.SeeWorkers():
                 return WorkersSeen(ClusterView(tuple(self.workers.values())))
-            case do.Claim(starts=starts):
+            case do.Claim(wanted=wanted):
                 self._home()
-                return self._claim(starts)
+                return self._claim(wanted)
             case do.Submit(run=active):
                 assert active.run.id not in self.jobs, "submitted twice"
                 self.jobs[active.run.id] = active.worker
@@ -235,30 +236,28 @@ class World:
         ended = RunStatus.COMPLETED if run.end is End.COMPLETED else RunStatus.FAILED
         return Found(statuses.get(run.where, ended), (name,))
 
-    def _claim(self, starts: Iterable[do.Start]) -> ClaimAnswered:
+    def _claim(self, wanted: Iterable[tuple[Staged, Claim]]) -> ClaimAnswered:
         taken, missing = [], []
         refused: dict[str, str] = {}
-        for start in starts:
-            run = self.runs.get(start.run.id)
-            if run is None or run.where != STAGED or run.staged != start.run:
-                missing.append(start.run.id)
-                self._doubted.add(start.run.id)
-            elif start.run.id in self.unclaimable:
-                missing.append(start.run.id)
-            elif start.run.id in self.refused:
-                refused[start.run.id] = self.refused[start.run.id]
+        postponed: dict[str, str] = {}
+        for staged, claim in wanted:
+            run = self.runs.get(staged.id)
+            if run is None or run.where != STAGED or run.staged != staged:
+                missing.append(staged.id)
+                self._doubted.add(staged.id)
+            elif staged.id in self.unclaimable:
+                missing.append(staged.id)
+            elif staged.id in self.refused:
+                refused[staged.id] = self.refused[staged.id]
+            elif staged.id in self.unreadable:
+                postponed[staged.id] = "cannot read attribute 'flags': Input/output error"
             else:
                 run.where = CLAIMED
                 run.attempts += 1
-                self._doubted.add(start.run.id)
-                taken.append(self._active(start, run.attempts))
-        return ClaimAnswered(tuple(taken), refused, tuple(missing))
-
-    def _active(self, start: do.Start, attempt: int) -> ActiveRun:
-        claim = Claim(
-            start.run.id, "me", ME, ME, attempt, start.requests, worker=start.worker, devices=dict(start.devices)
-        )
-        return ActiveRun(start.run, start.worker, f"host-{start.worker}", claim)
+                self._doubted.add(staged.id)
+                numbered = replace(claim, attempt=run.attempts)
+                taken.append(ActiveRun(staged, numbered, f"host-{claim.worker}"))
+        return ClaimAnswered(tuple(taken), refused, postponed, tuple(missing))
 
     def _settle(self, each: do.Settle) -> Settled | SettleFailed:
         if not self.is_home_available:

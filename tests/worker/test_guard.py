@@ -91,7 +91,7 @@ class _World:
 def _settled_as_killed(world: _World) -> Result:
     """Returns how the run ended, whose starter was killed, if losses are tried again."""
     again, lost = lambda _dir, is_loss: is_loss, Cause.KILLED
-    return world.home.settle("aaa", KILLED, may_stage_again=True, again=again, lost=lost)
+    return world.home.settle("aaa", KILLED, again=again, lost=lost)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def world(user: Sandbox, guild: Guild) -> Iterator[_World]:
 def test_other_hosts_see_where_the_run_is(world: _World) -> None:
     assert "running (node12)" in world.guild("runs").output
     world.runner.stop("aaa")
-    world.home.settle("aaa", world.wait(), may_stage_again=False)
+    world.home.settle("aaa", world.wait())
     assert "terminated" in world.guild("runs").output
 
 
@@ -115,7 +115,7 @@ def test_run_that_its_scheduler_stops_is_recorded_as_stopped(world: _World) -> N
     world.runner.stop("aaa")
     code = world.wait()
     assert end_note.read(world.claimed) == Note(Cause.STOPPED)
-    result = world.home.settle("aaa", code, may_stage_again=False, again=lambda *_: True)
+    result = world.home.settle("aaa", code, again=lambda *_: True)
     assert (result.end, result.cause) == (End.TERMINATED, Cause.STOPPED)
     assert not list(world.home.claims_folder.iterdir())
 

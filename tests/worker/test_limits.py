@@ -14,7 +14,7 @@ import pytest
 from guild_dask.home.outcome import Cause, Excess
 from guild_dask.host import memory
 from guild_dask.host.memory import Meter
-from guild_dask.worker.limits import Limits
+from guild_dask.worker.guard import Limits
 from guild_dask.worker.options import StarterOptions
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses

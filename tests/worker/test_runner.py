@@ -61,7 +61,7 @@ def test_run_is_started_and_its_exit_code_returned(home: GuildHome, user: Sandbo
     work = _claimed(home, user.folder)
     ended = runner.run(work)
     assert ended.exit_code == 4
-    assert home.settle("aaa", ended.exit_code, may_stage_again=False) == Result(End.FAILED, 4)
+    assert home.settle("aaa", ended.exit_code) == Result(End.FAILED, 4)
     assert pathlib.Path(work.output).read_text() == "quick\n"
     assert not list(home.claims_folder.iterdir())
 
@@ -72,7 +72,7 @@ def test_run_that_is_stopped_before_it_starts_is_staged_again(home: GuildHome, u
     runner.stop("aaa")
     ended = runner.run(work)
     assert ended.exit_code == NOT_STARTED
-    assert home.settle("aaa", ended.exit_code, may_stage_again=True) == Result(End.STAGED_AGAIN)
+    assert home.settle("aaa", ended.exit_code) == Result(End.STAGED_AGAIN)
     assert statuses(user) == {"aaa": "staged"}
     assert pathlib.Path(work.output).read_text() == ""
     assert not list(home.claims_folder.iterdir())

@@ -18,7 +18,7 @@ import psutil
 import pytest
 import yaml
 
-from guild_dask.worker import warm_kind, warm_preload
+from guild_dask.worker import warm_client, warm_preload
 from guild_dask.worker.warm_client import WarmProcess, WarmServers
 from tests.support.sandbox import Guild, Sandbox, Started, run_command, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, stage, statuses
@@ -823,7 +823,7 @@ ENVIRON = {"RUN_ID": "aaa", "FLAG_LR": "1", "PYTHONPATH": ".:/site", "GUILD_PLUG
     ],
 )
 def test_other_commands_start_fresh(command: list[str], environ: dict[str, str]) -> None:
-    assert warm_kind.kind_for(command, ENVIRON | environ, PYTHON) is None
+    assert warm_client.kind_for(command, ENVIRON | environ, PYTHON) is None
 
 
 @pytest.mark.parametrize(
@@ -838,16 +838,16 @@ def test_modules_of_a_run_are_looked_for_where_it_imports_them(
     main: str, environ: dict[str, str], folders: list[str]
 ) -> None:
     command = [*COMMAND[:3], main, *COMMAND[4:]]
-    assert warm_kind.folders_of_run(command, ENVIRON | environ) == folders
+    assert warm_client.folders_of_run(command, ENVIRON | environ) == folders
 
 
 @pytest.mark.parametrize(
     "changed", [{"PYTHONHASHSEED": "0"}, {"LD_PRELOAD": "x"}, {"GUILD_PLUGINS": "cpu,gpu"}, {"LANG": "C"}]
 )
 def test_what_python_reads_at_its_start_makes_another_kind(changed: dict[str, str]) -> None:
-    assert warm_kind.kind_for(COMMAND, ENVIRON | changed, PYTHON) != warm_kind.kind_for(COMMAND, ENVIRON, PYTHON)
+    assert warm_client.kind_for(COMMAND, ENVIRON | changed, PYTHON) != warm_client.kind_for(COMMAND, ENVIRON, PYTHON)
 
 
 @pytest.mark.parametrize("changed", [{"RUN_ID": "bbb"}, {"FLAG_LR": "2"}, {"FOO": "2"}, {"CUDA_VISIBLE_DEVICES": "1"}])
 def test_what_differs_between_runs_does_not(changed: dict[str, str]) -> None:
-    assert warm_kind.kind_for(COMMAND, ENVIRON | changed, PYTHON) == warm_kind.kind_for(COMMAND, ENVIRON, PYTHON)
+    assert warm_client.kind_for(COMMAND, ENVIRON | changed, PYTHON) == warm_client.kind_for(COMMAND, ENVIRON, PYTHON)

@@ -8,12 +8,10 @@ from guild_dask.home import attempts, run_directory, run_info
 from guild_dask.home import status as home_status
 from guild_dask.home.outcome import End
 from guild_dask.home.run_directory import BrokenRun
+from guild_dask.home.status import Status
 from guild_dask.monitor import schedulers
-from guild_dask.monitor.report.history import RUNNING, EndedScheduler, unfinished_starts
+from guild_dask.monitor.report.history import EndedScheduler, unfinished_starts
 from guild_dask.plan import records
-
-# Ends by Guild's status, where the names differ.
-_ENDS = {"error": End.FAILED.value, "staged": End.STAGED_AGAIN.value}
 
 
 def ended_scheduler_for(run_dir: str, events: Sequence[Mapping[str, Any]]) -> EndedScheduler:
@@ -39,19 +37,18 @@ def _end(runs_dir: str, scheduler: str, started: Mapping[str, Any], last: float)
     if past:
         cause = past.cause.value if past.cause else ""
         return {"end": End.RETRIED.value, "at": past.ended, "exit_code": past.exit_status, "cause": cause}
-    status, facts = home_status.known_status(run_dir).value, _facts(run_dir)
-    if status in ("staged", "pending"):
-        return {"end": _ENDS.get(status, status), "at": last}
-    if facts.get("scheduler", scheduler) != scheduler:
-        return {"end": End.STAGED_AGAIN.value, "at": last}  # and another scheduler has started it since
-    if status == RUNNING:
+    status, facts = home_status.known_status(run_dir), _facts(run_dir)
+    if status is Status.PENDING:
+        return {"end": status.value, "at": last}
+    if status is Status.STAGED or facts.get("scheduler", scheduler) != scheduler:
+        return {"end": End.STAGED_AGAIN.value, "at": last}  # and perhaps another scheduler has started it since
+    end = home_status.end_for(status, facts)
+    if end is None:
         return None
     cause, excess = run_info.cause_in(facts)
     used, start = run_info.recorded(run_dir)
-    # Guild's status is `terminated` for every signal.
-    end = End.FAILED.value if run_info.KILLED_BY in facts else _ENDS.get(status, status)
     return {
-        "end": end,
+        "end": end.value,
         "at": _stopped(run_dir) or last,
         "exit_code": _number(run_dir, "exit_status"),
         "used": used,
