@@ -46,10 +46,6 @@ class Claimed:
     refused: dict[str, str]  # runs whose own directory prevents it, with the reason
     problem: str | None = None
 
-    @property
-    def runs(self) -> tuple[Staged, ...]:
-        return tuple(run for run, _ in self.taken)
-
 
 class GuildHome:
     """The runs of one Guild home, for one scheduler, which sees the selected ones."""
