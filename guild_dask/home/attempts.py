@@ -44,14 +44,6 @@ def past(run_dir: str) -> tuple[Attempt, ...]:
         return ()
 
 
-def known_past(run_dir: str) -> tuple[Attempt, ...]:
-    """Returns the attempts at a run that were not its last; none if the record cannot be read."""
-    try:
-        return past(run_dir)
-    except OSError:
-        return ()
-
-
 def _attempt(data: dict[str, Any]) -> Attempt:
     cause = cause_for_name(data.get(_CAUSE)) if isinstance(data, dict) else None
     return records.value_for(Attempt, {**data, _CAUSE: cause.value if cause else None})

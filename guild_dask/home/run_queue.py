@@ -47,10 +47,6 @@ class Claimed:
     postponed: dict[str, str] = field(default_factory=dict)  # runs that cannot be read now, with the reason
     problem: str | None = None
 
-    @property
-    def runs(self) -> tuple[Staged, ...]:
-        return tuple(run for run, _ in self.taken)
-
 
 class GuildHome:
     """The runs of one Guild home, for one scheduler, which sees the selected ones."""

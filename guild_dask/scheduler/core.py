@@ -61,7 +61,7 @@ from guild_dask.scheduler.answers import (
     WorkersSeen,
 )
 from guild_dask.scheduler.dependency_lookup import DependencyLookup
-from guild_dask.scheduler.events import ControlChanged, Interrupted, OutsideEvent, PageOpened, RunStaged, StopRequested
+from guild_dask.scheduler.events import ControlChanged, Interrupted, OutsideEvent, RunStaged, StopRequested
 from guild_dask.scheduler.instructions import (
     DEBUG,
     INFO,
@@ -651,6 +651,7 @@ class Core:
         return instructions
 
 
+# An event without a handler, such as PageOpened, only ends the shell's wait.
 _HANDLERS: Mapping[type, Any] = {
     RunStaged: Core._run_staged,
     ControlChanged: Core._control_changed,
@@ -676,5 +677,4 @@ _HANDLERS: Mapping[type, Any] = {
     ClusterTrouble: Core._cluster_trouble,
     StopRequested: Core._stop_requested,
     Interrupted: Core._interrupted,
-    PageOpened: lambda _core, _event, _now: [],
 }

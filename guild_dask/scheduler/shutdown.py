@@ -1,4 +1,7 @@
-"""How a scheduler that is stopped ends its runs: step by step, each step for those that outlived the last. Pure."""
+"""How a scheduler that is stopped ends its runs: step by step, each step for those that outlived the last. Pure.
+
+The first Ctrl-C stops nothing while runs are running: it drains the scheduler, in `core.Core._interrupted`.
+"""
 
 import math
 from collections.abc import Callable, Iterable

@@ -208,11 +208,11 @@ def test_device_that_another_scheduler_took_a_moment_ago_is_not_claimed(user: Sa
     staged = {run.id: run for run in home.staged().staged}
     assert are_taken({"0": 1.0}, {"0": 0.5})
     whole = home.claim([(staged["aaa"], Claim("aaa", "me", me, me, devices={"0": 1.0}))])
-    assert (whole.runs, whole.refused) == ((), {})
+    assert (whole.taken, whole.refused) == ((), {})
     half = home.claim([(staged["bbb"], Claim("bbb", "me", me, me, devices={"0": 0.5}))])
-    assert [run.id for run in half.runs] == ["bbb"]
+    assert [run.id for run, _ in half.taken] == ["bbb"]
     another = home.claim([(staged["ccc"], Claim("ccc", "me", me, me, devices={"1": 1.0}))])
-    assert [run.id for run in another.runs] == ["ccc"]
+    assert [run.id for run, _ in another.taken] == ["ccc"]
 
 
 # On other workers

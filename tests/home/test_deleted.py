@@ -115,7 +115,7 @@ def _story(world: _World, home: GuildHome) -> None:
     """Claims the run, saves its records as a starter does that starts nothing in the end, and settles it."""
     run = next(iter(home.staged().staged), None)
     me = home.heartbeat.process
-    if not run or not home.claim([(run, claims.Claim(RUN, "me", me, me))]).runs:
+    if not run or not home.claim([(run, claims.Claim(RUN, "me", me, me))]).taken:
         return
     beside = claims.path(home.claims_folder, RUN)
     with contextlib.suppress(OSError):
@@ -187,7 +187,7 @@ def test_run_that_was_deleted_while_it_ran_is_neither_pending_nor_running_when_i
     shutil.copytree(staged, world.run)
     home = world.guild_home(_me())
     (run,) = home.staged().staged
-    assert home.claim([(run, claims.Claim(RUN, "me", _me(), _me()))]).runs
+    assert home.claim([(run, claims.Claim(RUN, "me", _me(), _me()))]).taken
     assert claims.mark_started(claims.path(home.claims_folder, RUN))
     run_directory.set_marker(str(world.run), layout.REMOTE_LOCK)
     world.delete()
@@ -206,7 +206,7 @@ def test_run_that_guild_makes_anew_after_it_was_deleted_does_not_start(
     shutil.copytree(staged, world.run)
     home = world.guild_home(_me())
     (run,) = home.staged().staged
-    assert home.claim([(run, claims.Claim(RUN, "me", _me(), _me()))]).runs
+    assert home.claim([(run, claims.Claim(RUN, "me", _me(), _me()))]).taken
     operation = Operation(str(world.run), claims.path(home.claims_folder, RUN), StarterOptions())
     operation.identity = _me()
     world.delete()
@@ -229,7 +229,7 @@ def test_guild_restores_a_run_that_was_deleted_while_it_was_claimed_as_staged(us
     stage(guild, "op", RUN)
     home = GuildHome(str(user.guild_home), Heartbeat(str(user.guild_home), "me", _me()))
     (run,) = home.staged().staged
-    assert home.claim([(run, claims.Claim(RUN, "me", _me(), _me()))]).runs
+    assert home.claim([(run, claims.Claim(RUN, "me", _me(), _me()))]).taken
     guild(f"runs rm {RUN} -y")
     assert home.settle(RUN, NOT_STARTED).end is End.GONE
     guild(f"runs restore {RUN} -y")

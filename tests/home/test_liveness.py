@@ -43,7 +43,7 @@ class _World:
 
     def is_claimed(self) -> bool:
         (run,) = self.home.staged().staged
-        return bool(self.home.claim([(run, Claim("aaa", "me", self.me, self.me))]).runs)
+        return bool(self.home.claim([(run, Claim("aaa", "me", self.me, self.me))]).taken)
 
 
 @pytest.fixture

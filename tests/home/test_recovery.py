@@ -43,7 +43,7 @@ def home(user: Sandbox, guild: Guild) -> GuildHome:
     found.heartbeat.renew()
     dead = replace(me, started=me.started - 1)
     (run,) = found.staged().staged
-    assert found.claim([(run, claims.Claim(RUN, "other", dead, dead))]).runs
+    assert found.claim([(run, claims.Claim(RUN, "other", dead, dead))]).taken
     assert claims.mark_started(claims.path(found.claims_folder, RUN))
     return found
 
@@ -273,7 +273,7 @@ def test_end_of_an_earlier_life_is_not_taken_for_the_end_of_this_one(home: Guild
     (run,) = home.staged().staged
     me = home.heartbeat.process
     dead = replace(me, started=me.started - 1)
-    assert home.claim([(run, claims.Claim(RUN, "other", dead, dead))]).runs
+    assert home.claim([(run, claims.Claim(RUN, "other", dead, dead))]).taken
     assert claims.mark_started(claims.path(home.claims_folder, RUN))
     for path in pathlib.Path(home.run_dir(RUN)).rglob("*"):
         os.utime(path, (2e9, 2e9))

@@ -77,7 +77,7 @@ def test_run_whose_starter_alone_was_killed_is_neither_claimed_nor_started_again
         assert process.stdout
         process.stdout.readline()
         assert "runs aaa" in second_start.refusal_for(str(run_dir))
-        assert not guild_home.claim([(run, claim)]).runs
+        assert not guild_home.claim([(run, claim)]).taken
     assert second_start.refusal_for(str(run_dir)) == ""
     (run,) = guild_home.staged().staged
-    assert guild_home.claim([(run, claim)]).runs
+    assert guild_home.claim([(run, claim)]).taken

@@ -90,7 +90,7 @@ def home(user: Sandbox, guild: Guild) -> GuildHome:
     found.heartbeat.renew()
     dead = replace(me, started=me.started - 1)
     (run,) = found.staged().staged
-    assert found.claim([(run, claims.Claim(RUN, "other", dead, dead))]).runs
+    assert found.claim([(run, claims.Claim(RUN, "other", dead, dead))]).taken
     assert claims.mark_started(claims.path(found.claims_folder, RUN))
     return found
 
@@ -232,10 +232,10 @@ def test_run_is_claimed_or_stays_staged_whatever_file_cannot_be_read(tmp_path: p
         with failing.failing(chosen):
             claimed = story.claim()
         assert not claimed.refused, f"after file {chosen} could not be read"
-        if not claimed.runs:
+        if not claimed.taken:
             assert story.status is Status.STAGED, f"after file {chosen} could not be read"
             story.home.staged()
-            assert story.claim().runs, f"after file {chosen} could not be read"
+            assert story.claim().taken, f"after file {chosen} could not be read"
     assert chosen > 5
 
 
@@ -244,14 +244,14 @@ def test_run_is_staged_again_that_could_neither_be_claimed_nor_given_back(
 ) -> None:
     story = _Claiming(tmp_path / "all")
     with opened.failing():
-        assert story.claim().runs
+        assert story.claim().taken
     # The second fails while what the first left undone is taken back.
     for first, second in itertools.product(range(1, opened.count + 1), range(1, 7)):
         story = _Claiming(tmp_path / f"{first}-{second}")
         with opened.failing(first, first + second):
             claimed = story.claim()
         assert not claimed.refused
-        if not claimed.runs:
+        if not claimed.taken:
             story.home.staged()
             recover(story.home)
             assert story.status is Status.STAGED, f"after files {first} and {first + second} could not be opened"

@@ -24,7 +24,7 @@ def _listen(event: str, args: tuple[object, ...]) -> None:
         _heard[-1].append(os.fsdecode(args[0]))
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def _ear() -> None:
     sys.addaudithook(_listen)  # for which there is no way back
 

@@ -442,6 +442,26 @@ def test_runs_that_are_left_to_be_logged_make_no_busy_loop_while_the_home_fails(
     assert world.core.due > world.now
 
 
+def test_first_interrupt_drains_while_runs_are_running_and_the_second_stops() -> None:
+    world = a_world_with_a_run()
+    world.stage("b")
+    world.interrupt()
+    world.cycle(10.0)
+    assert (world.core.phase, world.control) == (Phase.DRAINING, Control(is_draining=True))
+    assert world.statuses() == {"a": STARTED, "b": STAGED}
+    world.interrupt()
+    world.cycle()
+    assert world.core.phase is Phase.STOPPING
+    assert kinds_of(world, do.StopRun) == [do.StopRun("a")]
+
+
+def test_interrupt_stops_at_once_when_no_run_is_running() -> None:
+    world = a_world()
+    world.interrupt()
+    world.cycle()
+    assert world.core.is_over
+
+
 def test_unexpected_error_ends_runs_as_a_stop_does_and_publishes_nothing() -> None:
     world = a_world_with_a_run()
     world.done.clear()
@@ -565,7 +585,7 @@ ACTIONS = st.one_of(
         st.sampled_from(RUNS),
     ),
     st.tuples(st.sampled_from(("come", "go")), st.sampled_from(WORKERS)),
-    st.tuples(st.sampled_from(("home", "hide", "pause", "resume", "stop")), st.just("")),
+    st.tuples(st.sampled_from(("home", "hide", "pause", "resume", "drain", "interrupt", "stop")), st.just("")),
     st.tuples(st.just("cycle"), st.sampled_from((0.0, 1.0, 10.0, 700.0))),
 )
 TAGS = (("dask-priority:1",), ("dask:gpu=1",), ("dask-after:a",), ("dask:nonsense",), ())
@@ -607,6 +627,8 @@ ACTS: dict[str, tuple[Callable[[World, Any], bool], Callable[[World, Any, int], 
     "hide": (lambda _w, _n: True, lambda w, _s, _n: setattr(w, "can_look_up", not w.can_look_up)),
     "pause": (lambda _w, _n: True, lambda w, _s, _n: _control(w, Control(is_paused=True))),
     "resume": (lambda _w, _n: True, lambda w, _s, _n: _control(w, Control())),
+    "drain": (lambda _w, _n: True, lambda w, _s, n: _control(w, Control(is_draining=True)) if n % 7 == 0 else None),
+    "interrupt": (lambda _w, _n: True, lambda w, _s, n: w.interrupt() if n % 7 == 0 else None),
     "stop": (lambda _w, _n: True, lambda w, _s, n: w.stop() if n % 7 == 0 else None),
 }
 
@@ -626,11 +648,11 @@ def test_no_order_of_events_loses_a_run_or_starts_one_twice(
     world = a_world(run_once=run_once)
     world.retries = retries
     for number, (what, which) in enumerate(actions):
-        was_stopping = world.core.phase is Phase.STOPPING
-        submitted = len(kinds_of(world, do.Submit))
+        before, submitted = world.core.phase, len(kinds_of(world, do.Submit))
         act(world, what, which, number)
         world.check()
-        assert not was_stopping or len(kinds_of(world, do.Submit)) == submitted
+        starts_runs = Phase.WORKING in (before, world.core.phase)
+        assert starts_runs or len(kinds_of(world, do.Submit)) == submitted
 
 
 @settings(max_examples=100, deadline=None)
@@ -656,7 +678,7 @@ def test_after_any_order_of_events_every_run_that_can_start_does(
             world.end(run_id)
         world.check()
     if world.core.is_over:
-        return  # run-once may have ended before the last run was staged
+        return  # by run-once, a drain or a Ctrl-C, before the last run was staged
     waiting = {run_id for run_id, run in world.runs.items() if run.where == STAGED}
     explained = world.core.waiting.listed_holds().keys() | {
         run_id for run_id in world.core.waiting.in_order() if world.core.announcer.held.get(run_id)
@@ -686,7 +708,7 @@ def test_run_that_could_not_be_settled_counts_as_left_until_it_is_recovered() ->
 
 
 def test_run_that_could_not_be_settled_and_is_deleted_is_not_left() -> None:
-    core = Core(Rules(), 0.0)
+    core = Core(Rules("me", ME), 0.0)
     core.handle(RunLeft("aaa", "cannot settle run aaa"), 0.0)
     (recover,) = (each for each in core.begin_cycle(0.0) if isinstance(each, do.Recover))
     assert recover.unseen == {"aaa"}

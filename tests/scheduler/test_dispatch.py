@@ -84,7 +84,7 @@ def test_policy_of_a_run_whose_tags_cannot_be_read_now_is_not_that_of_the_schedu
     dispatcher = Dispatcher(Identity("me", me, {}, ""), home, nothing, nothing, nothing, retries=0)
     dead = dataclasses.replace(me, boot="before")
     (run,) = home.staged().staged
-    assert home.claim([(run, Claim("aaa", "other", dead, dead))]).runs
+    assert home.claim([(run, Claim("aaa", "other", dead, dead))]).taken
     assert claims.mark_started(claims.path(home.claims_folder, "aaa"))
     recovery = Recover(frozenset(), frozenset(), may_retry=True)
     with monkeypatch.context() as short, contextlib.suppress(HomeUnavailable):

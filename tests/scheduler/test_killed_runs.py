@@ -184,7 +184,7 @@ def home(user: Sandbox, guild: Guild) -> GuildHome:
     found = GuildHome(str(user.guild_home), Heartbeat(str(user.guild_home), "me", me))
     found.heartbeat.renew()
     (run,) = found.staged().staged
-    assert found.claim([(run, claims.Claim("aaa", "me", me, me))]).runs
+    assert found.claim([(run, claims.Claim("aaa", "me", me, me))]).taken
     assert claims.mark_started(claims.path(found.claims_folder, "aaa"))
     return found
 

@@ -37,7 +37,7 @@ from guild_dask.scheduler.answers import (
     WorkersSeen,
 )
 from guild_dask.scheduler.core import Core, Rules
-from guild_dask.scheduler.events import OutsideEvent, RunStaged, StopRequested
+from guild_dask.scheduler.events import Interrupted, OutsideEvent, RunStaged, StopRequested
 from guild_dask.scheduler.ledger import ActiveRun
 from guild_dask.worker.job import NOT_STARTED
 
@@ -149,6 +149,10 @@ class World:
             self.tell(JobUnseen(run_id, "its worker is gone"))
         self.tell(WorkersChanged(f"Worker {name} has left"))
 
+    def interrupt(self) -> None:
+        """The user presses Ctrl-C."""
+        self.tell(Interrupted())
+
     def stop(self) -> None:
         self.tell(StopRequested())
 
@@ -187,6 +191,8 @@ class World:
                 self.log.append(text)
             case do.ReadControl():
                 return ControlRead(self.control)
+            case do.RequestDrain():
+                self.control = replace(self.control, is_draining=True)
             case do.Settle():
                 return self._settle(each)
             case do.Recover():

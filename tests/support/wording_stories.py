@@ -198,7 +198,7 @@ def _recovered(home: pathlib.Path) -> list[Any]:
     for past in attempts.past(str(home / "runs" / RUN)):
         (run,) = guild_home.staged().staged
         claim = claims.Claim(RUN, "other", other, other, attempt=past.number)
-        assert guild_home.claim([(run, claim)]).runs
+        assert guild_home.claim([(run, claim)]).taken
         claims.remove(guild_home.claims_folder, RUN)
         claimed = claims.write(guild_home.claims_folder, claim)
         assert claims.mark_started(claimed)

@@ -54,7 +54,7 @@ class _World:
         self.claim = claims.Claim("aaa", "me", me, me, lease=lease)
         (run,) = self.home.staged().staged
         self.run_dir = run.dir
-        assert self.home.claim([(run, self.claim)]).runs
+        assert self.home.claim([(run, self.claim)]).taken
         self.output = user.folder / "output"
         options = StarterOptions(grace=5.0, node="node12", lease=lease, has_lifeline=True)
         folder = str(self.home.claims_folder)

@@ -51,7 +51,7 @@ def _me() -> processes.ProcessIdentity:
 def _claimed(home: GuildHome, folder: pathlib.Path) -> Job:
     claim = claims.Claim("aaa", "me", _me(), _me())
     (run,) = home.staged().staged
-    assert home.claim([(run, claim)]).runs == (run,)
+    assert [taken for taken, _ in home.claim([(run, claim)]).taken] == [run]
     environ = dict(os.environ)
     output = str(folder / "output")
     return Job(run.dir, claim, str(home.claims_folder), str(folder), environ, output, StarterOptions(grace=5.0))
