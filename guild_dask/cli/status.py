@@ -100,7 +100,7 @@ def fitting(lines: list[str], most: int) -> list[str]:
 
 def status_data(home: str, now: float) -> dict[str, Any]:
     """Returns the status as data for --json."""
-    alive = schedulers.alive(home)
+    alive = schedulers.known_alive(home)
     data: dict[str, Any] = {"guild_home": home, "schedulers": [_scheduler_data(each, home, now) for each in alive]}
     left = [as_data(each, for_people=True) for each in schedulers.survivors(home, alive)]
     data["without_scheduler"] = [{**each, **run_list.details(home, each["run"])} for each in left]
@@ -134,7 +134,7 @@ def _scheduler_data(scheduler: Scheduler, home: str, now: float) -> dict[str, An
 
 def status_lines(home: str, now: float, most: int | None) -> list[str]:
     """Returns the lines of the status, with at most `most` rows in each table."""
-    alive = schedulers.alive(home)
+    alive = schedulers.known_alive(home)
     lines: list[str] = []
     for scheduler in alive:
         lines += [""] if lines else []

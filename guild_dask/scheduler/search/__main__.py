@@ -14,9 +14,9 @@ import click
 
 from guild_dask.cluster.base import Cluster, ClusterError, WorkerCapacity
 from guild_dask.home import layout, run_directory, run_queue, search_journal, trials
+from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.monitor import log
-from guild_dask.monitor.schedulers import Scheduler
 from guild_dask.monitor.searches import SearchPublisher
 from guild_dask.plan.objectives import BadObjective, best_of, option_for, source_for, text_for
 from guild_dask.plan.retries import policy_for
@@ -24,13 +24,13 @@ from guild_dask.plan.tags import requirements_for_tags
 from guild_dask.scheduler import own_run, service
 from guild_dask.scheduler.events import OutsideEvent, StopRequested
 from guild_dask.scheduler.search import settings as search_settings
-from guild_dask.scheduler.search import takers
 from guild_dask.scheduler.search.engine import Engine, EngineMissing
 from guild_dask.scheduler.search.guest import EARLY_PERIOD, SearchGuest, Steps
 from guild_dask.scheduler.search.prior import observations
 from guild_dask.scheduler.search.search import Problem, Search, Step, described
 from guild_dask.scheduler.search.settings import SearchSettings
 from guild_dask.scheduler.search.space import BadSpace, space_for_flags
+from guild_dask.scheduler.search.takers import Takers
 from guild_dask.scheduler.search.width import Capacity, Pool, width_of_pools
 from guild_dask.scheduler.service import BAD_SETTING
 from guild_dask.settings import flags as declared
@@ -60,7 +60,7 @@ def main(kind: str, **flags: str | None) -> None:
     given = {name.replace("_", "-"): text for name, text in flags.items()}
     try:
         code = _Process(kind, given, events, is_stopping).run()
-    except (CannotSearch, ClusterError, BadSetting, BadSpace, BadObjective, EngineMissing) as e:
+    except (CannotSearch, ClusterError, BadSetting, BadSpace, BadObjective, EngineMissing, HomeUnavailable) as e:
         click.echo(f"dask:{kind}: {e}", err=True)
         code = BAD_SETTING
     except (OSError, run_directory.BrokenRun) as e:
@@ -178,21 +178,12 @@ class _Process:
 
     def _propose_while_others_schedule(self, search: Search, last: Step) -> Step:
         """Proposes for living schedulers, for as long as there is one that takes trials; returns the last step."""
-        while not (last.is_over or self._is_stopping()) and (found := self._takers()):
-            last = self._propose_for(search, found)
+        takers = Takers(self._home, self._run.id, self._requests, self._is_stopping)
+        while not (last.is_over or self._is_stopping()) and takers.find():
+            _log.info("Proposing trials for scheduler %s", ", ".join(each.id for each in takers.found))
+            steps = self._steps(search, takers.width)
+            last = steps.run(lambda: takers.are_gone() or self._is_stopping())
         return last
-
-    def _propose_for(self, search: Search, found: list[Scheduler]) -> Step:
-        _log.info("Proposing trials for scheduler %s", ", ".join(each.id for each in found))
-
-        def are_gone() -> bool:
-            found[:] = self._takers()
-            return not found or self._is_stopping()
-
-        return self._steps(search, lambda: max(1, takers.width_of_all(found, self._requests))).run(are_gone)
-
-    def _takers(self) -> list[Scheduler]:
-        return takers.takers(self._home, self._run.id, self._requests)
 
     def _steps(self, search: Search, width: Callable[[], int]) -> Steps:
         wanted = self._settings.parallel
