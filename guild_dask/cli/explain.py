@@ -82,8 +82,8 @@ def _matches(run: RunView, expression: str) -> bool:
 
     try:
         return Selection(expression).matches(run.dir)
-    except BadFilter:
-        return True  # the scheduler's version of Guild may accept it
+    except (BadFilter, HomeUnavailable):
+        return True  # the scheduler may read what this command cannot, and its version of Guild may accept the filter
 
 
 def _position(run: RunView, state: State) -> int | None:

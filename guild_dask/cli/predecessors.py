@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from guild_dask.home import layout, lookup, run_directory
+from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.run_directory import BrokenRun
 from guild_dask.plan import dependencies
 from guild_dask.plan.dependencies import Found, Links, RunStatus
@@ -20,7 +21,7 @@ class Predecessors:
 
 
 def predecessors_of(home: str, run_id: str) -> Predecessors:
-    """Returns the staged runs that a run depends on, directly or through others."""
+    """Returns the staged runs that a run depends on, directly or through others, without what cannot be read."""
     runs_dir, claims_folder = layout.runs_dir(home), layout.claims_folder(home)
     requests: dict[str, Mapping[str, float]] = {}
     links: dict[str, Links] = {}
@@ -29,11 +30,12 @@ def predecessors_of(home: str, run_id: str) -> Predecessors:
     for each in ahead:
         try:
             run = run_directory.read_staged(os.path.join(runs_dir, each))
-        except BrokenRun:
+            links_of_run = Links(run.requirements.after, run.needs)
+            found |= lookup.found(runs_dir, claims_folder, (), links_of_run.references)
+        except (BrokenRun, OSError, HomeUnavailable):
             continue
         requests[each] = run.requirements.amounts
-        links[each] = Links(run.requirements.after, run.needs)
-        found |= lookup.found(runs_dir, claims_folder, (), links[each].references)
+        links[each] = links_of_run
         staged = (found[name].run_ids[0] for name in links[each].references if found[name].status is RunStatus.STAGED)
         ahead += (other for other in dict.fromkeys(staged) if other not in ahead)
     requests.pop(run_id, None)

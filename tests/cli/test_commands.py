@@ -15,10 +15,17 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from guild_dask.cli import common
+from guild_dask.cli.main import main
+from guild_dask.home.heartbeat import Heartbeat
+from guild_dask.host import processes
 from guild_dask.monitor.publisher import state_path
+from guild_dask.monitor.state import State, as_data
 from guild_dask.plan.troubles import OtherVersion, WorkerWithoutRuns, data_for_trouble
+from tests.home.test_run_directory import make_run
+from tests.support.failing_files import Files
 from tests.support.sandbox import Finished, Guild, Sandbox, run_command, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 
@@ -249,6 +256,26 @@ def test_run_that_a_filter_leaves_out_is_explained(user: Sandbox, guild: Guild) 
         wait_until(lambda: "It starts only runs that match 'op = bad'." in typed("status").output)
         words = " ".join(typed("explain aaa").output.split())
         assert "Scheduler sss ignores it: that one starts only runs that match 'op = bad'." in words
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_run_is_explained_whatever_file_cannot_be_read(guild_home: pathlib.Path, failing: Files) -> None:
+    make_run(guild_home / "runs" / "aaa", label="x\n", tags="[dask-after:bbb]\n")
+    make_run(guild_home / "runs" / "bbb")
+    process = processes.identity(os.getpid())
+    assert process
+    Heartbeat(str(guild_home), "sss", process).renew()
+    state = State("sss", process.host, process.pid, 1.0, filter="label = x")
+    state_path(str(guild_home), "sss").write_text(json.dumps(as_data(state)))
+    typed_here = ["-H", str(guild_home), "explain", "aaa"]
+    assert "Run aaa" in CliRunner().invoke(main, typed_here).output
+    chosen = 0
+    while chosen == 0 or failing.count >= chosen:
+        chosen += 1
+        with failing.failing(chosen):
+            found = CliRunner().invoke(main, typed_here)
+        assert found.exception is None or isinstance(found.exception, SystemExit), f"file {chosen} could not be read"
+    assert chosen > 20
 
 
 def test_stopped_run_is_terminated_and_the_next_one_starts(user: Sandbox, guild: Guild) -> None:
