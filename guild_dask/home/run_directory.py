@@ -156,6 +156,15 @@ def known_attribute(run_dir: str, name: str) -> Any:
         return None
 
 
+def recorded_attribute(run_dir: str, name: str) -> Any:
+    """Returns a run attribute, as known_attribute() does; raises OSError if the home cannot be read."""
+    try:
+        return attribute(run_dir, name)
+    except BrokenRun as e:
+        raise_if_of_home(e)
+        return None
+
+
 def exit_status(run_dir: str) -> int | None:
     """Returns the exit status that Guild recorded, or None if it is missing or unreadable."""
     status = known_attribute(run_dir, "exit_status")
@@ -164,11 +173,7 @@ def exit_status(run_dir: str) -> int | None:
 
 def recorded_status(run_dir: str) -> int | None:
     """Returns the exit status that Guild recorded, as exit_status() does; raises OSError if the home cannot be read."""
-    try:
-        status = attribute(run_dir, "exit_status")
-    except BrokenRun as e:
-        raise_if_of_home(e)
-        return None
+    status = recorded_attribute(run_dir, "exit_status")
     return status if isinstance(status, int) else None
 
 
