@@ -90,12 +90,12 @@ class _Process:
         self._run = own_run.this_run()
         self._home = run_queue.guild_home()
         self._proto = layout.prototype(self._run.dir)
-        if not os.path.isdir(layout.guild_dir(self._proto)):
+        if not run_directory.is_folder(layout.guild_dir(self._proto)):
             raise CannotSearch(f"it is an optimizer: use guild run OPERATION --optimizer dask:{kind}")
         # Before the source code is checked: the command that copies it again names them.
         self._objectives = trials.objectives(self._run.dir, search_journal.read(self._run.dir))
         # Guild writes this last. Without it, the source code for the trials may be missing.
-        if run_directory.known_attribute(self._proto, "sourcecode_digest") is None:
+        if run_directory.attribute(self._proto, "sourcecode_digest") is None:
             command = f"guild run --restart {self._run.id[:8]} --force-sourcecode {option_for(self._objectives)}"
             raise CannotSearch(
                 f"guild was killed while it prepared this search; in its project, this does it again: {command}"
@@ -108,9 +108,9 @@ class _Process:
     def _read_problem(self) -> Problem:
         run_dir = self._run.dir
         given = run_directory.attribute(self._proto, "flags") or {}
-        if run_directory.known_attribute(self._proto, "trials"):
+        if run_directory.attribute(self._proto, "trials"):
             raise CannotSearch("a batch file lists its trials, so there is nothing to search")
-        limit = run_directory.known_attribute(run_dir, "max_trials")
+        limit = run_directory.attribute(run_dir, "max_trials")
         max_trials = limit if isinstance(limit, int) else 20
         if max_trials < 1:
             raise CannotSearch(f"max-trials is {max_trials}: there is nothing to do")
@@ -164,7 +164,7 @@ class _Process:
         return settings_for(self._flags, kept), unknown
 
     def _engine(self) -> Engine:
-        seed = run_directory.known_attribute(self._run.dir, "random_seed")
+        seed = run_directory.attribute(self._run.dir, "random_seed")
         directions = [each.direction for each in self._problem.objectives]
         return Engine(self._kind, self._problem.space, directions, seed if isinstance(seed, int) else 0)
 

@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import signal
 import socket
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -434,6 +435,30 @@ def test_search_that_guild_has_not_prepared_to_the_end_is_refused_until_it_is(ho
     assert len(list((home / "runs").iterdir())) == 1, "nothing was staged"
     assert "Searching with dask:random: maximize loss" in guild(f"{command} -y").output
     assert _states(home) == ["completed"]
+
+
+@pytest.mark.parametrize(
+    ("run", "name"),
+    [
+        ("batch", "max_trials"),
+        ("batch", "random_seed"),
+        ("batch/.guild/proto", "trials"),
+        ("batch/.guild/proto", "sourcecode_digest"),
+    ],
+)
+def test_search_does_not_begin_with_other_settings_than_those_that_cannot_be_read(
+    home: pathlib.Path, guild: Guild, run: str, name: str
+) -> None:
+    guild(f"{SEARCH} --stage")
+    attribute = pathlib.Path(layout.attribute(str(home / "runs" / run), name))
+    attribute.unlink(missing_ok=True)
+    attribute.mkdir()
+    with (home / "runs" / "batch" / ".guild" / "dask-search.lock").open("w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)  # without the error, it would end here
+        environ = {**os.environ, "RUN_ID": "batch", "RUN_DIR": str(home / "runs" / "batch")}
+        ended = run_command([sys.executable, "-m", "guild_dask.scheduler.search", "random"], environ, home)
+    assert f"cannot use its own run directory: cannot read attribute '{name}'" in ended.output
+    assert ended.exit_code == 2
 
 
 @pytest.mark.parametrize("left", [4, 40])
