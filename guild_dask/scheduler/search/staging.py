@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from guild_dask.home import layout, run_directory, run_queue
+from guild_dask.home.errors import raise_if_of_home
 from guild_dask.home.search_journal import Proposal, SearchJournal
 from guild_dask.home.trials import ATTRIBUTE, PRUNED, was_staged
 from guild_dask.scheduler.search.space import key_of
@@ -81,13 +82,15 @@ def _stage(run_dir: str) -> None:
 
 
 def mark_pruned(run_dir: str) -> None:
-    """Tags and labels a run that was ended early, once."""
-    from guild_dask.home import run_view
-
-    tags = list(run_view.tags(run_dir))
-    if PRUNED in tags:
+    """Tags and labels a run that was ended early, once, unless its tags or its label are damaged; raises OSError."""
+    try:
+        tags = run_directory.attribute(run_dir, "tags") or []
+        label = str(run_directory.attribute(run_dir, "label") or "")
+    except run_directory.BrokenRun as e:
+        raise_if_of_home(e)
         return
-    label = str(run_directory.known_attribute(run_dir, "label") or "")
+    if not isinstance(tags, list) or PRUNED in tags:
+        return
     if PRUNED not in label.split():  # a kill may have left it with the label, and without the tag
         run_directory.write_label(run_dir, f"{PRUNED} {label}".strip())
     run_directory.write_tags(run_dir, [*tags, PRUNED])

@@ -1,5 +1,6 @@
 """A whole search, as a user starts it: what it learns from, what observers see of it, its end, and bad days."""
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from guild_dask.home import claims, layout, run_view, stop_request, trials
+from guild_dask.home import claims, layout, run_directory, run_view, stop_request, trials
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.plan.objectives import Objective
@@ -25,8 +26,10 @@ from guild_dask.scheduler.search.engine import Engine, Knowledge
 from guild_dask.scheduler.search.search import Problem, Search
 from guild_dask.scheduler.search.settings import SearchSettings
 from guild_dask.scheduler.search.space import key_of, space_for_flags
-from guild_dask.scheduler.search.staging import Stager
+from guild_dask.scheduler.search.staging import Stager, mark_pruned
+from tests.home.test_run_directory import make_run
 from tests.support.exhaustion import disk, fill
+from tests.support.failing_files import Files
 from tests.support.sandbox import Guild, Sandbox, Started, run_command, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project
 from tests.support.searches import BATCH, SPACE, GivenTrial, a_search, some_trials, trial_id
@@ -399,6 +402,30 @@ def test_trial_that_is_ended_early_is_marked_although_the_search_may_not_go_on(t
     search.step(1, may_go_on=lambda: False)
     tags = [list(run_view.tags(layout.run_dir(str(tmp_path), trial_id(number)))) for number in (3, 4)]
     assert tags == [[], ["pruned"]]
+
+
+def test_trial_that_is_ended_early_keeps_its_tags_and_label_whatever_file_cannot_be_read(
+    tmp_path: pathlib.Path, failing: Files
+) -> None:
+    run_dir = str(make_run(tmp_path / "aaa", tags="['dask:gpu=1']\n", label="x=1\n"))
+    chosen = 0
+    while chosen == 0 or failing.count >= chosen:
+        chosen += 1
+        run_directory.write_tags(run_dir, ["dask:gpu=1"])
+        run_directory.write_label(run_dir, "x=1")
+        with failing.failing(chosen), contextlib.suppress(OSError):
+            mark_pruned(run_dir)
+        mark_pruned(run_dir)
+        found = [run_directory.attribute(run_dir, name) for name in ("tags", "label")]
+        assert found == [["dask:gpu=1", "pruned"], "pruned x=1"], f"after file {chosen} could not be read"
+    assert chosen > 2
+
+
+@pytest.mark.parametrize("name", ["tags", "label"])
+def test_damaged_tags_and_label_of_a_trial_are_left_to_the_user(tmp_path: pathlib.Path, name: str) -> None:
+    run_dir = str(make_run(tmp_path / "aaa", **{name: "{"}))
+    mark_pruned(run_dir)
+    assert pathlib.Path(layout.attribute(run_dir, name)).read_text() == "{"
 
 
 def test_search_that_is_running_is_not_started_again(home: pathlib.Path, guild: Guild) -> None:
