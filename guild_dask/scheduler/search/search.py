@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from guild_dask.home import claims, control, layout, run_directory, run_queue, stop_request
+from guild_dask.home.claim_record import Claim
 from guild_dask.home.outcome import Cause, text_for_cause
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.home.trials import Trial, TrialReader, TrialState, completed_costs, start_time
@@ -287,11 +288,7 @@ class Search:
         found = claims.present(folder, run_id)
         if found is None or found.claim is None or not found.is_started:
             return
-        before = found.claim.before
-        is_begun = before is None or run_directory.recorded_start(run_dir) != run_directory.recorded_start_for_text(
-            before
-        )
-        if not is_begun or stop_request.is_requested(claims.path(folder, run_id)):
+        if not _goes_on(run_dir, found.claim) or stop_request.is_requested(claims.path(folder, run_id)):
             return
         # Also after a crash between these two: a trial that is asked twice ends once.
         started = start_time(run_dir)
@@ -319,6 +316,15 @@ class Search:
         for run_id in best:
             if run_id not in self._best:
                 log.info("Best so far: trial %s, %s", run_id, described(by_id[run_id], self._problem.objectives))
+
+
+def _goes_on(run_dir: str, claim: Claim) -> bool:
+    """Returns whether a process has begun since a run was claimed, and its end is not on record."""
+    now = run_directory.recorded_start(run_dir)
+    before = None if claim.before is None else run_directory.recorded_start_for_text(claim.before)
+    # The end before a restart stays on record until the new process has begun.
+    has_ended = bool(now.end) and (before is None or now.end != before.end)
+    return now != before and not has_ended
 
 
 def text_for_kills(count: int) -> str:

@@ -281,12 +281,17 @@ def _a_search_with_a_bad_trial_that_runs(home: pathlib.Path) -> Search:
     return Search(problem, settings, _Asked("tpe", space, ["minimize"], 1), journal, Policy())
 
 
-def _start(home: pathlib.Path, serial: int) -> None:
-    """Makes the claim of an attempt at the trial that runs, in the place of the one before."""
+def _start(home: pathlib.Path, serial: int, before: str | None = None) -> None:
+    """Makes the claim of an attempt at the trial that runs, in the place of the one before.
+
+    `before` is what Guild had recorded of the trial when it was claimed.
+    """
     folder = layout.claims_folder(str(home))
     claims.remove(folder, trial_id(3))
     ended = ProcessIdentity(1, 1.0, "boot", "elsewhere")
-    claims.mark_started(claims.write(folder, claims.Claim(trial_id(3), "sss", ended, ended, serial=serial)))
+    claims.mark_started(
+        claims.write(folder, claims.Claim(trial_id(3), "sss", ended, ended, serial=serial, before=before))
+    )
 
 
 def _is_asked_to_end(home: pathlib.Path) -> bool:
@@ -322,6 +327,32 @@ def test_trial_is_asked_to_end_early_once_for_each_attempt(
             search.step(1)
             assert _is_asked_to_end(tmp_path)
             assert caplog.text.count("Ending trial") == serial
+
+
+@pytest.mark.parametrize(
+    ("before", "code", "is_asked"),
+    [
+        (None, "", True),
+        (None, "1", False),
+        ("/", "1", False),
+        ("/1 5", "", True),  # an earlier end is removed when the new process has begun
+        ("/1 5", "1", False),
+    ],
+)
+def test_trial_that_has_just_failed_by_itself_is_not_asked_to_end_early(
+    tmp_path: pathlib.Path, before: str | None, code: str, is_asked: bool
+) -> None:
+    # Its scheduler has not settled it yet. It would count as pruned, and would not be tried again.
+    search = _a_search_with_a_bad_trial_that_runs(tmp_path)
+    _start(tmp_path, 2, before)
+    records = pathlib.Path(layout.guild_dir(layout.run_dir(str(tmp_path), trial_id(3))))
+    (records / layout.LOCK).write_text("1")
+    if code:
+        (records / layout.REMOTE_LOCK).unlink()
+        (records / "attrs" / "exit_status").write_text(code)
+        (records / "attrs" / "stopped").write_text("9")
+    search.step(1)
+    assert _is_asked_to_end(tmp_path) == is_asked
 
 
 # How it ends
