@@ -240,7 +240,9 @@ class Search:
         if trial.state is TrialState.COMPLETED:
             is_number = trial.values is not None and not any(map(math.isnan, trial.values))
             return Observation(trial.point, trial.values if is_number else None)
-        if trial.state is TrialState.PRUNED and trial.values and trial.curves[0]:
+        # Optuna learns from a trial that was ended early for one objective only.
+        is_alone = len(self._problem.objectives) == 1
+        if trial.state is TrialState.PRUNED and is_alone and trial.values and trial.curves[0]:
             return Observation(trial.point, trial.values, trial.curves[0])
         return Observation(trial.point, None) if trial.state is TrialState.FAILED else None
 

@@ -94,6 +94,21 @@ def test_search_that_goes_on_with_prior_none_forgets_results_but_not_points(
     assert engine.asked.avoided == {key_of(trial.point) for trial in some_trials(12)}
 
 
+def test_search_that_goes_on_with_several_objectives_learns_from_no_trial_that_was_ended_early(
+    tmp_path: pathlib.Path,
+) -> None:
+    given = [each._replace(scalars={"size": 1.0 + number}) for number, each in enumerate(some_trials(16))]
+    a_search(tmp_path, given, SPACE)
+    space = space_for_flags(dict(SPACE))
+    engine = _Asked("tpe", space, ["minimize", "minimize"], 1)
+    journal = SearchJournal(layout.run_dir(str(tmp_path), BATCH))
+    problem = Problem(str(tmp_path), BATCH, space, (Objective("loss"), Objective("size")), 50)
+    Search(problem, SearchSettings(), engine, journal, Policy()).step(1)
+    assert len(engine.asked.observations) == 12
+    assert engine.asked.avoided == {key_of(trial.point) for trial in given}
+    assert len(Engine.propose(engine, engine.asked, 1)) == 1
+
+
 def test_trial_whose_staging_is_not_on_record_is_not_made_again_if_the_user_deletes_it(tmp_path: pathlib.Path) -> None:
     # The search was killed right after it had staged the trial.
     a_search(tmp_path, some_trials(1), SPACE)
