@@ -54,7 +54,8 @@ class Stager:
         try:
             run_directory.read_staged(run_dir)
             found = run_directory.attribute(run_dir, "flags")
-            return not isinstance(found, dict) or key_of(found) != key_of(flags)
+            # Names that are no texts cannot be sorted, as a key needs them.
+            return not isinstance(found, dict) or found.keys() != flags.keys() or key_of(found) != key_of(flags)
         except run_directory.BrokenRun:
             return run_directory.has(run_dir, layout.STAGED)
 

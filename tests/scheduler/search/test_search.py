@@ -249,6 +249,15 @@ def test_staged_trial_whose_flag_is_not_a_number_is_not_damaged(tmp_path: pathli
     assert stager.is_damaged(trial_id(1), {"lr": 0.2, "clip": math.nan})
 
 
+@pytest.mark.parametrize("flags", ["{1: 0.1, lr: 0.1}", "{lr: 0.1}", "[1]", "{lr: 0.1, clip: [1], 2: {}}"])
+def test_staged_trial_with_other_flags_is_damaged_whatever_they_are(tmp_path: pathlib.Path, flags: str) -> None:
+    a_search(tmp_path, [GivenTrial({"lr": 0.1}, end="staged")], SPACE)
+    pathlib.Path(layout.attribute(layout.run_dir(str(tmp_path), trial_id(1)), "flags")).write_text(flags)
+    stager = Stager(str(tmp_path), BATCH, SearchJournal(layout.run_dir(str(tmp_path), BATCH)))
+    assert stager.is_damaged(trial_id(1), {"lr": 0.1, "clip": 1})
+
+
+
 def test_trial_that_cannot_be_staged_again_is_reported_once(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
