@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from guild_dask.home import layout, trials
+from guild_dask.home.search_journal import SearchJournal
 from guild_dask.home.trials import Trial, TrialState
 from guild_dask.monitor import importances, search_results, searches
 from guild_dask.monitor.page.rows import Rows
@@ -18,6 +19,7 @@ from guild_dask.monitor.page.search_cells import SearchCells
 from guild_dask.monitor.report import page
 from guild_dask.monitor.report.history import history_for
 from guild_dask.monitor.report.searches import reported_searches
+from guild_dask.monitor.searches import SearchPublisher
 from guild_dask.plan.objectives import Objective
 from guild_dask.scheduler.search.evaluation import evaluation_command
 from tests.monitor.test_page import EVIL, get, served
@@ -149,6 +151,26 @@ def _check_sent_once(cells: SearchCells) -> None:
     assert len(first["search"]["drawing"]["trials"]) == 5
     assert cells.data(BATCH, first["search"]["stamp"])["search"]["same"]
     assert "drawing" in cells.data(BATCH, "another")["search"]
+
+
+def test_charts_are_those_of_the_objectives_that_a_restart_names(tmp_path: pathlib.Path) -> None:
+    given = [each._replace(scalars={"size": 7.0 + number}) for number, each in enumerate(some_trials())]
+    a_search(tmp_path, given, SPACE)
+    with contextlib.closing(SearchCells(str(tmp_path), evaluation_command)) as cells:
+
+        def shown() -> Any:
+            return cells.data(BATCH, "")["search"]
+
+        wait_until(lambda: shown()["importances"]["shares"], describe=shown)
+        assert shown()["drawing"]["trials"][0]["values"] != (7.0,)
+        (tmp_path / "runs" / BATCH / ".guild" / "attrs" / "objective").write_text("size")
+        journal = SearchJournal(layout.run_dir(str(tmp_path), BATCH))
+        journal.add("started", host="here", pid=1, objectives="size")
+        SearchPublisher(str(tmp_path), BATCH).publish([], journal.log)
+        again = shown()
+        assert again["drawing"]["trials"][0]["values"] == (7.0,)
+        assert again["importances"]["why"] == "being evaluated"
+        wait_until(lambda: shown()["importances"]["shares"], describe=shown)
 
 
 def test_page_without_a_search_has_none(tmp_path: pathlib.Path) -> None:
