@@ -17,7 +17,6 @@ from guild_dask.home import layout, run_directory, run_queue, search_journal, tr
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.monitor import log
-from guild_dask.monitor.searches import SearchPublisher
 from guild_dask.plan.objectives import BadObjective, best_of, option_for, source_for, text_for
 from guild_dask.plan.retries import policy_for
 from guild_dask.plan.tags import requirements_for_tags
@@ -216,9 +215,6 @@ class _Process:
         return guest.last
 
     def _finish(self, search: Search, journal: SearchJournal, last: Step) -> int:
-        found: dict[str, trials.Trial] = {}
-        with contextlib.suppress(OSError):
-            found = {each.id: each for each in search.trials()}
         if last.is_over:
             with contextlib.suppress(OSError):  # as on a full disk; a restart finds that it is over
                 journal.add("ended", why=last.why)
@@ -228,7 +224,7 @@ class _Process:
                 _log.info("The search is over: %s", last.why)
         else:
             _log.info("The search was stopped; guild run --restart %s goes on", self._run.id[:8])
-        SearchPublisher(self._home, self._run.id).publish(list(found.values()), journal.log)
+        found = {each.id: each for each in search.publish_end()}
         costs = {run_id: trials.completed_costs(each, self._problem.objectives) for run_id, each in found.items()}
         for run_id in best_of({run_id: each for run_id, each in costs.items() if each}):
             _log.info("Best: trial %s, %s", run_id, described(found[run_id], self._problem.objectives))

@@ -78,6 +78,7 @@ class Search:
         self._reader = TrialReader(problem.home, problem.batch, problem.objectives, with_curves)
         self._publisher = SearchPublisher(problem.home, problem.batch)
         self._stager = Stager(problem.home, problem.batch, journal)
+        self._known: list[Trial] | None = None  # the trials, as they were read last
         self._prior: list[Observation] = []
         self._policy = policy
         self._began: float | None = None  # at the first step: before, it may have waited for a cluster
@@ -105,11 +106,23 @@ class Search:
     def trials(self) -> list[Trial]:
         """Returns the trials as they are now, and marks those that were ended early; raises OSError."""
         self._journal.refresh()
-        found = self._reader.read(self._journal.log)
+        self._known = found = self._reader.read(self._journal.log)
         for trial in found:
             if trial.state is TrialState.PRUNED:
                 mark_pruned(layout.run_dir(self._problem.home, trial.id))
         return found
+
+    def publish_end(self) -> list[Trial]:
+        """Shows the search to its observers as it has ended, and returns its trials.
+
+        If they cannot be read now, they are as they were read last.
+        """
+        with contextlib.suppress(OSError):
+            self.trials()
+        if self._known is None:
+            return []
+        self._publisher.publish(self._known, self._journal.log)
+        return self._known
 
     def check(self) -> Step:
         """Returns whether the search is over, as its trials are before the first step; stages and ends none.

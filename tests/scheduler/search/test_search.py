@@ -19,6 +19,7 @@ import pytest
 from guild_dask.home import claims, layout, run_directory, run_view, stop_request, trials
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.host.processes import ProcessIdentity
+from guild_dask.monitor import searches
 from guild_dask.plan.objectives import Objective
 from guild_dask.plan.retries import Policy
 from guild_dask.scheduler.search.__main__ import Alone, CannotSearch
@@ -149,6 +150,46 @@ def test_unknown_flag_in_a_guild_file_is_reported(home: pathlib.Path, user: Sand
     assert "Ignoring what dask:random has no flag for: max-trials" in done.output
 
 
+def test_views_show_the_trials_of_a_search_that_has_ended_although_they_cannot_be_read_then(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_search(tmp_path, some_trials(), SPACE, is_over=False)
+    space = space_for_flags(dict(SPACE))
+    problem = Problem(str(tmp_path), BATCH, space, (Objective("loss"),), 12)
+    journal = SearchJournal(layout.run_dir(str(tmp_path), BATCH))
+    search = Search(problem, SearchSettings(), _Asked("tpe", space, ["minimize"], 1), journal, Policy())
+    assert search.step(1).is_over
+
+    def refuse(*_: object) -> list[trials.Trial]:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(trials.TrialReader, "read", refuse)
+    journal.add("ended", why="it has had 12 trial(s)")
+    assert len(search.publish_end()) == 12
+    shown = searches.read(str(tmp_path), BATCH)
+    assert shown
+    assert (shown.counts["completed"], shown.ended) == (9, "it has had 12 trial(s)")
+
+
+def test_search_whose_trials_could_never_be_read_publishes_none(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_search(tmp_path, some_trials(), SPACE)
+    space = space_for_flags(dict(SPACE))
+    problem = Problem(str(tmp_path), BATCH, space, (Objective("loss"),), 12)
+    journal = SearchJournal(layout.run_dir(str(tmp_path), BATCH))
+    search = Search(problem, SearchSettings(), _Asked("tpe", space, ["minimize"], 1), journal, Policy())
+
+    def refuse(*_: object) -> list[trials.Trial]:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(trials.TrialReader, "read", refuse)
+    assert search.publish_end() == []
+    shown = searches.read(str(tmp_path), BATCH)
+    assert shown
+    assert shown.counts["completed"] == 9
+
+
 # Its trials
 
 
@@ -255,7 +296,6 @@ def test_staged_trial_with_other_flags_is_damaged_whatever_they_are(tmp_path: pa
     pathlib.Path(layout.attribute(layout.run_dir(str(tmp_path), trial_id(1)), "flags")).write_text(flags)
     stager = Stager(str(tmp_path), BATCH, SearchJournal(layout.run_dir(str(tmp_path), BATCH)))
     assert stager.is_damaged(trial_id(1), {"lr": 0.1, "clip": 1})
-
 
 
 def test_trial_that_cannot_be_staged_again_is_reported_once(
