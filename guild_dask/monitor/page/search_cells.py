@@ -122,5 +122,5 @@ def _words(search: PublishedSearch) -> dict[str, Any]:
         "seconds_left": summary.seconds_left,
         "is_at_work": search.is_at_work,
         "is_cut_short": search.is_cut_short,
-        "ended": summary.ended,
+        "ended": str(summary.ended or ""),
     }

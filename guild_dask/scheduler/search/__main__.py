@@ -19,6 +19,7 @@ from guild_dask.home.search_journal import SearchJournal
 from guild_dask.monitor import log
 from guild_dask.plan.objectives import BadObjective, best_of, option_for, source_for, text_for
 from guild_dask.plan.retries import policy_for
+from guild_dask.plan.search_ends import data_for_end
 from guild_dask.plan.tags import requirements_for_tags
 from guild_dask.scheduler import own_run, service
 from guild_dask.scheduler.events import OutsideEvent, StopRequested
@@ -215,9 +216,9 @@ class _Process:
         return guest.last
 
     def _finish(self, search: Search, journal: SearchJournal, last: Step) -> int:
-        if last.is_over:
+        if last.is_over and last.why:
             with contextlib.suppress(OSError):  # as on a full disk; a restart finds that it is over
-                journal.add("ended", why=last.why)
+                journal.add("ended", why=data_for_end(last.why))
             if last.is_failure:
                 click.echo(f"dask:{self._kind}: the search stops: {last.why}", err=True)
             else:

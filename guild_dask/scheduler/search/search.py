@@ -22,6 +22,7 @@ from guild_dask.monitor.flag_columns import text_for_value
 from guild_dask.monitor.searches import SearchPublisher
 from guild_dask.plan.objectives import Objective, best_of
 from guild_dask.plan.retries import Policy
+from guild_dask.plan.search_ends import SearchEnd, SpaceExhausted
 from guild_dask.scheduler.search import stopping
 from guild_dask.scheduler.search.budget import Limits, NextTrials, next_trials
 from guild_dask.scheduler.search.engine import Engine, Knowledge, Observation
@@ -33,8 +34,6 @@ log = logging.getLogger("guild")
 
 # What a run prints that can be ended early.
 STEP_LINE = 'print(f"step: {step}")'
-
-_EXHAUSTED = "every point of its space was tried"
 
 
 @dataclass(frozen=True)
@@ -53,9 +52,13 @@ class Step:
     """What a step has found."""
 
     is_over: bool = False
-    why: str = ""
-    is_failure: bool = False
+    why: SearchEnd | None = None  # known before it is over, while trials are in flight
     reading: float = 0.0  # seconds that it took to read the trials, and to judge their curves
+
+    @property
+    def is_failure(self) -> bool:
+        """Returns whether the search has failed."""
+        return self.why is not None and self.why.is_failure
 
 
 class Search:
@@ -132,8 +135,8 @@ class Search:
         trials = self.trials()
         over = self._next(trials, width=0).over
         if len(self._knowledge(trials).avoided) >= self._problem.space.size:
-            over = over or _EXHAUSTED
-        return Step(bool(over) and not any(trial.is_in_flight for trial in trials), over)
+            over = over or SpaceExhausted()
+        return Step(over is not None and not any(trial.is_in_flight for trial in trials), over)
 
     def step(self, width: int, may_go_on: Callable[[], bool] = lambda: True) -> Step:
         """Does what is to be done now; raises OSError or HomeUnavailable if that cannot be written.
@@ -150,15 +153,15 @@ class Search:
         self._began = time.monotonic() if self._began is None else self._began
         found = self._next(trials, width)
         if found.is_failure:
-            return Step(True, found.over, True)
+            return Step(True, found.over)
         self._repair(trials)
         began = time.monotonic()
         self._stop_early(trials)
         reading += time.monotonic() - began
         staged = 0 if self._is_exhausted else self._propose(trials, found, may_go_on)
-        over = found.over or (_EXHAUSTED if self._is_exhausted else "")
+        over = found.over or (SpaceExhausted() if self._is_exhausted else None)
         is_busy = staged > 0 or any(trial.is_in_flight for trial in trials)
-        return Step(bool(over) and not is_busy, over, reading=reading)
+        return Step(over is not None and not is_busy, over, reading=reading)
 
     def _next(self, trials: Sequence[Trial], width: int) -> NextTrials:
         if self._former is None:

@@ -22,6 +22,7 @@ from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor import searches
 from guild_dask.plan.objectives import Objective
 from guild_dask.plan.retries import Policy
+from guild_dask.plan.search_ends import TrialsUsed, data_for_end
 from guild_dask.scheduler.search.__main__ import Alone, CannotSearch
 from guild_dask.scheduler.search.engine import Engine, Knowledge
 from guild_dask.scheduler.search.search import Problem, Search
@@ -164,11 +165,11 @@ def test_views_show_the_trials_of_a_search_that_has_ended_although_they_cannot_b
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     monkeypatch.setattr(trials.TrialReader, "read", refuse)
-    journal.add("ended", why="it has had 12 trial(s)")
+    journal.add("ended", why=data_for_end(TrialsUsed(12)))
     assert len(search.publish_end()) == 12
     shown = searches.read(str(tmp_path), BATCH)
     assert shown
-    assert (shown.counts["completed"], shown.ended) == (9, "it has had 12 trial(s)")
+    assert (shown.counts["completed"], shown.ended) == (9, TrialsUsed(12))
 
 
 def test_search_whose_trials_could_never_be_read_publishes_none(
