@@ -250,12 +250,17 @@ def write_label(run_dir: str, label: str) -> None:
     files.write(layout.attribute(run_dir, "label"), yaml.safe_dump(label))
 
 
+def tags(run_dir: str) -> list[Any]:
+    """Returns a run's tags, as whoever changes them must read them; raises BrokenRun if they cannot be read."""
+    found = attribute(run_dir, "tags") or []
+    if not isinstance(found, list):
+        raise BrokenRun("attribute 'tags' is not a list")
+    return found
+
+
 def our_tags(run_dir: str) -> tuple[str, ...]:
     """Returns a run's tags for guild-dask; raises BrokenRun if they cannot be read."""
-    tags = attribute(run_dir, "tags") or []
-    if not isinstance(tags, list):
-        raise BrokenRun("attribute 'tags' is not a list")
-    return tuple(tag for tag in tags if isinstance(tag, str) and may_be_ours(tag))
+    return tuple(tag for tag in tags(run_dir) if isinstance(tag, str) and may_be_ours(tag))
 
 
 def read_staged(run_dir: str) -> Staged:

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 from guild_dask.cli import common
 from guild_dask.cli.main import main
+from guild_dask.home import run_directory
 from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.host import processes
 from guild_dask.monitor.publisher import state_path
@@ -359,6 +360,22 @@ def test_priority_lets_a_run_start_first(user: Sandbox, guild: Guild) -> None:
     places = [finished.output.index(f"Starting staged run {run}") for run in ("bbb", "aaa")]
     assert places == sorted(places)
     assert "is not waiting: it is completed" in typed("priority bbb 1", exit_code=1).output
+
+
+def test_priority_keeps_the_tags_of_a_run_whatever_file_cannot_be_read(
+    guild_home: pathlib.Path, failing: Files
+) -> None:
+    run_dir = str(make_run(guild_home / "runs" / "aaa", tags="['dask:gpu=1']\n"))
+    typed_here = ["-H", str(guild_home), "priority", "aaa", "5"]
+    chosen = 0
+    while chosen == 0 or failing.count >= chosen:
+        chosen += 1
+        run_directory.write_tags(run_dir, ["dask:gpu=1"])
+        with failing.failing(chosen):
+            CliRunner().invoke(main, typed_here)
+        assert "dask:gpu=1" in run_directory.tags(run_dir), f"file {chosen} could not be read"
+    assert run_directory.tags(run_dir) == ["dask-priority:5", "dask:gpu=1"]
+    assert chosen > 10
 
 
 def test_watch_redraws_in_a_terminal_until_it_is_interrupted(user: Sandbox) -> None:

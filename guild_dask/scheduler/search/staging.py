@@ -85,12 +85,12 @@ def _stage(run_dir: str) -> None:
 def mark_pruned(run_dir: str) -> None:
     """Tags and labels a run that was ended early, once, unless its tags or its label are damaged; raises OSError."""
     try:
-        tags = run_directory.attribute(run_dir, "tags") or []
+        tags = run_directory.tags(run_dir)
         label = str(run_directory.attribute(run_dir, "label") or "")
     except run_directory.BrokenRun as e:
         raise_if_of_home(e)
         return
-    if not isinstance(tags, list) or PRUNED in tags:
+    if PRUNED in tags:
         return
     if PRUNED not in label.split():  # a kill may have left it with the label, and without the tag
         run_directory.write_label(run_dir, f"{PRUNED} {label}".strip())
