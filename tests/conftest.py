@@ -1,5 +1,6 @@
 """Collects documents, and provides a Guild home and a project for each test."""
 
+import errno
 import os
 import pathlib
 import shutil
@@ -9,6 +10,7 @@ import pytest
 
 from tests.support import account
 from tests.support.documents import Document, is_document
+from tests.support.failing_files import Files
 from tests.support.sandbox import COLD, EXAMPLES, Guild, Sandbox, sandbox
 
 
@@ -66,3 +68,15 @@ def project(user: Sandbox, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     shutil.copytree(EXAMPLES / "parallel-runs", copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.chdir(copy)
     return copy
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Files:
+    """Lets files fail that this process opens, as with too many open files."""
+    return Files(monkeypatch)
+
+
+@pytest.fixture(params=[errno.EMFILE, errno.EIO], ids=lambda number: errno.errorcode[number])
+def failing(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Files:
+    """Lets files fail that this process reads, with too many open files and on a file server that fails."""
+    return Files(monkeypatch, request.param)

@@ -14,6 +14,7 @@ from guild_dask.home.run_scalars import shortest
 from guild_dask.home.trials import RecordedSearch, Trial
 from guild_dask.monitor import formatting, results, search_results, searches
 from guild_dask.plan.objectives import BadObjective, text_for
+from guild_dask.plan.search_ends import data_for_people
 
 # The most trials that are shown without -n.
 _SHOWN = 10
@@ -122,7 +123,7 @@ def _data(search: RecordedSearch, found: Sequence[Trial], best: Sequence[Trial])
         "objectives": [{"scalar": str(each), "direction": each.direction} for each in search.objectives],
         "max_trials": search.max_trials,
         "counts": search_results.counts(found),
-        "ended": search.log.ended,
+        "ended": data_for_people(search.log.ended),
         "best": [
             {
                 "run": trial.id,

@@ -9,7 +9,7 @@ from guild_dask.monitor import formatting, schedulers
 
 
 def _alive(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    return [each.id for each in schedulers.alive(common.completion_home(ctx)) if each.id.startswith(incomplete)]
+    return [each.id for each in schedulers.known_alive(common.completion_home(ctx)) if each.id.startswith(incomplete)]
 
 
 _SCHEDULER = click.argument("scheduler", metavar="[SCHEDULER]", required=False, shell_complete=_alive)
@@ -51,7 +51,7 @@ def drain(scheduler: str | None, as_json: bool) -> None:
 
 def _ask(request: Request, scheduler: str | None, as_json: bool) -> None:
     home = common.home()
-    alive = [each.id for each in schedulers.alive(home)]
+    alive = [each.id for each in schedulers.known_alive(home)]
     chosen = _chosen(alive, scheduler) if scheduler else None
     if chosen and request == "resume" and control.is_paused(home):
         common.fail("all schedulers on this Guild home are paused; 'guild-dask resume' resumes all of them")

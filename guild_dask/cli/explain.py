@@ -62,7 +62,7 @@ _SENTENCES = {Status.COMPLETED: "completed", Status.TERMINATED: "was terminated"
 def _explanations(run: RunView, requirements: Requirements) -> list[Explanation]:
     if run_directory.is_queue(run.dir):
         return [explanation.of_scheduler(run.id)]
-    states = [each.state for each in schedulers.alive(common.home()) if each.state]
+    states = [each.state for each in schedulers.known_alive(common.home()) if each.state]
     if not states:
         return [explanation.without_scheduler(requirements.amounts)]
     return [_explanation(run, requirements, state) for state in states]
@@ -82,8 +82,8 @@ def _matches(run: RunView, expression: str) -> bool:
 
     try:
         return Selection(expression).matches(run.dir)
-    except BadFilter:
-        return True  # the scheduler's version of Guild may accept it
+    except (BadFilter, HomeUnavailable):
+        return True  # the scheduler may read what this command cannot, and its version of Guild may accept the filter
 
 
 def _position(run: RunView, state: State) -> int | None:
@@ -104,7 +104,7 @@ def _position(run: RunView, state: State) -> int | None:
 
 def _texts(run: RunView, requirements: Requirements, explained: list[Explanation]) -> list[tuple[str, str]]:
     """Returns the sentences to print, each with a command to type, which may be empty."""
-    states = [each.state for each in schedulers.alive(common.home()) if each.state]
+    states = [each.state for each in schedulers.known_alive(common.home()) if each.state]
     tag = obstacle_in(requirements, has_devices=any(state.gpus is not None for state in states))
     texts = [(str(part), "") for part in requirements.unreadable if not (tag and run.status is Status.STAGED)]
     memory = (worker.total.get(MEMORY, 0.0) for state in states for worker in state.workers)
@@ -117,7 +117,7 @@ def _texts(run: RunView, requirements: Requirements, explained: list[Explanation
     # If one of several schedulers can start the run, the others do not matter.
     able = [each for each in explained if each.can_start]
     texts += [(f"{each.why} {each.remedy}".strip(), each.command) for each in able or explained]
-    if not schedulers.alive(common.home()):
+    if not schedulers.known_alive(common.home()):
         hold = predecessors.predecessors_of(common.home(), run.id).hold
         if hold:
             texts.append((explanation.held_by_any_scheduler(hold), ""))
@@ -132,7 +132,7 @@ def _texts(run: RunView, requirements: Requirements, explained: list[Explanation
 def _where(run: RunView) -> list[str]:
     """Returns where a run that has started runs or ran, and how it ended."""
     # A scheduler's state may be a second old.
-    for scheduler in schedulers.alive(common.home()) if run.status in (Status.RUNNING, Status.PENDING) else ():
+    for scheduler in schedulers.known_alive(common.home()) if run.status in (Status.RUNNING, Status.PENDING) else ():
         for running in scheduler.state.running if scheduler.state else ():
             if running.run == run.id:
                 ago = formatting.duration(time.time() - running.since)

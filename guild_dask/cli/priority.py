@@ -26,14 +26,17 @@ def command(run: str, number: str, as_json: bool) -> None:
         common.fail(requirements.unreadable[0].problem)
     if found.status is not Status.STAGED:
         common.fail(f"run {formatting.short(found.id)} is not waiting: it is {found.status.value}")
-    tags = sorted(
-        {*(each for each in found.tags if not each.startswith(PRIORITY)), *([tag] if requirements.priority else [])}
-    )
     try:
+        others = (str(each) for each in run_directory.tags(found.dir))
+        tags = sorted(
+            {*(each for each in others if not each.startswith(PRIORITY)), *([tag] if requirements.priority else [])}
+        )
         run_directory.write_tags(found.dir, tags)
         control.report_changed(common.home(), found.id)
     except OSError as e:
         common.fail(f"cannot tag run {formatting.short(found.id)}: {e.strerror or e}")
+    except run_directory.BrokenRun as e:
+        common.fail(f"cannot tag run {formatting.short(found.id)}: {e}")
     if as_json:
         common.print_json({"run": found.id, "priority": requirements.priority, "tags": tags})
     else:

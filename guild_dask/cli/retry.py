@@ -84,5 +84,5 @@ def _show(staged: list[str], problems: dict[str, str]) -> None:
     for run_id, problem in problems.items():
         click.echo(f"Run {formatting.short(run_id)}: {problem}", err=True)
     if staged:
-        hint = "" if schedulers.alive(common.home()) else " Start a scheduler: guild run dask:scheduler"
+        hint = "" if schedulers.known_alive(common.home()) else " Start a scheduler: guild run dask:scheduler"
         click.echo(f"Staged {len(staged)} run(s) again.{hint}")

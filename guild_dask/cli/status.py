@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -18,6 +17,8 @@ from guild_dask.monitor import estimate, formatting, schedulers, searches
 from guild_dask.monitor.schedulers import Scheduler
 from guild_dask.monitor.searches import PublishedSearch
 from guild_dask.monitor.state import Phase, State, as_data
+from guild_dask.plan import records
+from guild_dask.plan.search_ends import data_for_people
 from guild_dask.plan.troubles import text_for
 
 # The most runs that a table shows without --all.
@@ -100,7 +101,7 @@ def fitting(lines: list[str], most: int) -> list[str]:
 
 def status_data(home: str, now: float) -> dict[str, Any]:
     """Returns the status as data for --json."""
-    alive = schedulers.alive(home)
+    alive = schedulers.known_alive(home)
     data: dict[str, Any] = {"guild_home": home, "schedulers": [_scheduler_data(each, home, now) for each in alive]}
     left = [as_data(each, for_people=True) for each in schedulers.survivors(home, alive)]
     data["without_scheduler"] = [{**each, **run_list.details(home, each["run"])} for each in left]
@@ -111,7 +112,8 @@ def status_data(home: str, now: float) -> dict[str, Any]:
 
 
 def _search_data(search: PublishedSearch) -> dict[str, Any]:
-    return {**asdict(search.summary), "is_at_work": search.is_at_work, "is_cut_short": search.is_cut_short}
+    data = {**records.data_for(search.summary), "ended": data_for_people(search.summary.ended)}
+    return {**data, "is_at_work": search.is_at_work, "is_cut_short": search.is_cut_short}
 
 
 def _scheduler_data(scheduler: Scheduler, home: str, now: float) -> dict[str, Any]:
@@ -134,7 +136,7 @@ def _scheduler_data(scheduler: Scheduler, home: str, now: float) -> dict[str, An
 
 def status_lines(home: str, now: float, most: int | None) -> list[str]:
     """Returns the lines of the status, with at most `most` rows in each table."""
-    alive = schedulers.alive(home)
+    alive = schedulers.known_alive(home)
     lines: list[str] = []
     for scheduler in alive:
         lines += [""] if lines else []

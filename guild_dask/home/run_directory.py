@@ -156,6 +156,15 @@ def known_attribute(run_dir: str, name: str) -> Any:
         return None
 
 
+def recorded_attribute(run_dir: str, name: str) -> Any:
+    """Returns a run attribute, as known_attribute() does; raises OSError if the home cannot be read."""
+    try:
+        return attribute(run_dir, name)
+    except BrokenRun as e:
+        raise_if_of_home(e)
+        return None
+
+
 def exit_status(run_dir: str) -> int | None:
     """Returns the exit status that Guild recorded, or None if it is missing or unreadable."""
     status = known_attribute(run_dir, "exit_status")
@@ -164,11 +173,7 @@ def exit_status(run_dir: str) -> int | None:
 
 def recorded_status(run_dir: str) -> int | None:
     """Returns the exit status that Guild recorded, as exit_status() does; raises OSError if the home cannot be read."""
-    try:
-        status = attribute(run_dir, "exit_status")
-    except BrokenRun as e:
-        raise_if_of_home(e)
-        return None
+    status = recorded_attribute(run_dir, "exit_status")
     return status if isinstance(status, int) else None
 
 
@@ -245,12 +250,17 @@ def write_label(run_dir: str, label: str) -> None:
     files.write(layout.attribute(run_dir, "label"), yaml.safe_dump(label))
 
 
+def tags(run_dir: str) -> list[Any]:
+    """Returns a run's tags, as whoever changes them must read them; raises BrokenRun if they cannot be read."""
+    found = attribute(run_dir, "tags") or []
+    if not isinstance(found, list):
+        raise BrokenRun("attribute 'tags' is not a list")
+    return found
+
+
 def our_tags(run_dir: str) -> tuple[str, ...]:
     """Returns a run's tags for guild-dask; raises BrokenRun if they cannot be read."""
-    tags = attribute(run_dir, "tags") or []
-    if not isinstance(tags, list):
-        raise BrokenRun("attribute 'tags' is not a list")
-    return tuple(tag for tag in tags if isinstance(tag, str) and may_be_ours(tag))
+    return tuple(tag for tag in tags(run_dir) if isinstance(tag, str) and may_be_ours(tag))
 
 
 def read_staged(run_dir: str) -> Staged:

@@ -8,7 +8,7 @@ import array
 import ctypes
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from guild_dask.home import layout
@@ -103,12 +103,15 @@ class ScalarReader:
     def update(self, most: int = MOST_READ) -> bool:
         """Reads what was appended, up to so many bytes; returns whether more is left to read."""
         self.is_unavailable = False
-        for folder, path in sorted(_event_files(self._run_dir)):
+        for folder, path in sorted(_event_files(self._run_dir, self._leave_out)):
             read = self._files.setdefault(path, _File())
             most -= self._read(folder, path, read, most)
             if most <= 0:
                 return True
         return False
+
+    def _leave_out(self, error: OSError) -> None:
+        self.is_unavailable |= is_of_home(error)
 
     @property
     def scalars(self) -> dict[str, Scalar]:
@@ -146,7 +149,7 @@ class ScalarReader:
         try:
             fd = files.open_file(path)
         except OSError as e:
-            self.is_unavailable |= is_of_home(e)
+            self._leave_out(e)
             return 0
         used = 0
         try:
@@ -157,7 +160,7 @@ class ScalarReader:
                     break  # the next record is not complete; what was read of it counts for nothing
                 used += len(data)
         except OSError as e:
-            self.is_unavailable |= is_of_home(e)
+            self._leave_out(e)
         finally:
             os.close(fd)
         return used
@@ -216,10 +219,13 @@ def shortest(value: float) -> float:
     return next((each for each in found if with_32_bits(each) == value), value)
 
 
-def _event_files(run_dir: str) -> list[tuple[str, str]]:
-    """Returns the folder, relative to the run's, and the path of each event file of a run."""
+def _event_files(run_dir: str, leave_out: Callable[[OSError], None]) -> list[tuple[str, str]]:
+    """Returns the folder, relative to the run's, and the path of each event file of a run.
+
+    `leave_out` gets the error of each folder that cannot be read.
+    """
     found: list[tuple[str, str]] = []
-    for folder, name in _entries(run_dir):
+    for folder, name in _entries(run_dir, leave_out):
         if ".tfevents." in name:
             found.append((folder, os.path.join(run_dir, folder, name)))
             if len(found) >= _MOST_FILES:
@@ -227,7 +233,7 @@ def _event_files(run_dir: str) -> list[tuple[str, str]]:
     return found
 
 
-def _entries(run_dir: str) -> Iterator[tuple[str, str]]:
+def _entries(run_dir: str, leave_out: Callable[[OSError], None]) -> Iterator[tuple[str, str]]:
     """Yields the folder and name of a run's files, its own first; links are not followed, and the number is bounded."""
     left = _MOST_ENTRIES
     folders = [layout.GUILD_DIR, ""]
@@ -243,5 +249,5 @@ def _entries(run_dir: str) -> Iterator[tuple[str, str]]:
                         yield folder, entry.name
                     elif entry.name not in (*_SKIPPED, layout.GUILD_DIR) and folder.count(os.sep) + 1 < _DEPTH:
                         folders.append(os.path.join(folder, entry.name))
-        except OSError:
-            continue
+        except OSError as e:
+            leave_out(e)

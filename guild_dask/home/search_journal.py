@@ -6,7 +6,7 @@
     {"event": "pruning", "at": T, "trial": RUN, "started": T, "step": S}     before an attempt is asked to end
     {"event": "killed", "at": T, "trial": RUN, "started": T}                 before a killed trial is staged again
     {"event": "given-up", "at": T, "trial": RUN}                             it was killed too often, and has failed
-    {"event": "ended", "at": T, "why": TEXT}
+    {"event": "ended", "at": T, "why": {"kind": NAME}}                       with the fields of `plan/search_ends.py`
 
 A line is written before what it announces is done, and is on disk by then. So a search that was killed knows what it
 may have left half done. A line that was cut short, by a crash or a full disk, announces nothing that was done.
@@ -21,6 +21,7 @@ from typing import Any
 
 from guild_dask.home import layout
 from guild_dask.host import files
+from guild_dask.plan.search_ends import SearchEnd, end_for_data
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class SearchLog:
     given_up: set[str] = field(default_factory=set)
     starts: list[float] = field(default_factory=list)  # when the search began, and went on
     objectives: str = ""  # as the search began last, each name with a sign of its own
-    ended: str = ""  # why the search ended; empty if it goes on, or was cut short
+    ended: SearchEnd | None = None  # why the search ended; None if it goes on, or was cut short
 
     def take(self, line: Mapping[str, Any]) -> None:
         """Takes in one event; raises KeyError, TypeError or ValueError if it is malformed."""
@@ -66,9 +67,9 @@ class SearchLog:
             self.starts.append(float(line["at"]))
             self.kills.clear()
             self.objectives = str(line.get("objectives", self.objectives))
-            self.ended = ""
+            self.ended = None
         elif event == "ended":
-            self.ended = str(line["why"])
+            self.ended = end_for_data(line["why"])
 
 
 def _attempt(line: Mapping[str, Any]) -> float | None:

@@ -177,7 +177,7 @@ class TrialReader:
             tuple(known.scalars.curve(each.scalar) for each in self._objectives),
             tuple(known.scalars.scalars),
             start_time(run_dir),
-            None if trial.is_in_flight else _seconds(run_dir, "stopped"),
+            None if trial.is_in_flight else _seconds(run_directory.recorded_attribute(run_dir, "stopped")),
             _cause_of(run_dir) if trial.state is TrialState.CUT_SHORT else None,
         )
 
@@ -230,19 +230,21 @@ def _state_of_ended(run_dir: str, found: Status, pruning: set[float | None]) -> 
 
 
 def _cause_of(run_dir: str) -> Cause | None:
-    """Returns what cut a run short, as it is on record."""
-    facts = run_directory.known_attribute(run_dir, run_info.NAME)
+    """Returns what cut a run short, as it is on record; raises OSError if the home cannot be read."""
+    facts = run_directory.recorded_attribute(run_dir, run_info.NAME)
     return cause_for_name(run_info.cause_in(facts)[0]) if isinstance(facts, dict) else None
 
 
 def start_time(run_dir: str) -> float | None:
-    """Returns when Guild last started a run, or staged it since, which identifies an attempt at it."""
-    return _seconds(run_dir, "started")
+    """Returns when Guild last started a run, or staged it since, which identifies an attempt at it.
+
+    Raises OSError if the home cannot be read.
+    """
+    return _seconds(run_directory.recorded_attribute(run_dir, "started"))
 
 
-def _seconds(run_dir: str, name: str) -> float | None:
-    found = run_directory.known_attribute(run_dir, name)
-    return found / 1e6 if isinstance(found, int) else None
+def _seconds(time: Any) -> float | None:
+    return time / 1e6 if isinstance(time, int) else None
 
 
 @dataclass(frozen=True)
@@ -264,7 +266,8 @@ def batches(home: str) -> list[str]:
     """Returns the run ids of all searches that have begun, the first one first."""
     runs = layout.runs_dir(home)
     found = [name for name in files.names(runs) if search_journal.exists(f"{runs}/{name}")]
-    return sorted(found, key=lambda name: (_seconds(f"{runs}/{name}", "initialized") or 0.0, name))
+    times = {name: _seconds(run_directory.known_attribute(f"{runs}/{name}", "initialized")) or 0.0 for name in found}
+    return sorted(found, key=lambda name: (times[name], name))
 
 
 def search(home: str, batch: str) -> RecordedSearch:
@@ -272,7 +275,7 @@ def search(home: str, batch: str) -> RecordedSearch:
     run_dir = layout.run_dir(home, batch)
     proto = layout.prototype(run_dir)
     log = search_journal.read(run_dir)
-    trials = run_directory.known_attribute(run_dir, "max_trials")
+    trials = run_directory.recorded_attribute(run_dir, "max_trials")
     return RecordedSearch(
         batch,
         status(run_dir),
@@ -280,23 +283,23 @@ def search(home: str, batch: str) -> RecordedSearch:
         run_directory.operation(proto),
         objectives(run_dir, log),
         trials if isinstance(trials, int) else 0,
-        run_directory.known_attribute(run_dir, "flags") or {},
-        run_directory.known_attribute(proto, "flags") or {},
+        run_directory.recorded_attribute(run_dir, "flags") or {},
+        run_directory.recorded_attribute(proto, "flags") or {},
         log,
     )
 
 
 def objectives(batch_dir: str, log: SearchLog) -> tuple[Objective, ...]:
-    """Returns the objectives of a batch: those that the user named last; raises BadObjective."""
+    """Returns the objectives of a batch: those that the user named last; raises BadObjective, or OSError."""
     # A restart replaces the options on record, and moves those of the start before to the prototype.
     for run_dir in (batch_dir, layout.prototype(batch_dir)):
-        given = run_directory.known_attribute(run_dir, "run_params")
+        given = run_directory.recorded_attribute(run_dir, "run_params")
         if isinstance(given, dict) and (given.get("minimize") or given.get("maximize")):
             return objectives_for_options(given.get("minimize"), given.get("maximize"))
     if log.objectives:
         return objectives_for_text(log.objectives, is_minus_for_all=False)
     # Guild writes `--maximize 'a b'` as `-a b`.
-    return objectives_for_text(str(run_directory.known_attribute(batch_dir, "objective") or "loss"))
+    return objectives_for_text(str(run_directory.recorded_attribute(batch_dir, "objective") or "loss"))
 
 
 def batch_of(run_dir: str) -> str | None:

@@ -21,6 +21,7 @@ _GROWTH = 1.2
 # The most bytes of an evaluation's output that are read.
 _MOST = 100_000
 
+_AT_WORK = "being evaluated"
 
 # Returns the command that evaluates a search, for a Guild home and the search's id.
 CommandFor = Callable[[str, str], Sequence[str]]
@@ -36,10 +37,11 @@ class Importances:
 
 @dataclass
 class _Evaluation:
+    objectives: str
     completed: int
     began: float
     process: "subprocess.Popen[bytes] | None"
-    found: Importances = Importances(why="being evaluated")
+    found: Importances
 
 
 class ImportanceEvaluator:
@@ -51,21 +53,23 @@ class ImportanceEvaluator:
         self._known: dict[str, _Evaluation] = {}
         self._is_closed = False
 
-    def current(self, batch: str, completed: int, is_over: bool) -> Importances:
+    def current(self, batch: str, objectives: str, completed: int, is_over: bool) -> Importances:
         """Returns what is known of a search with so many completed trials, at once; starts an evaluation if one is due.
 
-        At most one process is at work.
+        At most one process is at work. An evaluation for other objectives, before a restart, counts for nothing.
         """
         now = time.monotonic()
         for each in self._known.values():
             _collect(each, now)
         known = self._known.get(batch)
+        if known and known.objectives != objectives:
+            known = None
         is_busy = self._is_closed or any(each.process for each in self._known.values())
         if not is_busy and _is_due(known, completed, is_over, now):
-            before = known.found if known else Importances(why="being evaluated")
+            before = known.found if known else Importances(why=_AT_WORK)
             process = _started(self._command_for(self._home, batch))
-            self._known[batch] = _Evaluation(completed, now, process, before)
-        return self._known[batch].found if batch in self._known else Importances(why="being evaluated")
+            known = self._known[batch] = _Evaluation(objectives, completed, now, process, before)
+        return known.found if known else Importances(why=_AT_WORK)
 
     def close(self) -> None:
         """Ends the process that is at work, and starts none again."""

@@ -2,11 +2,12 @@
 
 import contextlib
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from guild_dask.home import claims, layout
 from guild_dask.home.claim_record import identity_for_data
+from guild_dask.home.errors import raise_if_of_home
 from guild_dask.home.heartbeat import STATE, counts_as_alive, file_system_time
 from guild_dask.home.status import Status, known_status
 from guild_dask.host import files, processes
@@ -15,6 +16,9 @@ from guild_dask.monitor.state import State, state_for_data
 
 # Bytes of a published state: some hundred for each run that is running, and for each of the first that wait.
 _MOST_STATE = 256 << 20
+
+# What is done about a file that cannot be read: it raises an error, or the file is left out.
+Refusal = Callable[[Exception], None]
 
 
 @dataclass(frozen=True)
@@ -28,17 +32,35 @@ class Scheduler:
 
 
 def alive(home: str) -> list[Scheduler]:
-    """Returns the schedulers that are alive, the oldest first."""
+    """Returns the schedulers that are alive, the oldest first; raises OSError if the home cannot be read."""
+    return _alive(home, raise_if_of_home)
+
+
+def known_alive(home: str) -> list[Scheduler]:
+    """Returns the schedulers that are alive for views: without what cannot be read."""
+    return _alive(home, _leave_out)
+
+
+def _leave_out(_error: Exception) -> None:
+    pass
+
+
+def _alive(home: str, refuse: Refusal) -> list[Scheduler]:
     folder = layout.schedulers_folder(home)
     now = file_system_time(folder)
-    found = [_read(path, now) for path in folder.glob("*.json")]
+    try:
+        names = files.names(folder)
+    except OSError as e:
+        refuse(e)
+        names = []
+    found = [_read(folder / name, now, refuse) for name in names if name.endswith(".json")]
     return sorted((each for each in found if each), key=lambda each: (each.state.started if each.state else 0, each.id))
 
 
 def is_alive(home: str, scheduler: str) -> bool:
     """Returns whether a scheduler is alive."""
     path = layout.heartbeat(home, scheduler)
-    return _read(path, file_system_time(path.parent)) is not None
+    return _read(path, file_system_time(path.parent), _leave_out) is not None
 
 
 def last_heartbeat(home: str, scheduler: str) -> float:
@@ -76,22 +98,24 @@ def survivors(home: str, living: Iterable[Scheduler]) -> list[Survivor]:
     return sorted(found, key=lambda survivor: (survivor.since, survivor.run))
 
 
-def _read(path: pathlib.Path, now: float) -> Scheduler | None:
+def _read(path: pathlib.Path, now: float, refuse: Refusal) -> Scheduler | None:
     try:
         process = identity_for_data(files.read_json(path))
         if process is None:
             return None
         lives = processes.is_alive(process)
         silent = max(0.0, now - path.stat().st_mtime)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as e:
+        refuse(e)
         return None
     if not counts_as_alive(lives, silent):
         return None
-    return Scheduler(path.stem, process, silent, _state(path.with_suffix(STATE)))
+    return Scheduler(path.stem, process, silent, _state(path.with_suffix(STATE), refuse))
 
 
-def _state(path: pathlib.Path) -> State | None:
+def _state(path: pathlib.Path, refuse: Refusal) -> State | None:
     try:
         return state_for_data(files.read_json(path, most=_MOST_STATE))
-    except (OSError, ValueError):
+    except (OSError, ValueError) as e:
+        refuse(e)
         return None

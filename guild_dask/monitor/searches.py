@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from guild_dask.home import layout, run_directory, search_journal, trials
@@ -18,7 +18,9 @@ from guild_dask.home.status import living_process
 from guild_dask.home.trials import RecordedSearch, Trial
 from guild_dask.host import files
 from guild_dask.monitor import search_results
+from guild_dask.plan import records
 from guild_dask.plan.objectives import text_for
+from guild_dask.plan.search_ends import SearchEnd, end_for_data
 from guild_dask.plan.units import duration_for_text
 
 # The most best trials that are published, and the most characters of their flags.
@@ -65,7 +67,7 @@ class Summary:
     started: float  # when the search began last, in seconds since the epoch
     at: float  # when this was published
     seconds_left: float | None = None
-    ended: str = ""  # why it ended; empty if it goes on, or was cut short
+    ended: SearchEnd | None = None  # why it ended; None if it goes on, or was cut short
 
     @property
     def is_of_several(self) -> bool:
@@ -141,7 +143,7 @@ class SearchPublisher:
             summary = summary_for(replace(self._search, log=log), found, now)
             folder = layout.searches_folder(self._home)
             folder.mkdir(parents=True, exist_ok=True)
-            files.write(folder / f"{self._batch}.json", json.dumps(asdict(summary)), f"{self._batch}.draft")
+            files.write(folder / f"{self._batch}.json", json.dumps(records.data_for(summary)), f"{self._batch}.draft")
             self._last, self._at = current, now
 
 
@@ -201,26 +203,8 @@ def read(home: str, batch: str) -> Summary | None:
     """Returns what a search has published; None if that cannot be read."""
     try:
         data = files.read_json(layout.searches_folder(home) / f"{batch}.json", most=_MOST_BYTES)
-        best = tuple(map(_best_trial, data["best"]))
-        left = data["seconds_left"]
-        return Summary(
-            batch,
-            str(data["optimizer"]),
-            str(data["operation"]),
-            str(data["objectives"]),
-            tuple(map(str, data["names"])),
-            int(data["max_trials"]),
-            {str(name): int(count) for name, count in data["counts"].items()},
-            best,
-            int(data["best_count"]),
-            float(data["started"]),
-            float(data["at"]),
-            None if left is None else float(left),
-            str(data["ended"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        ended = data.get("ended")  # read apart: other versions may know other ends, or wrote texts
+        found = records.value_for(Summary, {**data, "ended": None})
+        return replace(found, batch=batch, ended=end_for_data(ended) if ended else None)
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
-
-
-def _best_trial(data: Mapping[str, Any]) -> BestTrial:
-    return BestTrial(str(data["run"]), int(data["number"]), tuple(map(float, data["values"])), str(data["flags"]))

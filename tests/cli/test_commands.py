@@ -15,10 +15,18 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from guild_dask.cli import common
+from guild_dask.cli.main import main
+from guild_dask.home import run_directory
+from guild_dask.home.heartbeat import Heartbeat
+from guild_dask.host import processes
 from guild_dask.monitor.publisher import state_path
+from guild_dask.monitor.state import State, as_data
 from guild_dask.plan.troubles import OtherVersion, WorkerWithoutRuns, data_for_trouble
+from tests.home.test_run_directory import make_run
+from tests.support.failing_files import Files
 from tests.support.sandbox import Finished, Guild, Sandbox, run_command, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
 
@@ -251,6 +259,26 @@ def test_run_that_a_filter_leaves_out_is_explained(user: Sandbox, guild: Guild) 
         assert "Scheduler sss ignores it: that one starts only runs that match 'op = bad'." in words
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_run_is_explained_whatever_file_cannot_be_read(guild_home: pathlib.Path, failing: Files) -> None:
+    make_run(guild_home / "runs" / "aaa", label="x\n", tags="[dask-after:bbb]\n")
+    make_run(guild_home / "runs" / "bbb")
+    process = processes.identity(os.getpid())
+    assert process
+    Heartbeat(str(guild_home), "sss", process).renew()
+    state = State("sss", process.host, process.pid, 1.0, filter="label = x")
+    state_path(str(guild_home), "sss").write_text(json.dumps(as_data(state)))
+    typed_here = ["-H", str(guild_home), "explain", "aaa"]
+    assert "Run aaa" in CliRunner().invoke(main, typed_here).output
+    chosen = 0
+    while chosen == 0 or failing.count >= chosen:
+        chosen += 1
+        with failing.failing(chosen):
+            found = CliRunner().invoke(main, typed_here)
+        assert found.exception is None or isinstance(found.exception, SystemExit), f"file {chosen} could not be read"
+    assert chosen > 20
+
+
 def test_stopped_run_is_terminated_and_the_next_one_starts(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap seconds=60", "aaa", "bbb", options="--tag dask:gpu=1")
@@ -332,6 +360,22 @@ def test_priority_lets_a_run_start_first(user: Sandbox, guild: Guild) -> None:
     places = [finished.output.index(f"Starting staged run {run}") for run in ("bbb", "aaa")]
     assert places == sorted(places)
     assert "is not waiting: it is completed" in typed("priority bbb 1", exit_code=1).output
+
+
+def test_priority_keeps_the_tags_of_a_run_whatever_file_cannot_be_read(
+    guild_home: pathlib.Path, failing: Files
+) -> None:
+    run_dir = str(make_run(guild_home / "runs" / "aaa", tags="['dask:gpu=1']\n"))
+    typed_here = ["-H", str(guild_home), "priority", "aaa", "5"]
+    chosen = 0
+    while chosen == 0 or failing.count >= chosen:
+        chosen += 1
+        run_directory.write_tags(run_dir, ["dask:gpu=1"])
+        with failing.failing(chosen):
+            CliRunner().invoke(main, typed_here)
+        assert "dask:gpu=1" in run_directory.tags(run_dir), f"file {chosen} could not be read"
+    assert run_directory.tags(run_dir) == ["dask-priority:5", "dask:gpu=1"]
+    assert chosen > 10
 
 
 def test_watch_redraws_in_a_terminal_until_it_is_interrupted(user: Sandbox) -> None:

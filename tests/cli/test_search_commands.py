@@ -27,7 +27,7 @@ def test_status_shows_searches_with_their_best_trial(user: Sandbox) -> None:
     [search] = data_of("status --json")["searches"]
     assert search["counts"]["pruned"] == 3
     assert search["best"][0]["run"] == trial_id(9)
-    assert search["ended"] == "it has had its trials"
+    assert search["ended"] == {"kind": "TrialsUsed", "trials": 12, "text": "it has had 12 trial(s)"}
 
 
 def test_best_shows_the_newest_search_or_the_one_of_a_trial(user: Sandbox) -> None:

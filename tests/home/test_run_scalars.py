@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from guild_dask.home import event_files
 from guild_dask.home.event_files import Point, points_in
 from guild_dask.home.run_scalars import MOST_POINTS, Scalar, ScalarReader, read_scalars, shortest, with_32_bits
+from tests.support.failing_files import Files
 from tests.support.sandbox import Guild, Sandbox
 from tests.support.scheduling import a_project
 
@@ -204,6 +205,23 @@ def test_what_is_no_event_file_is_harmless(tmp_path: pathlib.Path) -> None:
     (tmp_path / "x.tfevents.5").symlink_to("x.tfevents.5")
     assert read_scalars(str(tmp_path)) == {}
     assert read_scalars(str(tmp_path / "missing")) == {}
+
+
+def test_scalars_of_a_folder_that_cannot_be_read_are_unavailable_and_not_missing(
+    tmp_path: pathlib.Path, failing: Files
+) -> None:
+    for folder in ("train", "val"):
+        write(tmp_path / folder, *losses(1.0))
+    chosen = 0
+    while chosen == 0 or failing.count >= chosen:
+        chosen += 1
+        reader = ScalarReader(str(tmp_path))
+        with failing.failing(chosen):
+            reader.update()
+        assert len(reader.scalars) == 2 or reader.is_unavailable, f"file {chosen} could not be read"
+        reader.update()
+        assert (set(reader.scalars), reader.is_unavailable) == ({"train#loss", "val#loss"}, False)
+    assert chosen > 4
 
 
 def test_not_a_number_is_neither_the_lowest_nor_the_highest(tmp_path: pathlib.Path) -> None:

@@ -3,16 +3,14 @@
 What it shows is neither missing nor dead.
 """
 
-import builtins
 import contextlib
 import errno
-import io
 import itertools
 import os
 import pathlib
 import resource
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -28,55 +26,14 @@ from guild_dask.home.run_filter import Selection
 from guild_dask.home.run_queue import Claimed, GuildHome
 from guild_dask.home.status import Status, status
 from guild_dask.home.working_directory import working_directory
-from guild_dask.host import processes, shortage
+from guild_dask.host import processes
 from guild_dask.plan.dependencies import RunStatus
 from tests.home.test_run_directory import make_run
+from tests.support.failing_files import Files
 from tests.support.sandbox import Guild, Sandbox
 from tests.support.scheduling import a_project, stage, statuses
 
 RUN = "short-of-files-test"
-
-# What takes a descriptor, as this process calls it; and what else fails where a file server does.
-OPENING = ((os, "open"), (io, "open"), (builtins, "open"), (os, "listdir"), (os, "scandir"))
-LOOKING = ((os, "stat"), (os, "lstat"))
-
-
-class Files:
-    """Counts files that are opened or looked at, and lets one of them fail."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: int = errno.EMFILE) -> None:
-        self._monkeypatch = monkeypatch
-        self._error = error
-        self._calls = OPENING if error in shortage.ERRORS else (*OPENING, *LOOKING)
-        self.count = 0
-
-    @contextlib.contextmanager
-    def failing(self, *chosen: int) -> Iterator[None]:
-        """Lets the files with these numbers fail, within the block."""
-        self.count = 0
-        with self._monkeypatch.context() as patched:
-            for module, name in self._calls:
-                patched.setattr(module, name, self._counted(getattr(module, name), chosen))
-            yield
-
-    def _counted(self, call: Callable[..., Any], chosen: Sequence[int]) -> Callable[..., Any]:
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            self.count += 1
-            if self.count in chosen:
-                raise OSError(self._error, os.strerror(self._error))
-            return call(*args, **kwargs)
-
-        return counted
-
-
-@pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Files:
-    return Files(monkeypatch)
-
-
-@pytest.fixture(params=[errno.EMFILE, errno.EIO], ids=lambda number: errno.errorcode[number])
-def failing(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Files:
-    return Files(monkeypatch, request.param)
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
 """What became of the trials of a search, by the records of their runs."""
 
+import contextlib
 import errno
 import json
 import os
 import pathlib
 import re
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from guild.summary import SummaryWriter
 from guild_dask.home import claims, layout, trials
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.host import files
+from guild_dask.plan.objectives import Objective
+from tests.support.failing_files import Files
 from tests.support.searches import BATCH, SPACE, START, GivenTrial, a_search, some_trials, trial_id
 
 STATES = [
@@ -108,6 +112,52 @@ def test_end_of_a_trial_counts_only_when_its_scalars_can_be_read(
         assert found.state is trials.TrialState.RUNNING
     (found,) = reader.read()
     assert (found.state, found.values) == (trials.TrialState.COMPLETED, (1.0,))
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "cause"),
+    [("completed", 0, ""), ("pruned", -15, "stopped"), ("failed", -15, "scheduler-stopped"), ("failed", 1, "stopped")],
+)
+def test_trial_that_has_ended_is_read_as_it_is_whatever_file_could_not_be_read(
+    tmp_path: pathlib.Path, failing: Files, end: str, code: int, cause: str
+) -> None:
+    # What an ended trial is, is kept: it must not be what one failed read makes of it.
+    a_search(tmp_path, [GivenTrial({"x": 1}, (1.0,), end)], {"x": "[1:9]"})
+    attributes = tmp_path / "runs" / trial_id(1) / ".guild" / "attrs"
+    (attributes / "exit_status").write_text(str(code))
+    if cause:
+        (attributes / "dask").write_text(json.dumps({"ended": cause}))
+    search = trials.search(str(tmp_path), BATCH)
+    log, objectives = search.log, search.objectives
+    log.pruning = {trial_id(1): {float(START + 1)}} if end == "pruned" else {}
+    (right,) = trials.TrialReader(str(tmp_path), BATCH, objectives).read(log)
+    chosen = 0
+    while chosen == 0 or failing.count >= chosen:
+        chosen += 1
+        reader = trials.TrialReader(str(tmp_path), BATCH, objectives)
+        with failing.failing(chosen), contextlib.suppress(OSError):
+            (found,) = reader.read(log)
+            assert found.state in (right.state, trials.TrialState.RUNNING), f"file {chosen} could not be read"
+        assert reader.read(log) == [right], f"after file {chosen} could not be read"
+    assert chosen > 10
+
+
+def test_search_is_read_as_it_is_or_not_at_all_whatever_file_cannot_be_read(
+    tmp_path: pathlib.Path, failing: Files
+) -> None:
+    # Without its options, it would have the objective of the start before.
+    a_search(tmp_path, some_trials(1), SPACE)
+    attributes = tmp_path / "runs" / BATCH / ".guild" / "attrs"
+    (attributes / "run_params").write_text("{maximize: accuracy}")
+    right = trials.search(str(tmp_path), BATCH)
+    assert right.objectives == (Objective("accuracy", is_maximized=True),)
+    chosen = 0
+    while chosen == 0 or failing.count >= chosen:
+        chosen += 1
+        with failing.failing(chosen), contextlib.suppress(OSError):
+            found = trials.search(str(tmp_path), BATCH)
+            assert replace(found, operation=right.operation, optimizer=right.optimizer) == right, f"file {chosen}"
+    assert chosen > 10
 
 
 def test_objective_with_a_folder_is_that_of_the_folder(tmp_path: pathlib.Path) -> None:

@@ -226,6 +226,12 @@ def test_state_says_what_ends_next(tmp_path: pathlib.Path) -> None:
     assert {each["name"] for each in found["states"]} > {"running", "impossible", "failed", "gone"}
 
 
+def test_state_has_how_many_runs_are_retrying(tmp_path: pathlib.Path) -> None:
+    rows = Rows(str(tmp_path), lambda: None)
+    rows.write(replace(state(), retrying={"aaa": 9.0, "bbb": 99.0}), [])
+    assert rows.data(0)["state"]["retrying"] == 2
+
+
 # The HTTP responses
 
 

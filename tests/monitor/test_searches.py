@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from guild_dask.home import layout, trials
+from guild_dask.home.search_journal import SearchJournal
 from guild_dask.home.trials import Trial, TrialState
 from guild_dask.monitor import importances, search_results, searches
 from guild_dask.monitor.page.rows import Rows
@@ -18,7 +19,9 @@ from guild_dask.monitor.page.search_cells import SearchCells
 from guild_dask.monitor.report import page
 from guild_dask.monitor.report.history import history_for
 from guild_dask.monitor.report.searches import reported_searches
+from guild_dask.monitor.searches import SearchPublisher
 from guild_dask.plan.objectives import Objective
+from guild_dask.plan.search_ends import TrialsUsed, UnknownEnd
 from guild_dask.scheduler.search.evaluation import evaluation_command
 from tests.monitor.test_page import EVIL, get, served
 from tests.monitor.test_report import WORKER, ended, workers
@@ -96,8 +99,31 @@ def test_search_is_published_with_counts_and_its_best_trials(tmp_path: pathlib.P
     }  # fmt: skip
     assert found.summary.best[0].run == trial_id(9)
     assert "act=relu" in found.summary.best[0].flags
-    assert found.summary.ended == "it has had its trials"
+    assert found.summary.ended == TrialsUsed(12)
     assert not found.is_at_work
+
+
+@pytest.mark.parametrize(
+    ("ended", "shown"),
+    [
+        ("it has had its trials", UnknownEnd("it has had its trials")),
+        ({"kind": "Tired", "since": 3}, UnknownEnd("Tired (since=3)")),
+        ("", None),  # it goes on
+    ],
+)
+def test_end_that_another_version_has_recorded_is_shown_as_it_is(
+    tmp_path: pathlib.Path, ended: Any, shown: UnknownEnd | None
+) -> None:
+    a_search(tmp_path, some_trials(2), SPACE, is_over=False)
+    file = layout.searches_folder(str(tmp_path)) / f"{BATCH}.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "ended": ended}))
+    [found] = searches.shown(str(tmp_path), START)
+    assert found.summary.ended == shown
+    with contextlib.closing(SearchCells(str(tmp_path), evaluation_command)) as cells:
+        assert cells.data("", "")["searches"][0]["ended"] == str(shown or "")
+    if shown:
+        SearchJournal(layout.run_dir(str(tmp_path), BATCH)).add("ended", why=ended)
+        assert trials.search(str(tmp_path), BATCH).log.ended == shown
 
 
 def test_size_of_what_is_published_does_not_depend_on_the_number_of_trials(tmp_path: pathlib.Path) -> None:
@@ -149,6 +175,26 @@ def _check_sent_once(cells: SearchCells) -> None:
     assert len(first["search"]["drawing"]["trials"]) == 5
     assert cells.data(BATCH, first["search"]["stamp"])["search"]["same"]
     assert "drawing" in cells.data(BATCH, "another")["search"]
+
+
+def test_charts_are_those_of_the_objectives_that_a_restart_names(tmp_path: pathlib.Path) -> None:
+    given = [each._replace(scalars={"size": 7.0 + number}) for number, each in enumerate(some_trials())]
+    a_search(tmp_path, given, SPACE)
+    with contextlib.closing(SearchCells(str(tmp_path), evaluation_command)) as cells:
+
+        def shown() -> Any:
+            return cells.data(BATCH, "")["search"]
+
+        wait_until(lambda: shown()["importances"]["shares"], describe=shown)
+        assert shown()["drawing"]["trials"][0]["values"] != (7.0,)
+        (tmp_path / "runs" / BATCH / ".guild" / "attrs" / "objective").write_text("size")
+        journal = SearchJournal(layout.run_dir(str(tmp_path), BATCH))
+        journal.add("started", host="here", pid=1, objectives="size")
+        SearchPublisher(str(tmp_path), BATCH).publish([], journal.log)
+        again = shown()
+        assert again["drawing"]["trials"][0]["values"] == (7.0,)
+        assert again["importances"]["why"] == "being evaluated"
+        wait_until(lambda: shown()["importances"]["shares"], describe=shown)
 
 
 def test_page_without_a_search_has_none(tmp_path: pathlib.Path) -> None:
@@ -225,6 +271,7 @@ def test_report_has_the_search_of_its_runs_and_escapes_text(tmp_path: pathlib.Pa
     history = history_for([workers(100.0, WORKER), ended(110.0, trial_id(1), 10.0)], 120.0)
     assert history
     text = page.page(history, {}, "title", {}, [found])
+    assert "It is over: it has had 8 trial(s)." in text
     titles = re.findall("<h2>(.*?)</h2>", text)
     assert titles[:5] == [
         f"Search {BATCH[:8]}: dask:tpe of train",

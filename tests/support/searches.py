@@ -10,6 +10,7 @@ from guild.summary import SummaryWriter
 from guild_dask.home import trials
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.monitor.searches import SearchPublisher
+from guild_dask.plan.search_ends import TrialsUsed, data_for_end
 
 BATCH = "b" * 32
 START = 1_700_000_000
@@ -48,7 +49,7 @@ def a_search(
             journal.add("pruning", trial=trial_id(number), step=len(trial.losses))
         _trial(home / "runs" / trial_id(number), trial, number)
     if is_over:
-        journal.add("ended", why="it has had its trials")
+        journal.add("ended", why=data_for_end(TrialsUsed(len(given))))
     found = trials.search(str(home), BATCH)
     SearchPublisher(str(home), BATCH).publish(
         trials.TrialReader(str(home), BATCH, found.objectives).read(found.log), found.log

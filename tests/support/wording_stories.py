@@ -55,6 +55,22 @@ def write(home: pathlib.Path) -> None:
             run_dir.mkdir(parents=True)
             facts = run_info.facts_for_cause(run_info.ENDED, cause, Excess(60.0, 70.0))
             (run_dir / "dask").write_text(run_info.text_for(facts))
+    _write_searches(home)
+
+
+def _write_searches(home: pathlib.Path) -> None:
+    """Writes searches that have ended, each for another reason, with what they publish."""
+    from guild_dask.home.search_journal import SearchJournal
+    from guild_dask.monitor.searches import SearchPublisher
+    from guild_dask.plan.search_ends import data_for_end
+
+    for number, end in enumerate(_search_ends()):
+        run_dir = home / "runs" / f"search{number}"
+        (run_dir / ".guild" / "attrs").mkdir(parents=True)
+        journal = SearchJournal(str(run_dir))
+        journal.add("started", host="here", pid=1)
+        journal.add("ended", why=data_for_end(end))
+        SearchPublisher(str(home), run_dir.name).publish([], journal.log)
 
 
 ASKS = {"gpu": 1.0}
@@ -118,6 +134,23 @@ def _troubles() -> tuple[Any, ...]:
     )
 
 
+def _search_ends() -> tuple[Any, ...]:
+    from guild_dask.plan import search_ends as e
+
+    return (
+        e.TrialsUsed(20),
+        e.OutOfTime(),
+        e.TargetReached("loss", 0.5),
+        e.SpaceExhausted(),
+        e.FailedInARow(5, is_first=True, last="aaa"),
+        e.FailedInARow(3, is_first=False, last="aaa"),
+        e.MissingScalar("aaa", ("acc", "loss"), ("size",), "bbb", "maximize"),
+        e.MissingScalar("aaa", ("acc",), (), "bbb", "minimize"),
+        e.CannotStageTrial("no disk"),
+        e.ErrorOfItsOwn("KeyError(1)", "/home/error.log"),
+    )
+
+
 def read(home: pathlib.Path) -> dict[str, Any]:
     """Returns what follows from the records, with the reader's own wording where texts count."""
     from guild_dask.monitor.state import state_for_data
@@ -133,7 +166,22 @@ def read(home: pathlib.Path) -> dict[str, Any]:
         "notes": _notes(home),
         "attempts": _attempts(home),
         "recovered": _recovered(home),
+        "searches": _searches(home),
     }
+
+
+def _searches(home: pathlib.Path) -> list[Any]:
+    from guild_dask.home import search_journal
+    from guild_dask.monitor import searches
+
+    found = []
+    for number, end in enumerate(_search_ends()):
+        batch = f"search{number}"
+        ended, published = search_journal.read(str(home / "runs" / batch)).ended, searches.read(str(home), batch)
+        assert published
+        assert ended == published.ended == end
+        found.append([type(end).__name__, end.is_failure, _words(str(ended))])
+    return found
 
 
 def _explanations(state: Any) -> list[Any]:

@@ -38,7 +38,7 @@ def _findings(home: str, is_home_named: bool) -> Iterator[Finding]:
     yield from installation.findings()
     yield from guild_home.findings(home, is_home_named)
     yield from cluster.findings()
-    alive = schedulers.alive(home)
+    alive = schedulers.known_alive(home)
     names = ", ".join(f"{formatting.short(each.id)} on {each.process.host}" for each in alive)
     for each in alive:
         for trouble in each.state.troubles if each.state else ():

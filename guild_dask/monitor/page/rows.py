@@ -257,6 +257,6 @@ def _state_data(state: State | None) -> dict[str, Any] | None:
     data["left"] = estimate.seconds_left(state, time.time())
     data["is_least"] = estimate.is_least(state, time.time())
     data["next"] = [asdict(each) for each in estimate.remaining(state, time.time())[:_MOST_NEXT]]
-    for name in ("running", "ended", "first_held", "retrying", "expected"):
+    for name in ("running", "ended", "first_held", "expected"):
         del data[name]
     return data

@@ -25,8 +25,9 @@ _FRESH = 1.0
 
 @dataclass
 class _Known:
-    """A search whose trials are read again and again."""
+    """A search whose trials are read again and again, since it began last."""
 
+    start: tuple[float, str]  # when that was, and with which objectives
     search: RecordedSearch
     reader: TrialReader
     at: float = float("-inf")
@@ -65,7 +66,7 @@ class SearchCells:
     def _charts(self, chosen: PublishedSearch) -> dict[str, Any] | None:
         batch = chosen.summary.batch
         try:
-            known = self._reader(batch)
+            known = self._reader(batch, (chosen.summary.started, chosen.summary.objectives))
             if known.data is None or time.monotonic() - known.at > _FRESH:
                 known.data = self._read(known, chosen)
                 known.at = time.monotonic()
@@ -73,13 +74,12 @@ class SearchCells:
             return None  # its run was deleted meanwhile
         return known.data
 
-    def _reader(self, batch: str) -> _Known:
+    def _reader(self, batch: str, start: tuple[float, str]) -> _Known:
         known = self._known.get(batch)
-        if known is None:
+        if known is None or known.start != start:  # a restart may name other objectives
             search = trials.search(self._home, batch)
-            known = self._known[batch] = _Known(
-                search, TrialReader(self._home, batch, search.objectives, with_curves=True)
-            )
+            reader = TrialReader(self._home, batch, search.objectives, with_curves=True)
+            known = self._known[batch] = _Known(start, search, reader)
         self._known.move_to_end(batch)
         while len(self._known) > _MOST_KEPT:
             self._known.popitem(last=False)
@@ -90,7 +90,8 @@ class SearchCells:
         log = search_journal.read(run_dir(self._home, search.batch))
         found, is_complete = known.reader.read_some(log, _SECONDS)
         completed = search_results.counts(found)["completed"]
-        importances = self._evaluator.current(search.batch, completed, not chosen.is_at_work)
+        objectives = chosen.summary.objectives
+        importances = self._evaluator.current(search.batch, objectives, completed, not chosen.is_at_work)
         drawing = search_results.drawing_for(found, search.objectives, search.space)
         data = {
             "batch": search.batch,
@@ -121,5 +122,5 @@ def _words(search: PublishedSearch) -> dict[str, Any]:
         "seconds_left": summary.seconds_left,
         "is_at_work": search.is_at_work,
         "is_cut_short": search.is_cut_short,
-        "ended": summary.ended,
+        "ended": str(summary.ended or ""),
     }

@@ -14,23 +14,23 @@ import click
 
 from guild_dask.cluster.base import Cluster, ClusterError, WorkerCapacity
 from guild_dask.home import layout, run_directory, run_queue, search_journal, trials
+from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.monitor import log
-from guild_dask.monitor.schedulers import Scheduler
-from guild_dask.monitor.searches import SearchPublisher
 from guild_dask.plan.objectives import BadObjective, best_of, option_for, source_for, text_for
 from guild_dask.plan.retries import policy_for
+from guild_dask.plan.search_ends import data_for_end
 from guild_dask.plan.tags import requirements_for_tags
 from guild_dask.scheduler import own_run, service
 from guild_dask.scheduler.events import OutsideEvent, StopRequested
 from guild_dask.scheduler.search import settings as search_settings
-from guild_dask.scheduler.search import takers
 from guild_dask.scheduler.search.engine import Engine, EngineMissing
 from guild_dask.scheduler.search.guest import EARLY_PERIOD, SearchGuest, Steps
 from guild_dask.scheduler.search.prior import observations
 from guild_dask.scheduler.search.search import Problem, Search, Step, described
 from guild_dask.scheduler.search.settings import SearchSettings
 from guild_dask.scheduler.search.space import BadSpace, space_for_flags
+from guild_dask.scheduler.search.takers import Takers
 from guild_dask.scheduler.search.width import Capacity, Pool, width_of_pools
 from guild_dask.scheduler.service import BAD_SETTING
 from guild_dask.settings import flags as declared
@@ -60,7 +60,7 @@ def main(kind: str, **flags: str | None) -> None:
     given = {name.replace("_", "-"): text for name, text in flags.items()}
     try:
         code = _Process(kind, given, events, is_stopping).run()
-    except (CannotSearch, ClusterError, BadSetting, BadSpace, BadObjective, EngineMissing) as e:
+    except (CannotSearch, ClusterError, BadSetting, BadSpace, BadObjective, EngineMissing, HomeUnavailable) as e:
         click.echo(f"dask:{kind}: {e}", err=True)
         code = BAD_SETTING
     except (OSError, run_directory.BrokenRun) as e:
@@ -90,12 +90,12 @@ class _Process:
         self._run = own_run.this_run()
         self._home = run_queue.guild_home()
         self._proto = layout.prototype(self._run.dir)
-        if not os.path.isdir(layout.guild_dir(self._proto)):
+        if not run_directory.is_folder(layout.guild_dir(self._proto)):
             raise CannotSearch(f"it is an optimizer: use guild run OPERATION --optimizer dask:{kind}")
         # Before the source code is checked: the command that copies it again names them.
         self._objectives = trials.objectives(self._run.dir, search_journal.read(self._run.dir))
         # Guild writes this last. Without it, the source code for the trials may be missing.
-        if run_directory.known_attribute(self._proto, "sourcecode_digest") is None:
+        if run_directory.attribute(self._proto, "sourcecode_digest") is None:
             command = f"guild run --restart {self._run.id[:8]} --force-sourcecode {option_for(self._objectives)}"
             raise CannotSearch(
                 f"guild was killed while it prepared this search; in its project, this does it again: {command}"
@@ -108,9 +108,9 @@ class _Process:
     def _read_problem(self) -> Problem:
         run_dir = self._run.dir
         given = run_directory.attribute(self._proto, "flags") or {}
-        if run_directory.known_attribute(self._proto, "trials"):
+        if run_directory.attribute(self._proto, "trials"):
             raise CannotSearch("a batch file lists its trials, so there is nothing to search")
-        limit = run_directory.known_attribute(run_dir, "max_trials")
+        limit = run_directory.attribute(run_dir, "max_trials")
         max_trials = limit if isinstance(limit, int) else 20
         if max_trials < 1:
             raise CannotSearch(f"max-trials is {max_trials}: there is nothing to do")
@@ -164,7 +164,7 @@ class _Process:
         return settings_for(self._flags, kept), unknown
 
     def _engine(self) -> Engine:
-        seed = run_directory.known_attribute(self._run.dir, "random_seed")
+        seed = run_directory.attribute(self._run.dir, "random_seed")
         directions = [each.direction for each in self._problem.objectives]
         return Engine(self._kind, self._problem.space, directions, seed if isinstance(seed, int) else 0)
 
@@ -178,21 +178,12 @@ class _Process:
 
     def _propose_while_others_schedule(self, search: Search, last: Step) -> Step:
         """Proposes for living schedulers, for as long as there is one that takes trials; returns the last step."""
-        while not (last.is_over or self._is_stopping()) and (found := self._takers()):
-            last = self._propose_for(search, found)
+        takers = Takers(self._home, self._run.id, self._requests, self._is_stopping)
+        while not (last.is_over or self._is_stopping()) and takers.find():
+            _log.info("Proposing trials for scheduler %s", ", ".join(each.id for each in takers.found))
+            steps = self._steps(search, takers.width)
+            last = steps.run(lambda: takers.are_gone() or self._is_stopping())
         return last
-
-    def _propose_for(self, search: Search, found: list[Scheduler]) -> Step:
-        _log.info("Proposing trials for scheduler %s", ", ".join(each.id for each in found))
-
-        def are_gone() -> bool:
-            found[:] = self._takers()
-            return not found or self._is_stopping()
-
-        return self._steps(search, lambda: max(1, takers.width_of_all(found, self._requests))).run(are_gone)
-
-    def _takers(self) -> list[Scheduler]:
-        return takers.takers(self._home, self._run.id, self._requests)
 
     def _steps(self, search: Search, width: Callable[[], int]) -> Steps:
         wanted = self._settings.parallel
@@ -225,19 +216,16 @@ class _Process:
         return guest.last
 
     def _finish(self, search: Search, journal: SearchJournal, last: Step) -> int:
-        found: dict[str, trials.Trial] = {}
-        with contextlib.suppress(OSError):
-            found = {each.id: each for each in search.trials()}
-        if last.is_over:
+        if last.is_over and last.why:
             with contextlib.suppress(OSError):  # as on a full disk; a restart finds that it is over
-                journal.add("ended", why=last.why)
+                journal.add("ended", why=data_for_end(last.why))
             if last.is_failure:
                 click.echo(f"dask:{self._kind}: the search stops: {last.why}", err=True)
             else:
                 _log.info("The search is over: %s", last.why)
         else:
             _log.info("The search was stopped; guild run --restart %s goes on", self._run.id[:8])
-        SearchPublisher(self._home, self._run.id).publish(list(found.values()), journal.log)
+        found = {each.id: each for each in search.publish_end()}
         costs = {run_id: trials.completed_costs(each, self._problem.objectives) for run_id, each in found.items()}
         for run_id in best_of({run_id: each for run_id, each in costs.items() if each}):
             _log.info("Best: trial %s, %s", run_id, described(found[run_id], self._problem.objectives))

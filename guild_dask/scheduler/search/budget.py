@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from guild_dask.home.run_scalars import with_32_bits
 from guild_dask.home.trials import Trial, TrialState, completed_costs
 from guild_dask.plan.objectives import Objective
+from guild_dask.plan.search_ends import FailedInARow, MissingScalar, OutOfTime, SearchEnd, TargetReached, TrialsUsed
 
 # A search whose first trials all fail is stopped after so many.
 FIRST_FAILURES = 5
@@ -26,8 +27,12 @@ class NextTrials:
     """What follows from the trials as they are."""
 
     proposals: int = 0  # how many trials to propose now
-    over: str = ""  # why no more trials are proposed; empty if there may be more
-    is_failure: bool = False  # the search stops at once, and has failed
+    over: SearchEnd | None = None  # why no more trials are proposed; None if there may be more
+
+    @property
+    def is_failure(self) -> bool:
+        """Returns whether the search stops at once, and has failed."""
+        return self.over is not None and self.over.is_failure
 
 
 def next_trials(  # noqa: PLR0913  # all that decides
@@ -49,15 +54,14 @@ def next_trials(  # noqa: PLR0913  # all that decides
     judged = [trial for trial in counted if trial.state is not TrialState.FAILED or trial.id not in former]
     failure = _failure(judged, limits.max_failures) or _missing(counted, former, objectives, batch)
     if failure:
-        return NextTrials(over=failure, is_failure=True)
-    reached = limits.target is not None and _has_reached(counted, objectives[0], limits.target)
-    if reached:
-        return NextTrials(over=f"a trial has reached the target, {objectives[0]} {limits.target:g}")
+        return NextTrials(over=failure)
+    if limits.target is not None and _has_reached(counted, objectives[0], limits.target):
+        return NextTrials(over=TargetReached(str(objectives[0]), limits.target))
     if limits.max_time is not None and elapsed >= limits.max_time:
-        return NextTrials(over="its time is over")
+        return NextTrials(over=OutOfTime())
     left = limits.max_trials - len(counted)
     if left <= 0:
-        return NextTrials(over=f"it has had {limits.max_trials} trial(s)")
+        return NextTrials(over=TrialsUsed(limits.max_trials))
     in_flight = sum(trial.is_in_flight for trial in counted)
     return NextTrials(proposals=max(0, min(left, width - in_flight)))
 
@@ -68,8 +72,8 @@ def _has_reached(trials: Sequence[Trial], objective: Objective, target: float) -
     return any(cost <= goal for trial in trials for cost in completed_costs(trial, (objective,)))
 
 
-def _failure(trials: Sequence[Trial], limit: int | None) -> str:
-    """Returns that too many trials failed in a row, by the order in which they ended; else empty."""
+def _failure(trials: Sequence[Trial], limit: int | None) -> FailedInARow | None:
+    """Returns that too many trials failed in a row, by the order in which they ended; else None."""
     ended = sorted(
         (each for each in trials if each.state in (TrialState.COMPLETED, TrialState.FAILED, TrialState.PRUNED)),
         key=lambda each: (each.ended or 0.0, each.number),
@@ -77,22 +81,21 @@ def _failure(trials: Sequence[Trial], limit: int | None) -> str:
     most = FIRST_FAILURES if limit is None else limit
     row = ended[:most] if limit is None else ended[-most:]
     if len(row) < most or any(each.state is not TrialState.FAILED for each in row):
-        return ""
-    which = "the first" if limit is None else "the last"
-    return f"{which} {most} trial(s) failed; see why with 'guild-dask logs {row[-1].id[:8]}'"
+        return None
+    return FailedInARow(most, limit is None, row[-1].id)
 
 
-def _missing(trials: Sequence[Trial], former: Collection[str], objectives: Sequence[Objective], batch: str) -> str:
-    """Returns that no trial at all has a value, with the scalars that the first completed one has; else empty.
+def _missing(
+    trials: Sequence[Trial], former: Collection[str], objectives: Sequence[Objective], batch: str
+) -> MissingScalar | None:
+    """Returns that no trial at all has a value, with the scalars that the first completed one has; else None.
 
     If any trial has a value, the name is right: one without may have printed what is no scalar, such as `loss: nan`.
     """
     completed = [each for each in trials if each.state is TrialState.COMPLETED and each.id not in former]
     if not completed or any(each.values is not None for each in trials):
-        return ""
+        return None
     first = completed[0]
     unknown = [each.scalar for each in objectives if not {each.scalar, each.tag} & set(first.scalars)]
-    names = " and ".join(unknown or [each.scalar for each in objectives])
-    has = f"it has {', '.join(sorted(first.scalars))}" if first.scalars else "it has no scalars"
-    command = f"guild run --restart {batch[:8]} --{objectives[0].direction} NAME"
-    return f"trial {first.id[:8]} completed without the scalar {names} ({has}); name one to optimize: {command}"
+    missing = tuple(unknown or [each.scalar for each in objectives])
+    return MissingScalar(first.id, missing, tuple(sorted(first.scalars)), batch, objectives[0].direction)

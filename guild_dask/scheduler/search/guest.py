@@ -12,6 +12,7 @@ from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.listing import Listing
 from guild_dask.monitor.publisher import Publisher
 from guild_dask.monitor.state import EndedRun, State
+from guild_dask.plan.search_ends import CannotStageTrial, ErrorOfItsOwn
 from guild_dask.scheduler.search.search import Search, Step
 from guild_dask.scheduler.search.staging import CannotStage
 
@@ -23,11 +24,6 @@ _PERIOD = 0.5
 EARLY_PERIOD = 0.1
 _LONGEST = 5.0
 _SHARE = 10
-
-
-def _failed(why: str) -> Step:
-    """Returns how a search ends that cannot go on."""
-    return Step(is_over=True, why=why, is_failure=True)
 
 
 class Steps:
@@ -73,14 +69,14 @@ class Steps:
         try:
             found = self._search.step(self._width(), self._is_going_on)
         except CannotStage as e:
-            return _failed(f"Guild cannot stage a trial: {e}")
+            return Step(True, CannotStageTrial(str(e)))
         except (OSError, HomeUnavailable) as e:
             self._report(f"cannot use the Guild home: {e}")
             return Step()
         except Exception as e:  # noqa: BLE001  # an error of the search itself must not lose its trials
             with contextlib.suppress(OSError), open(self._error_log, "w", encoding="utf-8") as f:
                 traceback.print_exception(e, file=f)
-            return _failed(f"there is an error in guild-dask itself: {e!r} (details are in {self._error_log})")
+            return Step(True, ErrorOfItsOwn(repr(e), self._error_log))
         self._problem = ""
         return found
 

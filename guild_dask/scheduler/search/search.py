@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from guild_dask.home import claims, control, layout, run_directory, run_queue, stop_request
+from guild_dask.home.claim_record import Claim
 from guild_dask.home.outcome import Cause, text_for_cause
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.home.trials import Trial, TrialReader, TrialState, completed_costs, start_time
@@ -21,6 +22,7 @@ from guild_dask.monitor.flag_columns import text_for_value
 from guild_dask.monitor.searches import SearchPublisher
 from guild_dask.plan.objectives import Objective, best_of
 from guild_dask.plan.retries import Policy
+from guild_dask.plan.search_ends import SearchEnd, SpaceExhausted
 from guild_dask.scheduler.search import stopping
 from guild_dask.scheduler.search.budget import Limits, NextTrials, next_trials
 from guild_dask.scheduler.search.engine import Engine, Knowledge, Observation
@@ -32,8 +34,6 @@ log = logging.getLogger("guild")
 
 # What a run prints that can be ended early.
 STEP_LINE = 'print(f"step: {step}")'
-
-_EXHAUSTED = "every point of its space was tried"
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,13 @@ class Step:
     """What a step has found."""
 
     is_over: bool = False
-    why: str = ""
-    is_failure: bool = False
+    why: SearchEnd | None = None  # known before it is over, while trials are in flight
     reading: float = 0.0  # seconds that it took to read the trials, and to judge their curves
+
+    @property
+    def is_failure(self) -> bool:
+        """Returns whether the search has failed."""
+        return self.why is not None and self.why.is_failure
 
 
 class Search:
@@ -77,6 +81,7 @@ class Search:
         self._reader = TrialReader(problem.home, problem.batch, problem.objectives, with_curves)
         self._publisher = SearchPublisher(problem.home, problem.batch)
         self._stager = Stager(problem.home, problem.batch, journal)
+        self._known: list[Trial] | None = None  # the trials, as they were read last
         self._prior: list[Observation] = []
         self._policy = policy
         self._began: float | None = None  # at the first step: before, it may have waited for a cluster
@@ -104,11 +109,23 @@ class Search:
     def trials(self) -> list[Trial]:
         """Returns the trials as they are now, and marks those that were ended early; raises OSError."""
         self._journal.refresh()
-        found = self._reader.read(self._journal.log)
+        self._known = found = self._reader.read(self._journal.log)
         for trial in found:
             if trial.state is TrialState.PRUNED:
                 mark_pruned(layout.run_dir(self._problem.home, trial.id))
         return found
+
+    def publish_end(self) -> list[Trial]:
+        """Shows the search to its observers as it has ended, and returns its trials.
+
+        If they cannot be read now, they are as they were read last.
+        """
+        with contextlib.suppress(OSError):
+            self.trials()
+        if self._known is None:
+            return []
+        self._publisher.publish(self._known, self._journal.log)
+        return self._known
 
     def check(self) -> Step:
         """Returns whether the search is over, as its trials are before the first step; stages and ends none.
@@ -118,8 +135,8 @@ class Search:
         trials = self.trials()
         over = self._next(trials, width=0).over
         if len(self._knowledge(trials).avoided) >= self._problem.space.size:
-            over = over or _EXHAUSTED
-        return Step(bool(over) and not any(trial.is_in_flight for trial in trials), over)
+            over = over or SpaceExhausted()
+        return Step(over is not None and not any(trial.is_in_flight for trial in trials), over)
 
     def step(self, width: int, may_go_on: Callable[[], bool] = lambda: True) -> Step:
         """Does what is to be done now; raises OSError or HomeUnavailable if that cannot be written.
@@ -136,15 +153,15 @@ class Search:
         self._began = time.monotonic() if self._began is None else self._began
         found = self._next(trials, width)
         if found.is_failure:
-            return Step(True, found.over, True)
+            return Step(True, found.over)
         self._repair(trials)
         began = time.monotonic()
         self._stop_early(trials)
         reading += time.monotonic() - began
         staged = 0 if self._is_exhausted else self._propose(trials, found, may_go_on)
-        over = found.over or (_EXHAUSTED if self._is_exhausted else "")
+        over = found.over or (SpaceExhausted() if self._is_exhausted else None)
         is_busy = staged > 0 or any(trial.is_in_flight for trial in trials)
-        return Step(bool(over) and not is_busy, over, reading=reading)
+        return Step(over is not None and not is_busy, over, reading=reading)
 
     def _next(self, trials: Sequence[Trial], width: int) -> NextTrials:
         if self._former is None:
@@ -239,7 +256,9 @@ class Search:
         if trial.state is TrialState.COMPLETED:
             is_number = trial.values is not None and not any(map(math.isnan, trial.values))
             return Observation(trial.point, trial.values if is_number else None)
-        if trial.state is TrialState.PRUNED and trial.values and trial.curves[0]:
+        # Optuna learns from a trial that was ended early for one objective only.
+        is_alone = len(self._problem.objectives) == 1
+        if trial.state is TrialState.PRUNED and is_alone and trial.values and trial.curves[0]:
             return Observation(trial.point, trial.values, trial.curves[0])
         return Observation(trial.point, None) if trial.state is TrialState.FAILED else None
 
@@ -287,11 +306,7 @@ class Search:
         found = claims.present(folder, run_id)
         if found is None or found.claim is None or not found.is_started:
             return
-        before = found.claim.before
-        is_begun = before is None or run_directory.recorded_start(run_dir) != run_directory.recorded_start_for_text(
-            before
-        )
-        if not is_begun or stop_request.is_requested(claims.path(folder, run_id)):
+        if not _goes_on(run_dir, found.claim) or stop_request.is_requested(claims.path(folder, run_id)):
             return
         # Also after a crash between these two: a trial that is asked twice ends once.
         started = start_time(run_dir)
@@ -319,6 +334,15 @@ class Search:
         for run_id in best:
             if run_id not in self._best:
                 log.info("Best so far: trial %s, %s", run_id, described(by_id[run_id], self._problem.objectives))
+
+
+def _goes_on(run_dir: str, claim: Claim) -> bool:
+    """Returns whether a process has begun since a run was claimed, and its end is not on record."""
+    now = run_directory.recorded_start(run_dir)
+    before = None if claim.before is None else run_directory.recorded_start_for_text(claim.before)
+    # The end before a restart stays on record until the new process has begun.
+    has_ended = bool(now.end) and (before is None or now.end != before.end)
+    return now != before and not has_ended
 
 
 def text_for_kills(count: int) -> str:

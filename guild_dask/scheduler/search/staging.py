@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from guild_dask.home import layout, run_directory, run_queue
+from guild_dask.home.errors import raise_if_of_home
 from guild_dask.home.search_journal import Proposal, SearchJournal
 from guild_dask.home.trials import ATTRIBUTE, PRUNED, was_staged
 from guild_dask.scheduler.search.space import key_of
@@ -53,7 +54,8 @@ class Stager:
         try:
             run_directory.read_staged(run_dir)
             found = run_directory.attribute(run_dir, "flags")
-            return not isinstance(found, dict) or key_of(found) != key_of(flags)
+            # Names that are no texts cannot be sorted, as a key needs them.
+            return not isinstance(found, dict) or found.keys() != flags.keys() or key_of(found) != key_of(flags)
         except run_directory.BrokenRun:
             return run_directory.has(run_dir, layout.STAGED)
 
@@ -81,13 +83,15 @@ def _stage(run_dir: str) -> None:
 
 
 def mark_pruned(run_dir: str) -> None:
-    """Tags and labels a run that was ended early, once."""
-    from guild_dask.home import run_view
-
-    tags = list(run_view.tags(run_dir))
+    """Tags and labels a run that was ended early, once, unless its tags or its label are damaged; raises OSError."""
+    try:
+        tags = run_directory.tags(run_dir)
+        label = str(run_directory.attribute(run_dir, "label") or "")
+    except run_directory.BrokenRun as e:
+        raise_if_of_home(e)
+        return
     if PRUNED in tags:
         return
-    label = str(run_directory.known_attribute(run_dir, "label") or "")
     if PRUNED not in label.split():  # a kill may have left it with the label, and without the tag
         run_directory.write_label(run_dir, f"{PRUNED} {label}".strip())
     run_directory.write_tags(run_dir, [*tags, PRUNED])

@@ -1,8 +1,12 @@
 """Which living schedulers of this Guild home would take the trials of a search, and for how many they have room."""
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
 
 from guild_dask.home import claims, layout
+from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.listing import Listing
 from guild_dask.home.run_directory import BrokenRun, Staged
 from guild_dask.home.run_filter import BadFilter, Selection
@@ -11,9 +15,52 @@ from guild_dask.monitor.schedulers import Scheduler
 from guild_dask.monitor.state import Phase
 from guild_dask.scheduler.search.width import Capacity, Pool, width_of_pools
 
+log = logging.getLogger("guild")
+
+# Seconds until what could not be read is read again.
+_PAUSE = 0.5
+
+
+class Takers:
+    """The schedulers that take the trials of a batch. While that cannot be read, they are those that were read last."""
+
+    def __init__(self, home: str, batch: str, requests: Mapping[str, float], is_stopping: Callable[[], bool]) -> None:
+        self._home = home
+        self._batch = batch
+        self._requests = requests
+        self._is_stopping = is_stopping
+        self.found: list[Scheduler] = []
+
+    def find(self) -> bool:
+        """Returns whether there are any, as soon as that can be read; False if the search is stopped before."""
+        problem = ""
+        while not self._is_stopping():
+            try:
+                self.found = takers(self._home, self._batch, self._requests)
+                return bool(self.found)
+            except (OSError, HomeUnavailable) as e:
+                if str(e) != problem:
+                    problem = str(e)
+                    log.warning("The search cannot see which schedulers would take its trials: %s; trying again", e)
+            threading.Event().wait(_PAUSE)
+        return False
+
+    def are_gone(self) -> bool:
+        """Returns whether none is left."""
+        with contextlib.suppress(OSError, HomeUnavailable):  # a step of the search that cannot use the home reports it
+            self.found = takers(self._home, self._batch, self._requests)
+        return not self.found
+
+    def width(self) -> int:
+        """Returns how many trials the workers of all of them have room for, one at least."""
+        return max(1, width_of_all(self.found, self._requests))
+
 
 def takers(home: str, batch: str, requests: Mapping[str, float]) -> list[Scheduler]:
-    """Returns the schedulers that are alive and would take the trials of a batch."""
+    """Returns the schedulers that are alive and would take the trials of a batch.
+
+    Raises OSError or HomeUnavailable if that cannot be read now.
+    """
     starter = _starter_of(home, batch)
     found = (each for each in schedulers.alive(home) if each.id != batch)
     return [each for each in found if _would_take(each, home, batch, requests, starter)]

@@ -7,6 +7,7 @@ import pytest
 
 from guild_dask.home.trials import Trial, TrialState
 from guild_dask.plan.objectives import Objective
+from guild_dask.plan.search_ends import FailedInARow, MissingScalar, OutOfTime, TargetReached, TrialsUsed
 from guild_dask.scheduler.search.budget import Limits, NextTrials, next_trials
 from guild_dask.scheduler.search.width import Capacity, Pool, width_for, width_of_pools, width_to_come
 
@@ -30,7 +31,7 @@ def test_trials_in_flight_fill_the_width_and_all_trials_the_limit() -> None:
     assert _next(_trials(running, done, TrialState.WAITING), Limits(20)).proposals == 2
     assert _next(_trials(*[done] * 18, running), Limits(20)).proposals == 1
     assert _next(_trials(*[running] * 6), Limits(20)).proposals == 0
-    assert _next(_trials(*[done] * 20), Limits(20)).over
+    assert _next(_trials(*[done] * 20), Limits(20)).over == TrialsUsed(20)
 
 
 def test_deleted_trial_does_not_count_and_other_ends_do() -> None:
@@ -42,6 +43,8 @@ def test_search_whose_first_trials_fail_is_stopped() -> None:
     failed = TrialState.FAILED
     assert not _next(_trials(*[failed] * 4), Limits(20)).is_failure
     assert _next(_trials(*[failed] * 5), Limits(20)).is_failure
+    assert _next(_trials(*[failed] * 6), Limits(20)).over == FailedInARow(5, is_first=True, last="t5")
+    assert _next(_trials(*[failed] * 6), Limits(20, max_failures=2)).over == FailedInARow(2, is_first=False, last="t6")
     # One that completes shows that trials can; later failures are the fault of their points.
     assert not _next(_trials(TrialState.COMPLETED, *[failed] * 9), Limits(20)).is_failure
     assert _next(_trials(TrialState.COMPLETED, *[failed] * 9), Limits(20, max_failures=9)).is_failure
@@ -56,8 +59,8 @@ def test_failures_before_a_restart_do_not_end_the_search_again() -> None:
 def test_missing_scalar_is_named_after_the_first_completed_trial() -> None:
     found = next_trials(_trials(TrialState.COMPLETED, values=None), Limits(20), (Objective("accuracy"),), 4, 0.0)
     assert found.is_failure
-    assert "accuracy" in found.over
-    assert "it has loss" in found.over
+    assert found.over == MissingScalar("t1", ("accuracy",), ("loss",), "", "minimize")
+    assert "it has loss" in str(found.over)
 
 
 def test_trials_before_a_restart_may_lack_the_scalar() -> None:
@@ -80,9 +83,9 @@ def test_trial_without_a_value_does_not_end_a_search_whose_other_trials_have_one
 def test_message_about_a_missing_scalar_has_the_command_to_type() -> None:
     accuracy = (Objective("accuracy", is_maximized=True),)
     found = next_trials(_trials(TrialState.COMPLETED, values=None), Limits(20), accuracy, 4, 0.0, batch="a" * 32)
-    assert found.over.endswith("name one to optimize: guild run --restart aaaaaaaa --maximize NAME")
+    assert str(found.over).endswith("name one to optimize: guild run --restart aaaaaaaa --maximize NAME")
     without = [Trial("t1", 1, {"x": 1}, 0.0, TrialState.COMPLETED, None)]
-    assert "it has no scalars" in _next(without, Limits(20)).over
+    assert "it has no scalars" in str(_next(without, Limits(20)).over)
 
 
 def test_target_is_reached_by_a_completed_trial_only() -> None:
@@ -101,12 +104,12 @@ def test_target_is_reached_by_the_very_value_as_event_files_store_it(target: flo
             trials = _trials(TrialState.COMPLETED, values=(value,))
             objectives = (Objective("loss", is_maximized=is_maximized),)
             found = next_trials(trials, Limits(20, target=target), objectives, 4, 0.0)
-            assert "has reached the target" in found.over, (value, is_maximized)
+            assert found.over == TargetReached("loss", target), (value, is_maximized)
 
 
 def test_time_ends_proposals() -> None:
     assert _next([], Limits(20, max_time=60), elapsed=59).proposals
-    assert _next([], Limits(20, max_time=60), elapsed=60).over
+    assert _next([], Limits(20, max_time=60), elapsed=60).over == OutOfTime()
 
 
 def test_value_that_is_not_a_number_reaches_no_target() -> None:

@@ -1,5 +1,6 @@
 """A whole search, as a user starts it: what it learns from, what observers see of it, its end, and bad days."""
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -9,23 +10,28 @@ import pathlib
 import shutil
 import signal
 import socket
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from guild_dask.home import claims, layout, run_view, stop_request, trials
+from guild_dask.home import claims, layout, run_directory, run_view, stop_request, trials
 from guild_dask.home.search_journal import SearchJournal
 from guild_dask.host.processes import ProcessIdentity
+from guild_dask.monitor import searches
 from guild_dask.plan.objectives import Objective
 from guild_dask.plan.retries import Policy
+from guild_dask.plan.search_ends import TrialsUsed, data_for_end
 from guild_dask.scheduler.search.__main__ import Alone, CannotSearch
 from guild_dask.scheduler.search.engine import Engine, Knowledge
 from guild_dask.scheduler.search.search import Problem, Search
 from guild_dask.scheduler.search.settings import SearchSettings
 from guild_dask.scheduler.search.space import key_of, space_for_flags
-from guild_dask.scheduler.search.staging import Stager
+from guild_dask.scheduler.search.staging import Stager, mark_pruned
+from tests.home.test_run_directory import make_run
 from tests.support.exhaustion import disk, fill
+from tests.support.failing_files import Files
 from tests.support.sandbox import Guild, Sandbox, Started, run_command, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project
 from tests.support.searches import BATCH, SPACE, GivenTrial, a_search, some_trials, trial_id
@@ -90,6 +96,21 @@ def test_search_that_goes_on_with_prior_none_forgets_results_but_not_points(
     assert engine.asked.avoided == {key_of(trial.point) for trial in some_trials(12)}
 
 
+def test_search_that_goes_on_with_several_objectives_learns_from_no_trial_that_was_ended_early(
+    tmp_path: pathlib.Path,
+) -> None:
+    given = [each._replace(scalars={"size": 1.0 + number}) for number, each in enumerate(some_trials(16))]
+    a_search(tmp_path, given, SPACE)
+    space = space_for_flags(dict(SPACE))
+    engine = _Asked("tpe", space, ["minimize", "minimize"], 1)
+    journal = SearchJournal(layout.run_dir(str(tmp_path), BATCH))
+    problem = Problem(str(tmp_path), BATCH, space, (Objective("loss"), Objective("size")), 50)
+    Search(problem, SearchSettings(), engine, journal, Policy()).step(1)
+    assert len(engine.asked.observations) == 12
+    assert engine.asked.avoided == {key_of(trial.point) for trial in given}
+    assert len(Engine.propose(engine, engine.asked, 1)) == 1
+
+
 def test_trial_whose_staging_is_not_on_record_is_not_made_again_if_the_user_deletes_it(tmp_path: pathlib.Path) -> None:
     # The search was killed right after it had staged the trial.
     a_search(tmp_path, some_trials(1), SPACE)
@@ -128,6 +149,46 @@ def test_unknown_flag_in_a_guild_file_is_reported(home: pathlib.Path, user: Sand
     (home / "enough").touch()
     done = guild(f"run train x=[1:9] --optimizer quick --max-trials 1 -Fo {NO_DASHBOARD} -y")
     assert "Ignoring what dask:random has no flag for: max-trials" in done.output
+
+
+def test_views_show_the_trials_of_a_search_that_has_ended_although_they_cannot_be_read_then(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_search(tmp_path, some_trials(), SPACE, is_over=False)
+    space = space_for_flags(dict(SPACE))
+    problem = Problem(str(tmp_path), BATCH, space, (Objective("loss"),), 12)
+    journal = SearchJournal(layout.run_dir(str(tmp_path), BATCH))
+    search = Search(problem, SearchSettings(), _Asked("tpe", space, ["minimize"], 1), journal, Policy())
+    assert search.step(1).is_over
+
+    def refuse(*_: object) -> list[trials.Trial]:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(trials.TrialReader, "read", refuse)
+    journal.add("ended", why=data_for_end(TrialsUsed(12)))
+    assert len(search.publish_end()) == 12
+    shown = searches.read(str(tmp_path), BATCH)
+    assert shown
+    assert (shown.counts["completed"], shown.ended) == (9, TrialsUsed(12))
+
+
+def test_search_whose_trials_could_never_be_read_publishes_none(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_search(tmp_path, some_trials(), SPACE)
+    space = space_for_flags(dict(SPACE))
+    problem = Problem(str(tmp_path), BATCH, space, (Objective("loss"),), 12)
+    journal = SearchJournal(layout.run_dir(str(tmp_path), BATCH))
+    search = Search(problem, SearchSettings(), _Asked("tpe", space, ["minimize"], 1), journal, Policy())
+
+    def refuse(*_: object) -> list[trials.Trial]:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(trials.TrialReader, "read", refuse)
+    assert search.publish_end() == []
+    shown = searches.read(str(tmp_path), BATCH)
+    assert shown
+    assert shown.counts["completed"] == 9
 
 
 # Its trials
@@ -230,6 +291,14 @@ def test_staged_trial_whose_flag_is_not_a_number_is_not_damaged(tmp_path: pathli
     assert stager.is_damaged(trial_id(1), {"lr": 0.2, "clip": math.nan})
 
 
+@pytest.mark.parametrize("flags", ["{1: 0.1, lr: 0.1}", "{lr: 0.1}", "[1]", "{lr: 0.1, clip: [1], 2: {}}"])
+def test_staged_trial_with_other_flags_is_damaged_whatever_they_are(tmp_path: pathlib.Path, flags: str) -> None:
+    a_search(tmp_path, [GivenTrial({"lr": 0.1}, end="staged")], SPACE)
+    pathlib.Path(layout.attribute(layout.run_dir(str(tmp_path), trial_id(1)), "flags")).write_text(flags)
+    stager = Stager(str(tmp_path), BATCH, SearchJournal(layout.run_dir(str(tmp_path), BATCH)))
+    assert stager.is_damaged(trial_id(1), {"lr": 0.1, "clip": 1})
+
+
 def test_trial_that_cannot_be_staged_again_is_reported_once(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -277,12 +346,17 @@ def _a_search_with_a_bad_trial_that_runs(home: pathlib.Path) -> Search:
     return Search(problem, settings, _Asked("tpe", space, ["minimize"], 1), journal, Policy())
 
 
-def _start(home: pathlib.Path, serial: int) -> None:
-    """Makes the claim of an attempt at the trial that runs, in the place of the one before."""
+def _start(home: pathlib.Path, serial: int, before: str | None = None) -> None:
+    """Makes the claim of an attempt at the trial that runs, in the place of the one before.
+
+    `before` is what Guild had recorded of the trial when it was claimed.
+    """
     folder = layout.claims_folder(str(home))
     claims.remove(folder, trial_id(3))
     ended = ProcessIdentity(1, 1.0, "boot", "elsewhere")
-    claims.mark_started(claims.write(folder, claims.Claim(trial_id(3), "sss", ended, ended, serial=serial)))
+    claims.mark_started(
+        claims.write(folder, claims.Claim(trial_id(3), "sss", ended, ended, serial=serial, before=before))
+    )
 
 
 def _is_asked_to_end(home: pathlib.Path) -> bool:
@@ -318,6 +392,32 @@ def test_trial_is_asked_to_end_early_once_for_each_attempt(
             search.step(1)
             assert _is_asked_to_end(tmp_path)
             assert caplog.text.count("Ending trial") == serial
+
+
+@pytest.mark.parametrize(
+    ("before", "code", "is_asked"),
+    [
+        (None, "", True),
+        (None, "1", False),
+        ("/", "1", False),
+        ("/1 5", "", True),  # an earlier end is removed when the new process has begun
+        ("/1 5", "1", False),
+    ],
+)
+def test_trial_that_has_just_failed_by_itself_is_not_asked_to_end_early(
+    tmp_path: pathlib.Path, before: str | None, code: str, is_asked: bool
+) -> None:
+    # Its scheduler has not settled it yet. It would count as pruned, and would not be tried again.
+    search = _a_search_with_a_bad_trial_that_runs(tmp_path)
+    _start(tmp_path, 2, before)
+    records = pathlib.Path(layout.guild_dir(layout.run_dir(str(tmp_path), trial_id(3))))
+    (records / layout.LOCK).write_text("1")
+    if code:
+        (records / layout.REMOTE_LOCK).unlink()
+        (records / "attrs" / "exit_status").write_text(code)
+        (records / "attrs" / "stopped").write_text("9")
+    search.step(1)
+    assert _is_asked_to_end(tmp_path) == is_asked
 
 
 # How it ends
@@ -400,6 +500,30 @@ def test_trial_that_is_ended_early_is_marked_although_the_search_may_not_go_on(t
     assert tags == [[], ["pruned"]]
 
 
+def test_trial_that_is_ended_early_keeps_its_tags_and_label_whatever_file_cannot_be_read(
+    tmp_path: pathlib.Path, failing: Files
+) -> None:
+    run_dir = str(make_run(tmp_path / "aaa", tags="['dask:gpu=1']\n", label="x=1\n"))
+    chosen = 0
+    while chosen == 0 or failing.count >= chosen:
+        chosen += 1
+        run_directory.write_tags(run_dir, ["dask:gpu=1"])
+        run_directory.write_label(run_dir, "x=1")
+        with failing.failing(chosen), contextlib.suppress(OSError):
+            mark_pruned(run_dir)
+        mark_pruned(run_dir)
+        found = [run_directory.attribute(run_dir, name) for name in ("tags", "label")]
+        assert found == [["dask:gpu=1", "pruned"], "pruned x=1"], f"after file {chosen} could not be read"
+    assert chosen > 2
+
+
+@pytest.mark.parametrize("name", ["tags", "label"])
+def test_damaged_tags_and_label_of_a_trial_are_left_to_the_user(tmp_path: pathlib.Path, name: str) -> None:
+    run_dir = str(make_run(tmp_path / "aaa", **{name: "{"}))
+    mark_pruned(run_dir)
+    assert pathlib.Path(layout.attribute(run_dir, name)).read_text() == "{"
+
+
 def test_search_that_is_running_is_not_started_again(home: pathlib.Path, guild: Guild) -> None:
     guild(f"{SEARCH} --stage")
     with (home / "runs" / "batch" / ".guild" / "dask-search.lock").open("w") as f:
@@ -434,6 +558,30 @@ def test_search_that_guild_has_not_prepared_to_the_end_is_refused_until_it_is(ho
     assert len(list((home / "runs").iterdir())) == 1, "nothing was staged"
     assert "Searching with dask:random: maximize loss" in guild(f"{command} -y").output
     assert _states(home) == ["completed"]
+
+
+@pytest.mark.parametrize(
+    ("run", "name"),
+    [
+        ("batch", "max_trials"),
+        ("batch", "random_seed"),
+        ("batch/.guild/proto", "trials"),
+        ("batch/.guild/proto", "sourcecode_digest"),
+    ],
+)
+def test_search_does_not_begin_with_other_settings_than_those_that_cannot_be_read(
+    home: pathlib.Path, guild: Guild, run: str, name: str
+) -> None:
+    guild(f"{SEARCH} --stage")
+    attribute = pathlib.Path(layout.attribute(str(home / "runs" / run), name))
+    attribute.unlink(missing_ok=True)
+    attribute.mkdir()
+    with (home / "runs" / "batch" / ".guild" / "dask-search.lock").open("w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)  # without the error, it would end here
+        environ = {**os.environ, "RUN_ID": "batch", "RUN_DIR": str(home / "runs" / "batch")}
+        ended = run_command([sys.executable, "-m", "guild_dask.scheduler.search", "random"], environ, home)
+    assert f"cannot use its own run directory: cannot read attribute '{name}'" in ended.output
+    assert ended.exit_code == 2
 
 
 @pytest.mark.parametrize("left", [4, 40])

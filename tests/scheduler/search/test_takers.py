@@ -1,20 +1,27 @@
 """Which living schedulers would take the trials of a search."""
 
+import contextlib
+import errno
 import json
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from guild_dask.home import layout
+from guild_dask.home import claims, layout
+from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.heartbeat import STATE, Heartbeat
 from guild_dask.host import processes
+from guild_dask.monitor.schedulers import Scheduler
 from guild_dask.monitor.state import Phase, State, WorkerState, as_data
-from guild_dask.scheduler.search.takers import takers, width_of_all
+from guild_dask.scheduler.search import takers as module
+from guild_dask.scheduler.search.takers import Takers, takers, width_of_all
+from tests.support.failing_files import Files
 
 # Guild's filters leave the files of attributes open.
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 WORKER = WorkerState("local", "here", 4, 0, {"gpu": 2})
 
@@ -26,6 +33,12 @@ def _live(home: str, scheduler: str, **facts: Any) -> None:
     Heartbeat(home, scheduler, process).renew()
     state = State(scheduler, process.host, process.pid, 1.0, **{"workers": (WORKER,), **facts})
     layout.heartbeat(home, scheduler).with_suffix(STATE).write_text(json.dumps(as_data(state)))
+
+
+def _make_prototype(home: pathlib.Path) -> None:
+    proto = home / "runs" / "batch" / ".guild" / "proto"
+    (proto / ".guild" / "attrs").mkdir(parents=True)
+    (proto / ".guild" / "opref").write_text("guildfile:/project/guild.yml '' '' train\n")
 
 
 @pytest.mark.parametrize(
@@ -47,9 +60,7 @@ def _live(home: str, scheduler: str, **facts: Any) -> None:
 def test_scheduler_takes_trials_if_it_goes_on_selects_them_and_has_room(
     guild_home: pathlib.Path, facts: dict[str, Any], would_take: bool
 ) -> None:
-    proto = guild_home / "runs" / "batch" / ".guild" / "proto"
-    (proto / ".guild" / "attrs").mkdir(parents=True)
-    (proto / ".guild" / "opref").write_text("guildfile:/project/guild.yml '' '' train\n")
+    _make_prototype(guild_home)
     _live(str(guild_home), "one", **facts)
     found = takers(str(guild_home), "batch", {"gpu": 1})
     assert [each.id for each in found] == ["one"] * would_take
@@ -66,3 +77,62 @@ def test_search_does_not_propose_for_itself_and_without_schedulers_there_is_none
     assert takers(str(guild_home), "batch", {}) == []
     _live(str(guild_home), "batch")
     assert takers(str(guild_home), "batch", {}) == []
+
+
+@pytest.mark.parametrize("published", ["one", "none"])
+def test_scheduler_that_takes_trials_does_so_whatever_file_cannot_be_read(
+    guild_home: pathlib.Path, failing: Files, published: str
+) -> None:
+    # Without it, the search would open a cluster of its own.
+    home = str(guild_home)
+    _make_prototype(guild_home)
+    _live(home, "one", filter="op = train")
+    process = processes.identity(os.getpid())
+    assert process
+    if published == "none":  # it has started the search right after its own start
+        layout.heartbeat(home, "one").with_suffix(STATE).unlink()
+        claims.mark_started(claims.write(layout.claims_folder(home), claims.Claim("batch", "one", process, process)))
+    chosen = 0
+    while chosen == 0 or failing.count >= chosen:
+        chosen += 1
+        with failing.failing(chosen), contextlib.suppress(OSError, HomeUnavailable):
+            found = [each.id for each in takers(home, "batch", {})]
+            assert found == ["one"], f"file {chosen} could not be read"
+    assert chosen > 5
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), HomeUnavailable("cannot read run proto")])
+def test_search_asks_again_for_schedulers_if_it_cannot_see_them_and_keeps_those_that_it_saw(
+    guild_home: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    _live(str(guild_home), "one")
+    answers: list[Exception | None] = [error, error, None, error]
+
+    def ask(home: str, batch: str, requests: Mapping[str, float]) -> list[Scheduler]:
+        answer = answers.pop(0) if answers else None
+        if answer:
+            raise answer
+        return takers(home, batch, requests)
+
+    monkeypatch.setattr(module, "takers", ask)
+    found = Takers(str(guild_home), "batch", {}, lambda: False)
+    assert found.find()
+    assert caplog.text.count("The search cannot see which schedulers would take its trials") == 1
+    assert not found.are_gone()
+    assert not answers
+    assert found.width() == 4
+    layout.heartbeat(str(guild_home), "one").unlink()
+    assert found.are_gone()
+
+
+def test_stopped_search_does_not_wait_until_it_sees_schedulers(
+    guild_home: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refuse(home: str, _batch: str, _requests: Mapping[str, float]) -> list[Scheduler]:
+        asked.append(home)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(module, "takers", refuse)
+    assert not Takers(str(guild_home), "batch", {}, lambda: len(asked) > 1).find()
