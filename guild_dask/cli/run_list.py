@@ -62,7 +62,7 @@ def all_runs() -> Iterable[ListedRun]:
     """Yields all runs of the Guild home but schedulers and queues."""
     folder = common.runs_dir()
     for name in names_of_runs(folder):
-        run_dir = os.path.join(folder, name)
+        run_dir = layout.run_in(folder, name)
         if os.path.isdir(layout.guild_dir(run_dir)) and not run_directory.is_queue(run_dir):
             yield listed(common.as_claimed(run_view.view(run_dir)))
 

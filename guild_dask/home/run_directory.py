@@ -259,7 +259,7 @@ def read_staged(run_dir: str) -> Staged:
     is_queue, is_batch, is_search = (each(run_dir, reference) for each in (_is_queue, _is_batch, _is_search))
     since = _since(run_dir)
     op = _operation_data(run_dir)
-    name, tags = os.path.basename(run_dir), our_tags(run_dir)
+    name, tags = layout.run_id(run_dir), our_tags(run_dir)
     check_files(run_dir, with_sizes=False)  # they are checked when the run is claimed
     needs, gpus = operation_data.needs(op), operation_data.gpus(op)
     return Staged(name, run_dir, since, tags, needs, gpus, is_queue, is_batch, is_search)

@@ -85,7 +85,7 @@ class GuildHome:
     def running_elsewhere(self, own: Iterable[str]) -> list[str]:
         """Returns the runs that run now and are neither among the given ones nor queues, schedulers or searches."""
         own = set(own)
-        folders = ((name, os.path.join(self.runs_dir, name)) for name in self._directory.names() if name not in own)
+        folders = ((name, layout.run_in(self.runs_dir, name)) for name in self._directory.names() if name not in own)
         with translated("cannot read %s", self.runs_dir):
             found = [(name, run_dir) for name, run_dir in folders if _is_running_elsewhere(run_dir)]
         return [name for name, each in found if not (run_directory.is_queue(each) or run_directory.is_search(each))]
@@ -313,14 +313,13 @@ class GuildHome:
 
     def _possible_dirs(self, run_id: str) -> Iterator[str]:
         """Yields where a run's directory may be, in an order that finds it while the user deletes or restores it."""
-        trash = layout.trash_dir(self._home)
-        for folder in (self.runs_dir, trash, self.runs_dir, trash):
-            run_directory.refresh(os.path.join(folder, run_id))
-            yield os.path.join(folder, run_id)
+        for run_dir in 2 * (self.run_dir(run_id), layout.deleted_run_dir(self._home, run_id)):
+            run_directory.refresh(run_dir)
+            yield run_dir
 
     def _stage_started_again(self, run_dir: str, result: Result) -> None:
         """Stages a run whose attempt is over, for another one in the same directory. Called inside the lock."""
-        run_id = os.path.basename(run_dir)
+        run_id = layout.run_id(run_dir)
         with translated("cannot stage run %s again", run_id):
             found = claims.present(self.claims_folder, run_id)
             host = found.claim.owner.host if found and found.claim else ""
@@ -332,11 +331,11 @@ class GuildHome:
         self._directory.forget(run_id)
 
     def _saved(self, run_dir: str) -> pathlib.Path:
-        return claims.path(self.claims_folder, os.path.basename(run_dir)).with_suffix(claims.SAVED)
+        return claims.path(self.claims_folder, layout.run_id(run_dir)).with_suffix(claims.SAVED)
 
     def run_dir(self, run_id: str) -> str:
         """Returns the directory of a run."""
-        return os.path.join(self.runs_dir, run_id)
+        return layout.run_in(self.runs_dir, run_id)
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """Holds Guild's own lock; raises HomeUnavailable if the lock cannot be acquired."""

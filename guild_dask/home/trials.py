@@ -199,7 +199,7 @@ def was_staged(run_dir: str, claims_folder: pathlib.Path) -> bool:
     # In this order: a run that a scheduler claims meanwhile, starts or gives back is seen at one of these places.
     return (
         run_directory.is_staged(run_dir)
-        or claims.present(claims_folder, os.path.basename(run_dir)) is not None
+        or claims.present(claims_folder, layout.run_id(run_dir)) is not None
         or run_directory.has(run_dir, layout.LOCK)
         or run_directory.has_end(run_dir)
         or run_directory.is_staged(run_dir)
@@ -263,8 +263,8 @@ class RecordedSearch:
 def batches(home: str) -> list[str]:
     """Returns the run ids of all searches that have begun, the first one first."""
     runs = layout.runs_dir(home)
-    found = [name for name in files.names(runs) if search_journal.exists(f"{runs}/{name}")]
-    return sorted(found, key=lambda name: (_seconds(f"{runs}/{name}", "initialized") or 0.0, name))
+    found = [name for name in files.names(runs) if search_journal.exists(layout.run_in(runs, name))]
+    return sorted(found, key=lambda name: (_seconds(layout.run_in(runs, name), "initialized") or 0.0, name))
 
 
 def search(home: str, batch: str) -> RecordedSearch:

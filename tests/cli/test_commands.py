@@ -17,7 +17,7 @@ import click
 import pytest
 
 from guild_dask.cli import common
-from guild_dask.monitor.publisher import state_path
+from guild_dask.home import layout
 from guild_dask.plan.troubles import OtherVersion, WorkerWithoutRuns, data_for_trouble
 from tests.support.sandbox import Finished, Guild, Sandbox, run_command, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
@@ -384,7 +384,7 @@ def test_flags_that_are_no_json_are_printed_as_text(user: Sandbox, guild: Guild)
 
 def test_trouble_with_workers_is_shown(user: Sandbox, guild: Guild) -> None:
     with guild.started(SCHEDULER):
-        path = state_path(str(user.guild_home), "sss")
+        path = layout.scheduler_state(str(user.guild_home), "sss")
         wait_until(path.exists)
         trouble = WorkerWithoutRuns("w1", OtherVersion("0.0", "1.0"))
         published = [data_for_trouble(trouble), "a text of another version", {"kind": "New", "worker": "w2"}]
@@ -401,7 +401,7 @@ def test_trouble_with_workers_is_shown(user: Sandbox, guild: Guild) -> None:
 
 def test_unreadable_state_counts_as_not_published(user: Sandbox, guild: Guild) -> None:
     with guild.started(SCHEDULER):
-        path = state_path(str(user.guild_home), "sss")
+        path = layout.scheduler_state(str(user.guild_home), "sss")
         wait_until(path.exists)
         path.write_text('{"scheduler": "sss"')
         assert "It has just started." in typed("status").output
@@ -428,7 +428,7 @@ def test_runs_are_completed(user: Sandbox, guild: Guild, monkeypatch: pytest.Mon
 def test_status_does_not_list_the_runs_directory(user: Sandbox, guild: Guild) -> None:
     # The status of a home with 10,000 runs is quick because the runs directory is not listed: here it is missing.
     with guild.started(SCHEDULER):
-        wait_until(state_path(str(user.guild_home), "sss").exists)
+        wait_until(layout.scheduler_state(str(user.guild_home), "sss").exists)
         runs = user.guild_home / "runs"
         away = pathlib.Path(user.guild_home / "away")
         runs.rename(away)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from guild_dask.home import attempts, run_directory, run_info
+from guild_dask.home import attempts, layout, run_directory, run_info
 from guild_dask.home import status as home_status
 from guild_dask.home.outcome import End
 from guild_dask.home.run_directory import BrokenRun
@@ -18,9 +18,9 @@ _ENDS = {"error": End.FAILED.value, "staged": End.STAGED_AGAIN.value}
 
 def ended_scheduler_for(run_dir: str, events: Sequence[Mapping[str, Any]]) -> EndedScheduler:
     """Returns what is known about an ended scheduler besides its events."""
-    home, scheduler = os.path.dirname(os.path.dirname(run_dir)), os.path.basename(run_dir)
+    home, scheduler = layout.home_of_run(run_dir), layout.run_id(run_dir)
     last = max(float(events[-1]["at"]), schedulers.last_heartbeat(home, scheduler), _stopped(run_dir))
-    found = ((each, _end(os.path.dirname(run_dir), scheduler, each, last)) for each in unfinished_starts(events))
+    found = ((each, _end(layout.runs_dir_of(run_dir), scheduler, each, last)) for each in unfinished_starts(events))
     return EndedScheduler(last, tuple(_event(started, end) for started, end in found if end))
 
 
@@ -32,7 +32,7 @@ def _event(started: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, Any]
 
 def _end(runs_dir: str, scheduler: str, started: Mapping[str, Any], last: float) -> dict[str, Any] | None:
     """Returns how an attempt ended, from the run's own records; None if it is still running."""
-    run_dir = os.path.join(runs_dir, str(started.get("run")))
+    run_dir = layout.run_in(runs_dir, str(started.get("run")))
     if not os.path.isdir(run_dir):
         return {"end": End.GONE.value, "at": last}
     past = _past(run_dir, started.get("attempt"))

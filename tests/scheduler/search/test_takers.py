@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from guild_dask.home import layout
-from guild_dask.home.heartbeat import STATE, Heartbeat
+from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.host import processes
 from guild_dask.monitor.state import Phase, State, WorkerState, as_data
 from guild_dask.scheduler.search.takers import takers, width_of_all
@@ -25,7 +25,7 @@ def _live(home: str, scheduler: str, **facts: Any) -> None:
     assert process
     Heartbeat(home, scheduler, process).renew()
     state = State(scheduler, process.host, process.pid, 1.0, **{"workers": (WORKER,), **facts})
-    layout.heartbeat(home, scheduler).with_suffix(STATE).write_text(json.dumps(as_data(state)))
+    layout.scheduler_state(home, scheduler).write_text(json.dumps(as_data(state)))
 
 
 @pytest.mark.parametrize(
