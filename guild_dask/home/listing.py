@@ -155,7 +155,7 @@ class RunsDirectory:
         """Returns whether a run is staged with the tags that it had when it was last read; if not, it is doubtful."""
         known = self._staged.get(run.id)
         try:
-            if known is not None and known[1] == run and run_directory.staged_signature(run.dir) == known[0]:
+            if known is not None and known[1] == run and run_directory.current_signature(run.dir) == known[0]:
                 return True
         except OSError:
             pass

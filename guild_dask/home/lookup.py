@@ -47,7 +47,7 @@ def _all_found(
 
 
 def _is_run(runs_dir: str, name: str) -> bool:
-    return os.path.basename(name) == name and run_directory.exists(layout.guild_dir(layout.run_in(runs_dir, name)))
+    return os.path.basename(name) == name and run_directory.is_run(layout.run_in(runs_dir, name))
 
 
 def names_of_runs(runs_dir: str) -> list[str]:

@@ -8,7 +8,7 @@ import contextlib
 import errno
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from guild import config
@@ -181,9 +181,8 @@ class GuildHome:
 
     def has(self, run_id: str) -> bool:
         """Returns whether the run's directory exists; raises HomeUnavailable if that cannot be seen."""
-        run_directory.refresh(self.run_dir(run_id))
         with translated("cannot read run %s", run_id):
-            return run_directory.is_folder(self.run_dir(run_id))
+            return run_directory.is_there(self.run_dir(run_id))
 
     def settle(
         self, run_id: str, exit_code: int, may_stage_again: bool, again: Again = never, lost: Cause | None = None
@@ -256,9 +255,9 @@ class GuildHome:
             return True
         if result.end is not End.GONE or outcome.is_deleted:
             for each in self._possible_dirs(run_id):
-                _clear_markers(each, layout.PENDING, layout.REMOTE_LOCK)
+                run_directory.clear_markers(each, layout.PENDING, layout.REMOTE_LOCK)
         if result.end is End.COULD_NOT_START:
-            with files.open_folder(layout.guild_dir(run_dir)) as run:
+            with run_directory.opened(run_dir) as run:
                 snapshot.restore(run, self._saved(run_dir))
         claims.remove(self.claims_folder, run_id)
         return True
@@ -299,7 +298,7 @@ class GuildHome:
         for run_dir in self._possible_dirs(run_id):
             with (
                 contextlib.suppress(FileNotFoundError, NotADirectoryError),
-                files.open_folder(layout.guild_dir(run_dir)) as run,
+                run_directory.opened(run_dir) as run,
             ):
                 snapshot.restore(run, self._saved(run_dir))
                 files.remove_in(run, layout.PENDING, layout.REMOTE_LOCK)
@@ -311,11 +310,9 @@ class GuildHome:
         self._directory.forget(run_id)
         return True
 
-    def _possible_dirs(self, run_id: str) -> Iterator[str]:
-        """Yields where a run's directory may be, in an order that finds it while the user deletes or restores it."""
-        for run_dir in 2 * (self.run_dir(run_id), layout.deleted_run_dir(self._home, run_id)):
-            run_directory.refresh(run_dir)
-            yield run_dir
+    def _possible_dirs(self, run_id: str) -> Sequence[str]:
+        """Returns where a run's directory may be, in an order that finds it while the user deletes or restores it."""
+        return 2 * (self.run_dir(run_id), layout.deleted_run_dir(self._home, run_id))
 
     def _stage_started_again(self, run_dir: str, result: Result) -> None:
         """Stages a run whose attempt is over, for another one in the same directory. Called inside the lock."""
@@ -326,7 +323,7 @@ class GuildHome:
             if not attempts.on_record(run_dir, result.attempt):
                 attempts.add(run_dir, attempts.attempt_for(result.attempt, result.cause, result.exit_code, host))
             run_directory.forget_end(run_dir)
-            _clear_markers(run_dir, layout.PENDING, layout.LOCK, layout.REMOTE_LOCK)
+            run_directory.clear_markers(run_dir, layout.PENDING, layout.LOCK, layout.REMOTE_LOCK)
             claims.give_back_started(self.claims_folder, run_id, layout.marker(run_dir, layout.STAGED))
         self._directory.forget(run_id)
 
@@ -366,9 +363,9 @@ def unstage(home: str, run_id: str) -> None:
     with StatusLock(home).held():
         if run_directory.is_staged(run_dir):
             run_directory.forget_end(run_dir)
-            run_directory.clear_marker(run_dir, layout.LOCK)
+            run_directory.clear_markers(run_dir, layout.LOCK)
             run_directory.set_marker(run_dir, layout.PENDING)
-            run_directory.clear_marker(run_dir, layout.STAGED)
+            run_directory.clear_markers(run_dir, layout.STAGED)
 
 
 def _stage_ended(home: str, run_id: str) -> str:
@@ -392,18 +389,13 @@ def state_of(found: claims.Found | None) -> ClaimState:
     return ClaimState.STARTED if found.is_started else ClaimState.CLAIMED
 
 
-def _clear_markers(run_dir: str, *names: str) -> None:
-    for name in names:
-        run_directory.clear_marker(run_dir, name)
-
-
 def _attempt_of(found: claims.Found, run_dir: str) -> int:
     """Returns the number of the attempt that a claim is for. An unreadable claim is for the next one."""
     return found.claim.attempt if found.claim else attempts.next_number(run_dir)
 
 
 def _is_running_elsewhere(run_dir: str) -> bool:
-    if run_directory.has(run_dir, layout.REMOTE_LOCK):
+    if run_directory.seems_to_have(run_dir, layout.REMOTE_LOCK):
         return True
     pid = living_process(run_dir)
     # Steps and trials are runs, too; those of our own runs descend from this process.

@@ -45,11 +45,9 @@ def status(run_dir: str) -> Status:
 
     Reads no more than what decides: a home may have tens of thousands of runs.
     """
-    run_directory.refresh(run_dir)
-    for marker in _MARKERS:
-        if run_directory.has(run_dir, marker):
-            return status_for((marker,), None, False)
-    exit_status = run_directory.recorded_status(run_dir)
+    marker, exit_status = run_directory.marker_or_end(run_dir, _MARKERS)
+    if marker is not None:
+        return status_for((marker,), None, False)
     return status_for((), exit_status, exit_status is None and living_process(run_dir) is not None)
 
 

@@ -6,7 +6,6 @@ the page read searches through the same functions.
 
 import enum
 import math
-import os
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
@@ -125,7 +124,7 @@ class TrialReader:
         if known is None:
             known = self._known[proposal.trial] = _Known(ScalarReader(run_dir, self._followed, self._with_curves))
         mark = run_directory.attribute_times(run_dir, ("exit_status", "stopped", "started"))
-        if known.trial and known.mark == mark and not run_directory.is_staged(run_dir):
+        if known.trial and known.mark == mark and not run_directory.seems_staged(run_dir):
             return known.trial
         state = self._state(proposal, log, run_dir)
         trial = self._with_values(Trial(proposal.trial, proposal.number, proposal.point, proposal.at, state), known)
@@ -138,8 +137,7 @@ class TrialReader:
         return frozenset(each.tag for each in self._objectives)
 
     def _state(self, proposal: Proposal, log: SearchLog, run_dir: str) -> TrialState:
-        run_directory.refresh(run_dir)
-        if _is_missing(layout.guild_dir(run_dir)):
+        if run_directory.is_missing(run_dir):
             return TrialState.DELETED if proposal.trial in log.staged else TrialState.PROPOSED
         if proposal.trial not in log.staged and not was_staged(run_dir, self._claims):
             return TrialState.PROPOSED
@@ -180,15 +178,6 @@ class TrialReader:
             None if trial.is_in_flight else _seconds(run_dir, "stopped"),
             _cause_of(run_dir) if trial.state is TrialState.CUT_SHORT else None,
         )
-
-
-def _is_missing(folder: str) -> bool:
-    """Returns whether a folder is not there; raises OSError if that cannot be seen now."""
-    try:
-        os.stat(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    return False
 
 
 def was_staged(run_dir: str, claims_folder: pathlib.Path) -> bool:

@@ -176,6 +176,11 @@ PATH_FUNCTIONS = frozenset(
     )
 )
 
+# NFS's cache is refreshed by the functions that read, so that none of their callers can forget it. A worker does it for
+# others: for Guild, which reads the run next, and for a file that it appends to.
+REFRESHING = ("host.files", "home.run_directory")
+REFRESHES_FOR_OTHERS = "worker.runner"
+
 # Functions of `logging` that use the root logger and set it up on first use.
 ROOT_LOGGING = frozenset(
     f"logging.{name}"
@@ -489,6 +494,18 @@ def _is_of_the_home(path: ast.expr) -> bool:
     return name.lstrip("_") in OF_A_RUN
 
 
+def only_the_modules_that_read_refresh(given: Modules) -> Iterator[str]:
+    for module in given.values():
+        if module.name in (*REFRESHING, REFRESHES_FOR_OTHERS):
+            continue
+        for found in module.imports():
+            if found.name.endswith("files.refresh"):
+                yield _complaint(module, found.line, f"imports {found.name}; use a function that reads")
+        for node, line in module.uses():
+            if re.search(r"\b(files|run_directory)\._?refresh", ast.unparse(node)):
+                yield _complaint(module, line, f"uses {ast.unparse(node)}; use a function that reads")
+
+
 def modules_are_in_rooms(given: Modules) -> Iterator[str]:
     for module in given.values():
         if module.room not in ROOMS and module.name not in OUTSIDE:
@@ -510,6 +527,7 @@ RULES: tuple[Rule, ...] = (
     modules_are_named_by_those_who_may_import_them,
     files_are_opened_in_one_place,
     paths_of_the_home_are_made_in_one_place,
+    only_the_modules_that_read_refresh,
     modules_are_in_rooms,
 )
 
@@ -573,6 +591,8 @@ BREAKS: tuple[tuple[Rule, str, str], ...] = (
     (paths_of_the_home_are_made_in_one_place, "monitor.searches", "def f(): return layout.searches_folder('') / 'a'"),
     (paths_of_the_home_are_made_in_one_place, "worker.operation", "def f(run_dir): return os.path.basename(run_dir)"),
     (paths_of_the_home_are_made_in_one_place, "mends.table", "def f(folder): return folder + '/.guild/opref'"),
+    (only_the_modules_that_read_refresh, "home.status", "def f(run_dir): files.refresh(run_dir)"),
+    (only_the_modules_that_read_refresh, "home.trials", "from guild_dask.host.files import refresh"),
     (modules_are_in_rooms, "helpers", ""),
 )
 
@@ -610,6 +630,8 @@ def test_names_in_the_rules_exist() -> None:
             *OPENS_OTHER_THINGS,
             LAYOUT,
             LISTS_FILES_OF_OPERATIONS,
+            *REFRESHING,
+            REFRESHES_FOR_OTHERS,
         )
         if "*" not in name and name not in known
     ] == []

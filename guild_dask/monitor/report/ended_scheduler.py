@@ -7,7 +7,6 @@ from typing import Any
 from guild_dask.home import attempts, layout, run_directory, run_info
 from guild_dask.home import status as home_status
 from guild_dask.home.outcome import End
-from guild_dask.home.run_directory import BrokenRun
 from guild_dask.monitor import schedulers
 from guild_dask.monitor.report.history import RUNNING, EndedScheduler, unfinished_starts
 from guild_dask.plan import records
@@ -69,7 +68,7 @@ def _past(run_dir: str, number: Any) -> attempts.Attempt | None:
 
 
 def _facts(run_dir: str) -> dict[str, Any]:
-    found = _attribute(run_dir, run_info.NAME)
+    found = run_directory.known_attribute(run_dir, run_info.NAME)
     return found if isinstance(found, dict) else {}
 
 
@@ -79,12 +78,5 @@ def _stopped(run_dir: str) -> float:
 
 
 def _number(run_dir: str, name: str) -> int | None:
-    found = _attribute(run_dir, name)
+    found = run_directory.known_attribute(run_dir, name)
     return found if isinstance(found, int) else None
-
-
-def _attribute(run_dir: str, name: str) -> Any:
-    try:
-        return run_directory.attribute(run_dir, name)
-    except BrokenRun:
-        return None
