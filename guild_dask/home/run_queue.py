@@ -395,6 +395,10 @@ def _attempt_of(found: claims.Found, run_dir: str) -> int:
 
 
 def _is_running_elsewhere(run_dir: str) -> bool:
+    """Returns whether a process of a run is at work that is not below this one.
+
+    This is not Guild's status: a run with a living process counts, even if it has an exit status or was staged again.
+    """
     if run_directory.seems_to_have(run_dir, layout.REMOTE_LOCK):
         return True
     pid = living_process(run_dir)

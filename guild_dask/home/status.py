@@ -1,4 +1,8 @@
-"""The status of a run, by the rule of guildai 0.9: what `guild runs` shows on this host."""
+"""The status of a run, by the rule of guildai 0.9: what `guild runs` shows on this host.
+
+Two other questions have rules of their own: whether a run can be taken from the queue (`run_directory.is_staged`), and
+whether one of its processes is at work (`run_queue.GuildHome.running_elsewhere`).
+"""
 
 import enum
 from collections.abc import Collection
