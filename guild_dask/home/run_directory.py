@@ -531,7 +531,10 @@ def recorded_end(run_dir: str) -> str:
 
 @dataclass(frozen=True)
 class RecordedStart:
-    """What Guild has recorded of processes of a run: another value for each process and end."""
+    """What Guild has recorded of processes of a run: another value for each process and end.
+
+    Its text is no JSON, unlike that of records: claims have it as one field, which other versions read.
+    """
 
     process: str
     end: str  # as recorded_end() returns it
