@@ -122,8 +122,8 @@ def _lines(run_dir: str, history: History) -> list[str]:
     others = [span.run for span in history.unfinished if not span.run.is_failure]
     completed = [span.run for span in history.spans if span.run.end == End.COMPLETED.value]
     left = dict(list(history.left.items())[:_SHOWN])
-    told = (*failed[:_SHOWN], *others[:_SHOWN], *completed[:_MOST_READ])
-    shown = ShownRuns(runs_dir, {**dict.fromkeys(left, ""), **{run.run: run.operation for run in told}})
+    listed = (*failed[:_SHOWN], *others[:_SHOWN], *completed[:_MOST_READ])
+    shown = ShownRuns(runs_dir, {**dict.fromkeys(left, ""), **{run.run: run.operation for run in listed}})
     for table, count in (
         (_ended("FAILED", failed[:_SHOWN], shown, runs_dir), len(failed)),
         (_results(completed[:_MOST_READ], shown, runs_dir), len(completed)),

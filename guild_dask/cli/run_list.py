@@ -38,7 +38,7 @@ class ListedRun:
 
     @property
     def how(self) -> str:
-        """Returns how a run ended; empty if nothing is to be said."""
+        """Returns how a run ended; empty if it completed, or has not ended."""
         cause, excess = run_info.cause_in(self.facts)
         if self.run.status not in (Status.ERROR, Status.TERMINATED):
             return ""
@@ -100,7 +100,7 @@ def last_scalars(run_dir: str) -> dict[str, float]:
 
 
 def most_scalars() -> int:
-    """Returns how many scalars a table has room for."""
+    """Returns the number of scalars that fit into a table."""
     return _SCALARS if common.is_wide() else 1
 
 

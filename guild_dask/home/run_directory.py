@@ -175,7 +175,7 @@ def set_marker(run_dir: str, name: str) -> None:
 
 
 def set_staged(run_dir: str) -> None:
-    """Stages a run at the end of the queue, as Guild does: the time that decides about its place is written first."""
+    """Stages a run at the end of the queue, as Guild does: the time that decides its position is written first."""
     files.write(layout.attribute(run_dir, "started"), f"{time.time_ns() // 1000}\n")
     set_marker(run_dir, layout.STAGED)
 
@@ -365,8 +365,8 @@ def _since(run_dir: str) -> int:
     return since if attribute_time >= marker_time else max(since, marker_time // 1000)
 
 
-def keep_place(run_dir: str) -> None:
-    """Keeps the place in the queue of a run that was staged again: its marker must not be newer than the attribute."""
+def keep_position(run_dir: str) -> None:
+    """Keeps the queue position of a run that was staged again: its marker must not be newer than the attribute."""
     with contextlib.suppress(OSError):
         staged = _modified(layout.attribute(run_dir, "started"))
         os.utime(layout.marker(run_dir, layout.STAGED), ns=(staged, staged))

@@ -303,7 +303,7 @@ class GuildHome:
                 snapshot.restore(run, self._saved(run_dir))
                 files.remove_in(run, layout.PENDING, layout.REMOTE_LOCK)
                 claims.give_back(self.claims_folder, run_id, layout.STAGED, run)
-                run_directory.keep_place(run_dir)
+                run_directory.keep_position(run_dir)
                 break
         else:
             claims.remove(self.claims_folder, run_id)  # it is deleted for good

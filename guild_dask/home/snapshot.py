@@ -50,7 +50,7 @@ def restore(folder: int, file: pathlib.Path) -> None:
     files.remove_in(folder, *(name for name in _record_names(folder) if name not in records))
     for name, text in records.items():
         content = text.encode("latin-1")
-        # A record that is as it was stays the same file: the time of `started` decides about the place in the queue.
+        # A record that is as it was stays the same file: the time of `started` decides the position in the queue.
         if _content(folder, name) != content:
             files.write(name, content, f".{os.path.basename(name)}.restored", folder)
 

@@ -53,7 +53,7 @@ class Trial:
     """One trial of a search."""
 
     id: str
-    number: int  # the place in which it was proposed, from 1
+    number: int  # in the order of proposals, from 1
     point: Mapping[str, Any]  # the flags that the search chose
     proposed: float  # seconds since 1970
     state: TrialState
