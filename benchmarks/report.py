@@ -85,6 +85,6 @@ def _phases_chart(data: Results) -> str:
 
 def _makespan_chart(data: Results) -> str:
     taken = {name: median(values) for name, values in data["taken"].items()}
-    note = f"{len(data['items'])} runs of random length that ask for GPUs and memory; from first start to last end."
+    note = f"{len(data['items'])} runs of random length that request GPUs and memory; from first start to last end."
     texts = charts.Texts("A mixed set of runs that share resources", note, OURS)
     return charts.bars(texts, taken, ("lower bound", data["lower_bound"]))

@@ -59,7 +59,7 @@ def runs_dir() -> str:
 def run_for(text: str) -> RunView:
     """Returns the run with an id, the beginning of one, or a number of `guild runs`; exits with an error for others."""
     try:
-        if text.isdigit() and len(text) < _LEAST_DIGITS and not os.path.isdir(os.path.join(runs_dir(), text)):
+        if text.isdigit() and len(text) < _LEAST_DIGITS and not os.path.isdir(layout.run_in(runs_dir(), text)):
             return as_claimed(run_view.numbered(runs_dir(), int(text)))
         return as_claimed(run_view.find(runs_dir(), text))
     except NoSuchRun as e:

@@ -61,23 +61,23 @@ def _past(run: RunView) -> tuple[attempts.Attempt, ...]:
 
 
 def _show(path: str, start: int, followed: RunView | None) -> None:
-    """Prints the output from a place on; of a run that is followed, until it has ended."""
+    """Prints the output from an offset on; of a run that is followed, until it has ended."""
     stop = threading.Event()
     # A shell starts background jobs with SIGINT ignored; kill -INT must work for them, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    place = start
+    offset = start
     known = len(_past(followed)) if followed else 0
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             goes_on = followed is not None and common.run_for(followed.id).status in _GOES_ON
             past = _past(followed) if followed else ()
             is_next = len(past) > known and _modified(path) > past[-1].ended
-            if is_next or _size(path) < place:
+            if is_next or _size(path) < offset:
                 known = len(past)
                 click.echo("==> The next attempt has begun <==", err=True)
-                place = 0
-            for piece in _from(path, place):
-                place += len(piece)
+                offset = 0
+            for piece in _from(path, offset):
+                offset += len(piece)
                 sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
             if not goes_on:
@@ -99,11 +99,11 @@ def _modified(path: str) -> float:
         return 0.0
 
 
-def _from(path: str, place: int) -> Iterator[bytes]:
-    """Yields the content of a file from a place on; nothing if it is not there."""
+def _from(path: str, offset: int) -> Iterator[bytes]:
+    """Yields the content of a file from an offset on; nothing if it is not there."""
     try:
         with files.opened(path) as f:
-            f.seek(place)
+            f.seek(offset)
             while piece := f.read(_PIECE):
                 yield piece
     except OSError:
@@ -115,16 +115,16 @@ def _start_of(path: str, lines: int | None) -> int:
     size = _size(path)
     if lines is None or not size:
         return 0
-    place, found = size, 0
+    offset, found = size, 0
     with contextlib.suppress(OSError), files.opened(path) as f:
-        while place > 0:
-            begin = max(0, place - _PIECE)
+        while offset > 0:
+            begin = max(0, offset - _PIECE)
             f.seek(begin)
-            piece = f.read(place - begin)
+            piece = f.read(offset - begin)
             for at in range(len(piece) - 1, -1, -1):
                 if piece[at] == ord("\n") and begin + at + 1 < size:
                     found += 1
                     if found == lines:
                         return begin + at + 1
-            place = begin
+            offset = begin
     return size if lines == 0 else 0

@@ -1,6 +1,5 @@
 """The staged runs that a run depends on, without a scheduler."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -29,7 +28,7 @@ def predecessors_of(home: str, run_id: str) -> Predecessors:
     ahead = [run_id]
     for each in ahead:
         try:
-            run = run_directory.read_staged(os.path.join(runs_dir, each))
+            run = run_directory.read_staged(layout.run_in(runs_dir, each))
             link = Links(run.requirements.after, run.needs)
             found |= lookup.found(runs_dir, claims_folder, (), link.references)
         except (BrokenRun, OSError, HomeUnavailable):

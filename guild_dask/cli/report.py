@@ -34,9 +34,9 @@ _MOST_READ = 1000
 
 def _schedulers(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     return [
-        os.path.basename(each)
+        layout.run_id(each)
         for each in _journals(layout.runs_dir(common.completion_home(ctx)))
-        if os.path.basename(each).startswith(incomplete)
+        if layout.run_id(each).startswith(incomplete)
     ]
 
 
@@ -58,7 +58,7 @@ def command(run: str | None, show_list: bool, html_file: str | None, as_json: bo
     run_dir = common.run_for(run).dir if run else _latest()
     history = files.history_of(run_dir)
     if history is None:
-        common.fail(f"run {formatting.short(os.path.basename(run_dir))} is not a run of a scheduler, or has no events")
+        common.fail(f"run {formatting.short(layout.run_id(run_dir))} is not a run of a scheduler, or has no events")
     if html_file:
         _write(run_dir, html_file)
     elif as_json:
@@ -69,8 +69,9 @@ def command(run: str | None, show_list: bool, html_file: str | None, as_json: bo
 
 def _journals(folder: str) -> list[str]:
     """Returns the directories of schedulers, the latest first."""
-    found = [path for name in names_of_runs(folder) if os.path.exists(path := os.path.join(folder, name, journal.NAME))]
-    return [os.path.dirname(path) for path in sorted(found, key=os.path.getmtime, reverse=True)]
+    run_dirs = (layout.run_in(folder, name) for name in names_of_runs(folder))
+    found = [run_dir for run_dir in run_dirs if os.path.exists(layout.events(run_dir))]
+    return sorted(found, key=lambda run_dir: os.path.getmtime(layout.events(run_dir)), reverse=True)
 
 
 def _latest() -> str:
@@ -82,7 +83,7 @@ def _latest() -> str:
 
 
 def _has_run_something(run_dir: str) -> bool:
-    return any(event["event"] == "started" for event in journal.read(os.path.join(run_dir, journal.NAME)))
+    return any(event["event"] == "started" for event in journal.read(layout.events(run_dir)))
 
 
 def _show_list(as_json: bool) -> None:
@@ -95,7 +96,7 @@ def _show_list(as_json: bool) -> None:
         click.echo("No scheduler has worked on this Guild home yet.")
         return
     columns = {
-        "SCHEDULER": [formatting.short(os.path.basename(run_dir)) for run_dir, _ in known],
+        "SCHEDULER": [formatting.short(layout.run_id(run_dir)) for run_dir, _ in known],
         "STARTED": [time.strftime("%Y-%m-%d %H:%M", time.localtime(history.start)) for _, history in known],
         "WORKED": [formatting.duration(history.stop - history.start) for _, history in known],
         "RUNS": [summary.ends(history) for _, history in known],
@@ -113,16 +114,16 @@ def _write(run_dir: str, html_file: str) -> None:
 
 
 def _lines(run_dir: str, history: History) -> list[str]:
-    lines = [common.heading(f"Scheduler {formatting.short(os.path.basename(run_dir))}")]
+    lines = [common.heading(f"Scheduler {formatting.short(layout.run_id(run_dir))}")]
     lines += [summary.headline(history), summary.waiting(history), *summary.uses(history)]
     lines += summary.warm_starts(history)
-    runs_dir = os.path.dirname(run_dir)
+    runs_dir = layout.runs_dir_of(run_dir)
     failed = [span.run for span in history.unfinished if span.run.is_failure]
     others = [span.run for span in history.unfinished if not span.run.is_failure]
     completed = [span.run for span in history.spans if span.run.end == End.COMPLETED.value]
     left = dict(list(history.left.items())[:_SHOWN])
-    told = (*failed[:_SHOWN], *others[:_SHOWN], *completed[:_MOST_READ])
-    shown = ShownRuns(runs_dir, {**dict.fromkeys(left, ""), **{run.run: run.operation for run in told}})
+    listed = (*failed[:_SHOWN], *others[:_SHOWN], *completed[:_MOST_READ])
+    shown = ShownRuns(runs_dir, {**dict.fromkeys(left, ""), **{run.run: run.operation for run in listed}})
     for table, count in (
         (_ended("FAILED", failed[:_SHOWN], shown, runs_dir), len(failed)),
         (_results(completed[:_MOST_READ], shown, runs_dir), len(completed)),
@@ -167,14 +168,14 @@ def _left(runs: Mapping[str, AnyReason | None], shown: ShownRuns) -> list[str]:
 
 
 def _last_line(runs_dir: str, run: EndedRun) -> str:
-    return run_output.last_line(run_output.path_for(os.path.join(runs_dir, run.run), run.attempt))
+    return run_output.last_line(run_output.path_for(layout.run_in(runs_dir, run.run), run.attempt))
 
 
 def _results(runs: Sequence[EndedRun], shown: ShownRuns, runs_dir: str) -> list[str]:
     """Returns a table of completed runs with their scalars, the best first."""
     if not runs:
         return []
-    found = [(run, run_list.last_scalars(os.path.join(runs_dir, run.run))) for run in runs]
+    found = [(run, run_list.last_scalars(layout.run_in(runs_dir, run.run))) for run in runs]
     names = results.by_importance({name for _, scalars in found for name in scalars})
     best = (results.best_first(found, names[0]) if names else found)[:_SHOWN]
     columns = {
@@ -190,9 +191,9 @@ def _results(runs: Sequence[EndedRun], shown: ShownRuns, runs_dir: str) -> list[
 
 
 def _data(run_dir: str, history: History, with_runs: bool = True) -> dict[str, Any]:
-    home, runs_dir = common.home(), os.path.dirname(run_dir)
+    home, runs_dir = common.home(), layout.runs_dir_of(run_dir)
     data = {
-        "scheduler": os.path.basename(run_dir),
+        "scheduler": layout.run_id(run_dir),
         "started": history.start,
         "stopped": history.stop if history.is_over else None,
         "killed": history.is_killed,

@@ -38,7 +38,7 @@ class ListedRun:
 
     @property
     def how(self) -> str:
-        """Returns how a run ended; empty if nothing is to be said."""
+        """Returns how a run ended; empty if it completed, or has not ended."""
         end = end_for(self.run.status, self.facts)
         if end not in (End.FAILED, End.TERMINATED):
             return ""
@@ -62,7 +62,7 @@ def all_runs() -> Iterable[ListedRun]:
     """Yields all runs of the Guild home but schedulers and queues."""
     folder = common.runs_dir()
     for name in names_of_runs(folder):
-        run_dir = os.path.join(folder, name)
+        run_dir = layout.run_in(folder, name)
         if os.path.isdir(layout.guild_dir(run_dir)) and not run_directory.is_queue(run_dir):
             yield listed(common.as_claimed(run_view.view(run_dir)))
 
@@ -100,7 +100,7 @@ def last_scalars(run_dir: str) -> dict[str, float]:
 
 
 def most_scalars() -> int:
-    """Returns how many scalars a table has room for."""
+    """Returns the number of scalars that fit into a table."""
     return _SCALARS if common.is_wide() else 1
 
 

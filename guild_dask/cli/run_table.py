@@ -89,7 +89,7 @@ def _with_flag_columns(shown: Columns, flags: Sequence[Mapping[str, str]], below
     split: Columns = {}
     for name, cells in shown.items():
         split |= values if name == _FLAGS else {name: cells}
-    if values and _fits(split, is_cut=[list(split)[place] for place in _cut(split, flags)]):
+    if values and _fits(split, is_cut=[list(split)[index] for index in _cut(split, flags)]):
         below.update({_FLAGS: rest} if any(rest) else {})
         return split
     below[_FLAGS] = shown[_FLAGS]

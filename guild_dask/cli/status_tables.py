@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from guild_dask.cli import common
 from guild_dask.cli.run_table import table_of
-from guild_dask.home import run_view
+from guild_dask.home import layout, run_view
 from guild_dask.monitor import estimate, formatting, results
 from guild_dask.monitor.flag_columns import columns_for, own_label, text_for
 from guild_dask.monitor.schedulers import Survivor
@@ -44,7 +44,7 @@ class ShownRuns:
 
     def __init__(self, runs_dir: str, runs: Mapping[str, str]) -> None:
         """Reads runs, given by id with the operation to show for one that was deleted."""
-        views = {run: run_view.view(os.path.join(runs_dir, run)) for run in runs if _is_there(runs_dir, run)}
+        views = {run: run_view.view(layout.run_in(runs_dir, run)) for run in runs if _is_there(runs_dir, run)}
         flags = {run: run_view.flags(view.dir) for run, view in views.items()}
         self._columns = columns_for([(views[run].operation, flags[run]) for run in views])
         self._numbers = {run: number for number, run in enumerate(views)}
@@ -71,7 +71,7 @@ class ShownRuns:
 
 
 def _is_there(runs_dir: str, run: str) -> bool:
-    return os.path.isdir(os.path.join(runs_dir, run))
+    return os.path.isdir(layout.run_in(runs_dir, run))
 
 
 def running(state: State, shown: ShownRuns, now: float, most: int | None) -> list[str]:

@@ -82,7 +82,7 @@ class Common:
     lease: float  # seconds that a run continues without the home
     report: Callable[[ClusterEvent], object]
     gpus: tuple[str, ...] | None = None  # to be assigned on each worker, or AUTO; None: GPUs are an amount
-    is_stopping: Callable[[], bool] = lambda: False  # tells whether the user has asked the scheduler to stop
+    is_stopping: Callable[[], bool] = lambda: False  # returns whether there is a stop request for the scheduler
     timeouts: Timeouts = Timeouts()
     access: Access | None = None  # who may read the dashboard; None: anyone who can reach it
 

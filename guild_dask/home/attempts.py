@@ -15,7 +15,6 @@ from guild_dask.home.outcome import Cause, cause_for_name
 from guild_dask.host import files
 from guild_dask.plan import records
 
-_RECORD = "record.json"
 _CAUSE = "cause"
 
 
@@ -38,7 +37,7 @@ def past(run_dir: str) -> tuple[Attempt, ...]:
     An unreadable record counts as empty.
     """
     try:
-        data = files.read_json(layout.attempts(run_dir) / _RECORD, levels=2)
+        data = files.read_json(layout.attempts_record(run_dir), levels=2)
         return tuple(map(_attempt, data))
     except (FileNotFoundError, ValueError, TypeError):
         return ()
@@ -85,7 +84,7 @@ def add(run_dir: str, attempt: Attempt) -> None:
         with contextlib.suppress(FileNotFoundError):
             files.copy(file, copy)
     over = [*(each for each in past(run_dir) if each.number != attempt.number), attempt]
-    files.write(layout.attempts(run_dir) / _RECORD, json.dumps([records.data_for(each) for each in over]))
+    files.write(layout.attempts_record(run_dir), json.dumps([records.data_for(each) for each in over]))
 
 
 def keep_former(run_dir: str, number: int) -> None:

@@ -105,4 +105,4 @@ def _file(home: str, scheduler_id: str | None, request: str) -> pathlib.Path:
 def _schedulers(home: str) -> list[str]:
     """Returns the schedulers that have a heartbeat, recent or not."""
     names = files.names(layout.schedulers_folder(home))
-    return [name.removesuffix(".json") for name in names if name.endswith(".json")]
+    return [name.removesuffix(layout.HEARTBEAT) for name in names if name.endswith(layout.HEARTBEAT)]

@@ -94,35 +94,35 @@ def _fields(message: "int | bytes") -> Iterator[Field]:
     """Yields the number, type and value of each field; raises IndexError or ValueError if a message is damaged."""
     if isinstance(message, int):
         raise ValueError("a number is no message")
-    place = 0
-    while place < len(message):
-        key, place = _varint(message, place)
+    offset = 0
+    while offset < len(message):
+        key, offset = _varint(message, offset)
         kind = key & 7
         if kind == _VARINT:
-            number, place = _varint(message, place)
+            number, offset = _varint(message, offset)
             yield key >> 3, kind, number
             continue
         if kind == _BYTES:
-            length, place = _varint(message, place)
+            length, offset = _varint(message, offset)
         elif kind in (_FIXED32, _FIXED64):
             length = 4 if kind == _FIXED32 else 8
         else:
             raise ValueError(f"no field has type {kind}")
-        if place + length > len(message):
+        if offset + length > len(message):
             raise ValueError("the field is longer than the message")
-        yield key >> 3, kind, message[place : place + length]
-        place += length
+        yield key >> 3, kind, message[offset : offset + length]
+        offset += length
 
 
-def _varint(message: bytes, place: int) -> tuple[int, int]:
-    """Returns the number at a place, and the place after it."""
+def _varint(message: bytes, offset: int) -> tuple[int, int]:
+    """Returns the number at an offset, and the offset after it."""
     number, shift = 0, 0
     while True:
-        byte = message[place]
-        place += 1
+        byte = message[offset]
+        offset += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return number, place
+            return number, offset
         shift += 7
         if shift > 63:
             raise ValueError("the number has more than 64 bits")

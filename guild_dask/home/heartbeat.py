@@ -27,9 +27,7 @@ SILENCE = 10 * INTERVAL
 # Seconds for which a step of the file system's clock is remembered. Later, every heartbeat was sent after the step.
 _MEMORY = 3600.0
 
-# Suffixes of the state that publisher.py writes beside a heartbeat, and of its draft.
-STATE = ".state"
-STATE_DRAFT = ".state-draft"
+# How the name of a heartbeat ends until all of it is written.
 _DRAFT = ".draft"
 
 
@@ -127,13 +125,13 @@ class Heartbeat:
     def sweep(self) -> None:
         """Removes the files of schedulers that are dead."""
         with contextlib.suppress(OSError):
-            for path in self._folder.glob("*.json"):
+            for path in self._folder.glob(f"*{layout.HEARTBEAT}"):
                 if path != self._own and self._is_of_dead(path):
                     self._remove(path)
             # A scheduler that died at its first heartbeat left a draft. A recent draft may still be in the making.
             for path in self._folder.iterdir():
                 is_old = self._own.stat().st_mtime - path.stat().st_mtime > SILENCE
-                if is_old and not path.with_suffix(".json").exists():
+                if is_old and not path.with_suffix(layout.HEARTBEAT).exists():
                     path.unlink(missing_ok=True)
 
     def _is_of_dead(self, heartbeat: pathlib.Path) -> bool:
@@ -148,6 +146,6 @@ class Heartbeat:
 
     def _remove(self, heartbeat: pathlib.Path) -> None:
         """Removes all files of a dead scheduler, its heartbeat last, so that an interrupted removal is repeated."""
-        for ending in (STATE_DRAFT, STATE, _DRAFT):
+        for ending in (layout.STATE_DRAFT, layout.STATE, _DRAFT):
             heartbeat.with_suffix(ending).unlink(missing_ok=True)
         heartbeat.unlink(missing_ok=True)

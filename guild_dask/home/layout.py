@@ -3,6 +3,7 @@
     GUILD_HOME/runs/<run>/.guild/             Guild's records of a run: markers, `attrs/<name>`, `opref`, `output`
     GUILD_HOME/runs/<run>/.guild/dask-attempts/   the attempts at a run that are over
     GUILD_HOME/runs/<scheduler>/run-output/   the output of a scheduler's runs while they run
+    GUILD_HOME/runs/<scheduler>/events.jsonl  what happened; beside it, logs, scalars and the report
     GUILD_HOME/runs/<search>/.guild/dask-search.jsonl   what a search proposed and decided
     GUILD_HOME/runs/<search>/.guild/dask-search.lock    is locked by the process that searches
     GUILD_HOME/runs/<search>/<trial>          a link to each trial's run, as Guild's batches have it
@@ -13,7 +14,9 @@
     GUILD_HOME/dask/control/                  requests of users to schedulers
     GUILD_HOME/locks/                         Guild's locks
 
-Most paths are texts and not path objects: they are made for tens of thousands of runs.
+Most paths are texts and not path objects: they are made for tens of thousands of runs. The files of one claim are named
+in `claims.py`, and those of one request in `control.py`. What job queues write into the scheduler's run directory is
+named in the room `cluster`, which may not import this one; and operations name their own files.
 """
 
 import os
@@ -25,7 +28,23 @@ PENDING = "PENDING"
 LOCK = "LOCK"  # with the pid of the run's process
 REMOTE_LOCK = "LOCK.remote"  # with the name of the host that the run is on
 
+# Guild's folder in a run directory, and what it has of a run there.
 GUILD_DIR = ".guild"
+ATTRIBUTES = "attrs"
+OPREF = "opref"
+
+# Our folder beside them.
+ATTEMPTS = "dask-attempts"
+
+# How the names of a scheduler's files end: its heartbeat, its state, and the state until all of it is written.
+HEARTBEAT = ".json"
+STATE = ".state"
+STATE_DRAFT = ".state-draft"
+
+
+def home_in(folder: str) -> str:
+    """Returns the Guild home that a user's folder, a project or a virtual environment has."""
+    return os.path.join(folder, ".guild")
 
 
 def runs_dir(home: str) -> str:
@@ -35,17 +54,42 @@ def runs_dir(home: str) -> str:
 
 def run_dir(home: str, run_id: str) -> str:
     """Returns the directory of a run."""
-    return os.path.join(runs_dir(home), run_id)
+    return run_in(runs_dir(home), run_id)
+
+
+def run_in(runs_dir: str, run_id: str) -> str:
+    """Returns the directory of a run in a folder of run directories."""
+    return f"{runs_dir}/{run_id}"
+
+
+def run_id(run_dir: str) -> str:
+    """Returns the id of the run that a directory is of."""
+    return os.path.basename(run_dir)
+
+
+def runs_dir_of(run_dir: str) -> str:
+    """Returns the folder of run directories that a run directory is in."""
+    return os.path.dirname(run_dir)
 
 
 def home_of_run(run_dir: str) -> str:
     """Returns the Guild home that a run directory belongs to."""
-    return os.path.dirname(os.path.dirname(run_dir))
+    return home_of_runs(runs_dir_of(run_dir))
+
+
+def home_of_runs(runs_dir: str) -> str:
+    """Returns the Guild home that a folder of run directories belongs to."""
+    return os.path.dirname(runs_dir)
 
 
 def trash_dir(home: str) -> str:
     """Returns the folder to which Guild moves deleted run directories, and from which it restores them."""
     return os.path.join(home, "trash", "runs")
+
+
+def deleted_run_dir(home: str, run_id: str) -> str:
+    """Returns the directory of a run that was deleted, and can be restored."""
+    return run_in(trash_dir(home), run_id)
 
 
 def own_folder(home: str) -> pathlib.Path:
@@ -69,13 +113,23 @@ def schedulers_folder(home: str) -> pathlib.Path:
 
 
 def heartbeat(home: str, scheduler_id: str) -> pathlib.Path:
-    """Returns the heartbeat of a scheduler; its state is beside it."""
-    return schedulers_folder(home) / f"{scheduler_id}.json"
+    """Returns the heartbeat of a scheduler."""
+    return schedulers_folder(home) / f"{scheduler_id}{HEARTBEAT}"
+
+
+def scheduler_state(home: str, scheduler_id: str) -> pathlib.Path:
+    """Returns the published state of a scheduler."""
+    return schedulers_folder(home) / f"{scheduler_id}{STATE}"
 
 
 def control_folder(home: str) -> pathlib.Path:
     """Returns the folder of requests to schedulers."""
     return own_folder(home) / "control"
+
+
+def probe(folder: pathlib.Path, pid: int) -> pathlib.Path:
+    """Returns the file that a process writes and removes, to see whether it can write to a folder."""
+    return folder / f".guild-dask-doctor-{pid}"
 
 
 def locks_folder(home: str) -> pathlib.Path:
@@ -100,7 +154,7 @@ def marker(run_dir: str, name: str) -> str:
 
 def opref(run_dir: str) -> str:
     """Returns the file that says of which operation a run is."""
-    return f"{run_dir}/{GUILD_DIR}/opref"
+    return f"{run_dir}/{GUILD_DIR}/{OPREF}"
 
 
 def prototype(run_dir: str) -> str:
@@ -125,17 +179,22 @@ def index_of(output: str) -> str:
 
 def attributes(run_dir: str) -> str:
     """Returns the folder of a run's attributes."""
-    return f"{run_dir}/{GUILD_DIR}/attrs"
+    return f"{run_dir}/{GUILD_DIR}/{ATTRIBUTES}"
 
 
 def attribute(run_dir: str, name: str) -> str:
     """Returns the file of one of a run's attributes."""
-    return f"{run_dir}/{GUILD_DIR}/attrs/{name}"
+    return f"{run_dir}/{GUILD_DIR}/{ATTRIBUTES}/{name}"
 
 
 def attempts(run_dir: str) -> pathlib.Path:
     """Returns the folder of the attempts at a run that are over."""
-    return pathlib.Path(run_dir, GUILD_DIR, "dask-attempts")
+    return pathlib.Path(run_dir, GUILD_DIR, ATTEMPTS)
+
+
+def attempts_record(run_dir: str) -> pathlib.Path:
+    """Returns the file that says how the attempts at a run ended."""
+    return attempts(run_dir) / "record.json"
 
 
 def attempt_output(run_dir: str, number: int) -> str:
@@ -158,6 +217,46 @@ def searches_folder(home: str) -> pathlib.Path:
     return own_folder(home) / "searches"
 
 
+def search_summary(home: str, batch: str) -> pathlib.Path:
+    """Returns the file in which a search publishes what it has found."""
+    return searches_folder(home) / f"{batch}.json"
+
+
 def run_output(scheduler_dir: str) -> str:
     """Returns the folder in a scheduler's run directory that has the output of its runs while they run."""
-    return os.path.join(scheduler_dir, "run-output")
+    return f"{scheduler_dir}/run-output"
+
+
+def output_in(run_output: str, run_id: str) -> str:
+    """Returns the file in that folder with the output of one run."""
+    return f"{run_output}/{run_id}"
+
+
+def events(scheduler_dir: str) -> str:
+    """Returns the file with the events of a scheduler."""
+    return f"{scheduler_dir}/events.jsonl"
+
+
+def scheduler_log(scheduler_dir: str) -> str:
+    """Returns the file with what Dask logs in a scheduler."""
+    return f"{scheduler_dir}/dask.log"
+
+
+def error_log(scheduler_dir: str) -> str:
+    """Returns the file with the traceback of a scheduler that failed."""
+    return f"{scheduler_dir}/error.log"
+
+
+def notify_log(scheduler_dir: str) -> str:
+    """Returns the file with what the command of the flag `notify` prints."""
+    return f"{scheduler_dir}/notify.log"
+
+
+def scheduler_scalars(scheduler_dir: str) -> str:
+    """Returns the folder of TensorBoard's files with a scheduler's own scalars."""
+    return f"{scheduler_dir}/scheduler"
+
+
+def report(scheduler_dir: str) -> str:
+    """Returns the report that a scheduler leaves."""
+    return f"{scheduler_dir}/report.html"

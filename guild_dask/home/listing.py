@@ -69,7 +69,9 @@ class RunsDirectory:
         turn = list(itertools.islice(self._others, self._turns.others))
         for name in turn:
             self._others[name] = self._others.pop(name)
-        return [name for name in turn if os.access(layout.marker(f"{self.path}/{name}", layout.STAGED), os.F_OK)]
+        return [
+            name for name in turn if os.access(layout.marker(layout.run_in(self.path, name), layout.STAGED), os.F_OK)
+        ]
 
     def read(self, names: Iterable[str]) -> Listing:
         """Reads the runs with the given names, and returns what has changed."""
@@ -96,7 +98,7 @@ class RunsDirectory:
 
     def _read_one(self, name: str, before: tuple[Signature, Staged] | None) -> Staged | None:
         """Reads one run, remembers it, and returns it if it is staged."""
-        run_dir = os.path.join(self.path, name)
+        run_dir = layout.run_in(self.path, name)
         self._drop(name)
         try:
             signature = run_directory.staged_signature(run_dir)
@@ -153,7 +155,7 @@ class RunsDirectory:
         """Returns whether a run is staged with the tags that it had when it was last read; if not, it is doubtful."""
         known = self._staged.get(run.id)
         try:
-            if known is not None and known[1] == run and run_directory.staged_signature(run.dir) == known[0]:
+            if known is not None and known[1] == run and run_directory.current_signature(run.dir) == known[0]:
                 return True
         except OSError:
             pass

@@ -49,7 +49,7 @@ def _all_found(
 
 
 def _is_run(runs_dir: str, name: str) -> bool:
-    return os.path.basename(name) == name and run_directory.exists(layout.guild_dir(os.path.join(runs_dir, name)))
+    return os.path.basename(name) == name and run_directory.is_run(layout.run_in(runs_dir, name))
 
 
 def names_of_runs(runs_dir: str) -> list[str]:
@@ -66,7 +66,7 @@ def _found(runs_dir: str, claims_folder: pathlib.Path, run_ids: Sequence[str]) -
     # For moments, Guild shows a starting run as failed. A run with a claim goes on.
     if claims.written(claims_folder, run_ids[0]):
         return Found(RunStatus.GOES_ON, tuple(run_ids))
-    run_dir = os.path.join(runs_dir, run_ids[0])
+    run_dir = layout.run_in(runs_dir, run_ids[0])
     return Found(_STATUSES[status(run_dir)], tuple(run_ids))
 
 

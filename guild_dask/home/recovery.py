@@ -179,6 +179,6 @@ def _is_taken(run_dir: str, found: claims.Found) -> bool:
 def _remove_output(folder: str, run_id: str) -> None:
     """Removes the file in which a dead scheduler followed the output of a run that is over."""
     with contextlib.suppress(OSError):
-        os.unlink(os.path.join(folder, run_id))
+        os.unlink(layout.output_in(folder, run_id))
     with contextlib.suppress(OSError):  # other runs have files there
         os.rmdir(folder)

@@ -1,5 +1,9 @@
 """One run directory, read and marked as guildai 0.9 does it. Nothing here takes a lock or reads other runs.
 
+Other hosts write to it, and NFS answers from its cache for up to a minute. What decides about a run is read with
+functions that refresh that cache first. Those that do not, say so: they are for polls, which read again and take a run
+by a rename, for views, and for what does not change. Each folder that is refreshed is a message to the file server.
+
 Only what is needed is read: Guild's own classes parse several YAML files for each run, which costs most of a second
 for a few thousand of them.
 """
@@ -69,23 +73,57 @@ class Staged:
         return requirements_for_tags(self.tags)
 
 
-def refresh(run_dir: str) -> None:
-    """Invalidates NFS's cache of a run directory, before it is read and something is decided by it."""
+def _refresh(run_dir: str) -> None:
     files.refresh(run_dir, layout.guild_dir(run_dir), layout.attributes(run_dir))
+
+
+def _refresh_markers(run_dir: str) -> None:
+    files.refresh(run_dir, layout.guild_dir(run_dir))
+
+
+def _refresh_attributes(run_dir: str) -> None:
+    files.refresh(layout.guild_dir(run_dir), layout.attributes(run_dir))
+
+
+def is_there(run_dir: str) -> bool:
+    """Returns whether there is such a folder; raises OSError if the home cannot be read."""
+    _refresh(run_dir)
+    return is_folder(run_dir)
+
+
+def is_run(run_dir: str) -> bool:
+    """Returns whether there is a run with records; raises OSError if the home cannot be read."""
+    files.refresh(run_dir)
+    return _exists(layout.guild_dir(run_dir))
+
+
+def is_missing(run_dir: str) -> bool:
+    """Returns whether there are no records of a run; raises OSError if that cannot be seen, whatever the reason."""
+    files.refresh(run_dir)
+    try:
+        os.stat(layout.guild_dir(run_dir))
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return False
 
 
 def has(run_dir: str, name: str) -> bool:
     """Returns whether the run has that marker; raises OSError if the home cannot be read."""
-    return exists(layout.marker(run_dir, name))
+    _refresh_markers(run_dir)
+    return seems_to_have(run_dir, name)
 
 
-def exists(path: str) -> bool:
-    """Returns whether there is something at a path; raises OSError if the file system does not let it be seen."""
+def seems_to_have(run_dir: str, name: str) -> bool:
+    """Returns the same without a refresh, for polls."""
+    return _exists(layout.marker(run_dir, name))
+
+
+def _exists(path: str) -> bool:
     return _mode(path) is not None
 
 
 def is_folder(path: str) -> bool:
-    """Returns whether there is a folder at a path; raises OSError if the file system does not let it be seen."""
+    """Returns whether there is a folder at a path, without a refresh; raises OSError if it cannot be seen."""
     mode = _mode(path)
     return mode is not None and stat.S_ISDIR(mode)
 
@@ -100,13 +138,35 @@ def _mode(path: str) -> int | None:
     return None
 
 
+def marker_or_end(run_dir: str, names: Iterable[str]) -> tuple[str | None, int | None]:
+    """Returns the first of the markers that the run has or, if it has none of them, the exit status on record.
+
+    Refreshes once for all of it; raises OSError if the home cannot be read.
+    """
+    _refresh(run_dir)
+    for name in names:
+        if seems_to_have(run_dir, name):
+            return name, None
+    return None, _recorded_status(run_dir)
+
+
 def is_staged(run_dir: str) -> bool:
     """Returns whether the run is staged, and not pending, as it is while Guild stages it; raises OSError."""
+    _refresh_markers(run_dir)
+    return seems_staged(run_dir)
+
+
+def seems_staged(run_dir: str) -> bool:
+    """Returns the same without a refresh, for polls and views."""
+    return _staged_marker(run_dir) is not None
+
+
+def _staged_marker(run_dir: str) -> os.stat_result | None:
     try:
-        os.stat(layout.marker(run_dir, layout.STAGED))
+        marker = os.stat(layout.marker(run_dir, layout.STAGED))
     except (FileNotFoundError, NotADirectoryError):
-        return False
-    return not has(run_dir, layout.PENDING)
+        return None
+    return None if seems_to_have(run_dir, layout.PENDING) else marker
 
 
 def set_marker(run_dir: str, name: str) -> None:
@@ -115,18 +175,33 @@ def set_marker(run_dir: str, name: str) -> None:
 
 
 def set_staged(run_dir: str) -> None:
-    """Stages a run at the end of the queue, as Guild does: the time that decides about its place is written first."""
+    """Stages a run at the end of the queue, as Guild does: the time that decides its position is written first."""
     files.write(layout.attribute(run_dir, "started"), f"{time.time_ns() // 1000}\n")
     set_marker(run_dir, layout.STAGED)
 
 
-def clear_marker(run_dir: str, name: str) -> None:
-    """Removes a marker, if it is set."""
-    pathlib.Path(layout.marker(run_dir, name)).unlink(missing_ok=True)
+def clear_markers(run_dir: str, *names: str) -> None:
+    """Removes markers, those of them that are set."""
+    _refresh_markers(run_dir)
+    for name in names:
+        pathlib.Path(layout.marker(run_dir, name)).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def opened(run_dir: str) -> Iterator[int]:
+    """Holds Guild's folder of a run open; raises OSError if there is none."""
+    _refresh(run_dir)
+    with files.open_folder(layout.guild_dir(run_dir)) as folder:
+        yield folder
 
 
 def attribute(run_dir: str, name: str) -> Any:
     """Returns a run attribute, or None if the run does not have it; raises BrokenRun if it cannot be read."""
+    _refresh_attributes(run_dir)
+    return _attribute(run_dir, name)
+
+
+def _attribute(run_dir: str, name: str) -> Any:
     with _of_attribute(name):
         text = files.content(layout.attribute(run_dir, name), _LONGEST).decode()
         # Most attributes are times and exit codes, which need no parser. A leading 0 would begin an octal number.
@@ -149,37 +224,48 @@ def _of_attribute(name: str) -> Iterator[None]:
 
 
 def known_attribute(run_dir: str, name: str) -> Any:
-    """Returns a run attribute, or None if it is missing or unreadable."""
+    """Returns a run attribute, or None if it is missing or unreadable; without a refresh, for views."""
     try:
-        return attribute(run_dir, name)
+        return _attribute(run_dir, name)
     except BrokenRun:
         return None
 
 
 def recorded_attribute(run_dir: str, name: str) -> Any:
     """Returns a run attribute, as known_attribute() does; raises OSError if the home cannot be read."""
+    _refresh_attributes(run_dir)
+    return _recorded_attribute(run_dir, name)
+
+
+def _recorded_attribute(run_dir: str, name: str) -> Any:
     try:
-        return attribute(run_dir, name)
+        return _attribute(run_dir, name)
     except BrokenRun as e:
         raise_if_of_home(e)
         return None
 
 
 def exit_status(run_dir: str) -> int | None:
-    """Returns the exit status that Guild recorded, or None if it is missing or unreadable."""
+    """Returns the exit status that Guild recorded, or None if it is missing or unreadable; without a refresh."""
     status = known_attribute(run_dir, "exit_status")
     return status if isinstance(status, int) else None
 
 
 def recorded_status(run_dir: str) -> int | None:
     """Returns the exit status that Guild recorded, as exit_status() does; raises OSError if the home cannot be read."""
-    status = recorded_attribute(run_dir, "exit_status")
+    _refresh_attributes(run_dir)
+    return _recorded_status(run_dir)
+
+
+def _recorded_status(run_dir: str) -> int | None:
+    status = _recorded_attribute(run_dir, "exit_status")
     return status if isinstance(status, int) else None
 
 
 def has_end(run_dir: str) -> bool:
     """Returns whether the end of an attempt is on record, as the run's own; raises OSError as has() does."""
-    return exists(layout.attribute(run_dir, "exit_status"))
+    _refresh_attributes(run_dir)
+    return _exists(layout.attribute(run_dir, "exit_status"))
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:
@@ -252,7 +338,12 @@ def write_label(run_dir: str, label: str) -> None:
 
 def tags(run_dir: str) -> list[Any]:
     """Returns a run's tags, as whoever changes them must read them; raises BrokenRun if they cannot be read."""
-    found = attribute(run_dir, "tags") or []
+    _refresh_attributes(run_dir)
+    return _tags(run_dir)
+
+
+def _tags(run_dir: str) -> list[Any]:
+    found = _attribute(run_dir, "tags") or []
     if not isinstance(found, list):
         raise BrokenRun("attribute 'tags' is not a list")
     return found
@@ -260,19 +351,23 @@ def tags(run_dir: str) -> list[Any]:
 
 def our_tags(run_dir: str) -> tuple[str, ...]:
     """Returns a run's tags for guild-dask; raises BrokenRun if they cannot be read."""
-    return tuple(tag for tag in tags(run_dir) if isinstance(tag, str) and may_be_ours(tag))
+    return _ours_among(tags(run_dir))
+
+
+def _ours_among(found: list[Any]) -> tuple[str, ...]:
+    return tuple(tag for tag in found if isinstance(tag, str) and may_be_ours(tag))
 
 
 def read_staged(run_dir: str) -> Staged:
-    """Returns a staged run; raises BrokenRun if its directory is incomplete."""
+    """Returns a staged run, without a refresh; raises BrokenRun if its directory is incomplete."""
     reference = opref(run_dir)
     is_queue, is_batch, is_search = (each(run_dir, reference) for each in (_is_queue, _is_batch, _is_search))
     since = _since(run_dir)
     op = _operation_data(run_dir)
-    name, tags = os.path.basename(run_dir), our_tags(run_dir)
+    name, our = layout.run_id(run_dir), _ours_among(_tags(run_dir))
     check_files(run_dir, with_sizes=False)  # they are checked when the run is claimed
     needs, gpus = operation_data.needs(op), operation_data.gpus(op)
-    return Staged(name, run_dir, since, tags, needs, gpus, is_queue, is_batch, is_search)
+    return Staged(name, run_dir, since, our, needs, gpus, is_queue, is_batch, is_search)
 
 
 def _since(run_dir: str) -> int:
@@ -283,14 +378,14 @@ def _since(run_dir: str) -> int:
     """
     attribute_time = _modified(layout.attribute(run_dir, "started"))
     marker_time = _modified(layout.marker(run_dir, layout.STAGED))
-    since = attribute(run_dir, "started") or attribute(run_dir, "initialized")
+    since = _attribute(run_dir, "started") or _attribute(run_dir, "initialized")
     if not isinstance(since, int):
         raise BrokenRun("it has no time of staging")
     return since if attribute_time >= marker_time else max(since, marker_time // 1000)
 
 
-def keep_place(run_dir: str) -> None:
-    """Keeps the place in the queue of a run that was staged again: its marker must not be newer than the attribute."""
+def keep_position(run_dir: str) -> None:
+    """Keeps the queue position of a run that was staged again: its marker must not be newer than the attribute."""
     with contextlib.suppress(OSError):
         staged = _modified(layout.attribute(run_dir, "started"))
         os.utime(layout.marker(run_dir, layout.STAGED), ns=(staged, staged))
@@ -313,11 +408,12 @@ def record_end(run_dir: str, exit_status: int) -> None:
     """Records the end of a run whose Guild process died before it could."""
     for name, value in (("exit_status", exit_status), ("stopped", time.time_ns() // 1000)):
         files.overwrite(layout.attribute(run_dir, name), f"{value}\n")
-    clear_marker(run_dir, layout.LOCK)
+    clear_markers(run_dir, layout.LOCK)
 
 
 def forget_end(run_dir: str) -> None:
     """Removes the recorded end of a run that is to be started again: Guild does not do that itself."""
+    _refresh_attributes(run_dir)
     for name in ("exit_status", "stopped"):
         pathlib.Path(layout.attribute(run_dir, name)).unlink(missing_ok=True)
 
@@ -325,19 +421,22 @@ def forget_end(run_dir: str) -> None:
 def staged_signature(run_dir: str) -> tuple[int, ...] | None:
     """Returns a value that changes when the run is staged again or tagged; None if it is not staged.
 
-    Raises OSError if the run cannot be read.
+    Without a refresh, for polls. Raises OSError if the run cannot be read.
     """
-    try:
-        staged = os.stat(layout.marker(run_dir, layout.STAGED))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    if has(run_dir, layout.PENDING):
+    staged = _staged_marker(run_dir)
+    if staged is None:
         return None
     try:
         tags = os.stat(layout.attribute(run_dir, "tags"))
     except OSError:
         return (staged.st_mtime_ns, 0, 0, 0)
     return (staged.st_mtime_ns, tags.st_mtime_ns, tags.st_size, tags.st_ino)
+
+
+def current_signature(run_dir: str) -> tuple[int, ...] | None:
+    """Returns the same as it is now."""
+    _refresh(run_dir)
+    return staged_signature(run_dir)
 
 
 def opref(run_dir: str) -> Any:
@@ -428,7 +527,10 @@ def _is_search(_run_dir: str, reference: Any) -> bool:
 
 
 def locked_by(run_dir: str) -> int | None:
-    """Returns the pid that Guild recorded for a run that started and has not ended; raises OSError as has() does."""
+    """Returns the pid that Guild recorded for a run that started and has not ended; raises OSError as has() does.
+
+    Without a refresh: a pid is of this host, which has then written it itself.
+    """
     try:
         pid = int(_text(layout.marker(run_dir, layout.LOCK))[:10])
     except ValueError:
@@ -441,14 +543,17 @@ def recorded_end(run_dir: str) -> str:
 
     Times of files are no evidence of that: the clock may have been set back.
     """
-    refresh(run_dir)
+    _refresh(run_dir)
     status, stopped = (_text(layout.attribute(run_dir, name)) for name in ("exit_status", "stopped"))
     return f"{status} {stopped}".strip() if status else ""
 
 
 @dataclass(frozen=True)
 class RecordedStart:
-    """What Guild has recorded of processes of a run: another value for each process and end."""
+    """What Guild has recorded of processes of a run: another value for each process and end.
+
+    Its text is no JSON, unlike that of records: claims have it as one field, which other versions read.
+    """
 
     process: str
     end: str  # as recorded_end() returns it

@@ -4,10 +4,10 @@ The language is Guild's, and so are its parser and the names of what it compares
 """
 
 import itertools
-import os
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from guild_dask.home import layout
 from guild_dask.home.errors import check_home, raise_if_of_home
 from guild_dask.home.listing import Listing
 from guild_dask.home.run_directory import BrokenRun, Staged, attribute_times, check_attributes
@@ -57,7 +57,7 @@ def _run_of_guild(run_dir: str) -> Any:
                 raise_if_of_home(e)
                 raise
 
-    return Run(os.path.basename(run_dir), run_dir)
+    return Run(layout.run_id(run_dir), run_dir)
 
 
 class _Judged(NamedTuple):
@@ -119,7 +119,7 @@ class Selection:
         return known if known and is_known else _Judged(run, times, self._is_match(run.dir))
 
     def _is_match(self, run_dir: str) -> bool:
-        run_id = os.path.basename(run_dir)
+        run_id = layout.run_id(run_dir)
         try:
             check_attributes(run_dir)  # Guild reads them without a limit
         except BrokenRun as e:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from guild_dask.home import layout
 from guild_dask.host import processes
 
 
@@ -15,7 +16,7 @@ def belongs_to(pid: int, run_dir: str) -> bool:
 
     If the directory that the process names cannot be seen from here, its run id decides.
     """
-    if processes.variable_of(pid, "RUN_ID") != os.path.basename(run_dir):
+    if processes.variable_of(pid, "RUN_ID") != layout.run_id(run_dir):
         return False
     try:
         return os.path.samefile(processes.variable_of(pid, "RUN_DIR") or run_dir, run_dir)

@@ -8,7 +8,7 @@ import contextlib
 import errno
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from guild import config
@@ -82,7 +82,7 @@ class GuildHome:
     def running_elsewhere(self, own: Iterable[str]) -> list[str]:
         """Returns the runs that run now and are neither among the given ones nor queues, schedulers or searches."""
         own = set(own)
-        folders = ((name, os.path.join(self.runs_dir, name)) for name in self._directory.names() if name not in own)
+        folders = ((name, layout.run_in(self.runs_dir, name)) for name in self._directory.names() if name not in own)
         with translated("cannot read %s", self.runs_dir):
             found = [(name, run_dir) for name, run_dir in folders if _is_running_elsewhere(run_dir)]
         return [name for name, each in found if not (run_directory.is_queue(each) or run_directory.is_search(each))]
@@ -182,9 +182,8 @@ class GuildHome:
 
     def has(self, run_id: str) -> bool:
         """Returns whether the run's directory exists; raises HomeUnavailable if that cannot be seen."""
-        run_directory.refresh(self.run_dir(run_id))
         with translated("cannot read run %s", run_id):
-            return run_directory.is_folder(self.run_dir(run_id))
+            return run_directory.is_there(self.run_dir(run_id))
 
     def settle(self, run_id: str, exit_code: int, again: Again = never, lost: Cause | None = None) -> Result:
         """Returns how the attempt at a claimed run ended, after removing its claim.
@@ -254,9 +253,9 @@ class GuildHome:
             return True
         if result.end is not End.GONE or outcome.is_deleted:
             for each in self._possible_dirs(run_id):
-                _clear_markers(each, layout.PENDING, layout.REMOTE_LOCK)
+                run_directory.clear_markers(each, layout.PENDING, layout.REMOTE_LOCK)
         if result.end is End.COULD_NOT_START:
-            with files.open_folder(layout.guild_dir(run_dir)) as run:
+            with run_directory.opened(run_dir) as run:
                 snapshot.restore(run, self._saved(run_dir))
         claims.remove(self.claims_folder, run_id)
         return True
@@ -297,44 +296,41 @@ class GuildHome:
         for run_dir in self._possible_dirs(run_id):
             with (
                 contextlib.suppress(FileNotFoundError, NotADirectoryError),
-                files.open_folder(layout.guild_dir(run_dir)) as run,
+                run_directory.opened(run_dir) as run,
             ):
                 snapshot.restore(run, self._saved(run_dir))
                 files.remove_in(run, layout.PENDING, layout.REMOTE_LOCK)
                 claims.give_back(self.claims_folder, run_id, layout.STAGED, run)
-                run_directory.keep_place(run_dir)
+                run_directory.keep_position(run_dir)
                 break
         else:
             claims.remove(self.claims_folder, run_id)  # it is deleted for good
         self._directory.forget(run_id)
         return True
 
-    def _possible_dirs(self, run_id: str) -> Iterator[str]:
-        """Yields where a run's directory may be, in an order that finds it while the user deletes or restores it."""
-        trash = layout.trash_dir(self._home)
-        for folder in (self.runs_dir, trash, self.runs_dir, trash):
-            run_directory.refresh(os.path.join(folder, run_id))
-            yield os.path.join(folder, run_id)
+    def _possible_dirs(self, run_id: str) -> Sequence[str]:
+        """Returns where a run's directory may be, in an order that finds it while the user deletes or restores it."""
+        return 2 * (self.run_dir(run_id), layout.deleted_run_dir(self._home, run_id))
 
     def _stage_started_again(self, run_dir: str, result: Result) -> None:
         """Stages a run whose attempt is over, for another one in the same directory. Called inside the lock."""
-        run_id = os.path.basename(run_dir)
+        run_id = layout.run_id(run_dir)
         with translated("cannot stage run %s again", run_id):
             found = claims.present(self.claims_folder, run_id)
             host = found.claim.owner.host if found and found.claim else ""
             if not attempts.on_record(run_dir, result.attempt):
                 attempts.add(run_dir, attempts.attempt_for(result.attempt, result.cause, result.exit_code, host))
             run_directory.forget_end(run_dir)
-            _clear_markers(run_dir, layout.PENDING, layout.LOCK, layout.REMOTE_LOCK)
+            run_directory.clear_markers(run_dir, layout.PENDING, layout.LOCK, layout.REMOTE_LOCK)
             claims.give_back_started(self.claims_folder, run_id, layout.marker(run_dir, layout.STAGED))
         self._directory.forget(run_id)
 
     def _saved(self, run_dir: str) -> pathlib.Path:
-        return claims.path(self.claims_folder, os.path.basename(run_dir)).with_suffix(claims.SAVED)
+        return claims.path(self.claims_folder, layout.run_id(run_dir)).with_suffix(claims.SAVED)
 
     def run_dir(self, run_id: str) -> str:
         """Returns the directory of a run."""
-        return os.path.join(self.runs_dir, run_id)
+        return layout.run_in(self.runs_dir, run_id)
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """Holds Guild's own lock; raises HomeUnavailable if the lock cannot be acquired."""
@@ -365,9 +361,9 @@ def unstage(home: str, run_id: str) -> None:
     with StatusLock(home).held():
         if run_directory.is_staged(run_dir):
             run_directory.forget_end(run_dir)
-            run_directory.clear_marker(run_dir, layout.LOCK)
+            run_directory.clear_markers(run_dir, layout.LOCK)
             run_directory.set_marker(run_dir, layout.PENDING)
-            run_directory.clear_marker(run_dir, layout.STAGED)
+            run_directory.clear_markers(run_dir, layout.STAGED)
 
 
 def _stage_ended(home: str, run_id: str) -> str:
@@ -391,18 +387,17 @@ def state_of(found: claims.Found | None) -> ClaimState:
     return ClaimState.STARTED if found.is_started else ClaimState.CLAIMED
 
 
-def _clear_markers(run_dir: str, *names: str) -> None:
-    for name in names:
-        run_directory.clear_marker(run_dir, name)
-
-
 def _attempt_of(found: claims.Found, run_dir: str) -> int:
     """Returns the number of the attempt that a claim is for. An unreadable claim is for the next one."""
     return found.claim.attempt if found.claim else attempts.next_number(run_dir)
 
 
 def _is_running_elsewhere(run_dir: str) -> bool:
-    if run_directory.has(run_dir, layout.REMOTE_LOCK):
+    """Returns whether a process of a run is at work that is not below this one.
+
+    This is not Guild's status: a run with a living process counts, even if it has an exit status or was staged again.
+    """
+    if run_directory.seems_to_have(run_dir, layout.REMOTE_LOCK):
         return True
     pid = living_process(run_dir)
     # Steps and trials are runs, too; those of our own runs descend from this process.

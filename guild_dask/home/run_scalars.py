@@ -31,7 +31,7 @@ MOST_POINTS = 64
 _MOST_FOLLOWED = 100_000
 
 # Folders of Guild's without event files.
-_SKIPPED = frozenset(("attrs", "sourcecode", "dask-attempts", "job-packages"))
+_SKIPPED = frozenset((layout.ATTRIBUTES, "sourcecode", layout.ATTEMPTS, "job-packages"))
 
 
 @dataclass

@@ -38,7 +38,7 @@ class NoSuchRun(Exception):
 def view(run_dir: str) -> RunView:
     """Returns a run; unreadable attributes are empty."""
     return RunView(
-        os.path.basename(run_dir),
+        layout.run_id(run_dir),
         run_dir,
         known_status(run_dir),
         run_directory.operation(run_dir),
@@ -61,11 +61,11 @@ def flags(run_dir: str) -> dict[str, Any]:
 
 def numbered(runs_dir: str, number: int) -> RunView:
     """Returns the run with that number in `guild runs`: 1 is the latest; raises NoSuchRun."""
-    times = ((_time(f"{runs_dir}/{name}"), name) for name in names_of_runs(runs_dir))
+    times = ((_time(layout.run_in(runs_dir, name)), name) for name in names_of_runs(runs_dir))
     found = sorted(((time, name) for time, name in times if time is not None), reverse=True)
     if not 0 < number <= len(found):
         raise NoSuchRun(f"there is no run number {number}; 'guild runs' shows numbers and ids of runs")
-    return view(os.path.join(runs_dir, found[number - 1][1]))
+    return view(layout.run_in(runs_dir, found[number - 1][1]))
 
 
 def _time(run_dir: str) -> int | None:
@@ -78,8 +78,8 @@ def _time(run_dir: str) -> int | None:
 
 def find(runs_dir: str, text: str) -> RunView:
     """Returns the run that has that id or begins with it; raises NoSuchRun."""
-    if text and os.path.isdir(os.path.join(runs_dir, text)) and os.sep not in text and text not in (".", ".."):
-        return view(os.path.join(runs_dir, text))
+    if text and os.path.isdir(layout.run_in(runs_dir, text)) and os.sep not in text and text not in (".", ".."):
+        return view(layout.run_in(runs_dir, text))
     names = sorted(name for name in names_of_runs(runs_dir) if text and name.startswith(text))
     if not names:
         raise NoSuchRun(f"there is no run {text!r}; 'guild runs' shows ids of runs, and a unique prefix is enough")
@@ -87,7 +87,7 @@ def find(runs_dir: str, text: str) -> RunView:
         is_short_enough = len({name[:8] for name in names}) == len(names)
         several = ", ".join(_escaped(name[:8] if is_short_enough else name) for name in names[:5])
         raise NoSuchRun(f"{len(names)} runs begin with {text!r} ({several}...); give more letters of the id")
-    return view(os.path.join(runs_dir, names[0]))
+    return view(layout.run_in(runs_dir, names[0]))
 
 
 def _escaped(name: str) -> str:
@@ -95,9 +95,13 @@ def _escaped(name: str) -> str:
 
 
 def count_staged(runs_dir: str) -> int:
-    """Returns how many runs are staged, without schedulers. Fast, with many thousands of runs, too."""
+    """Returns how many runs are in the queue: staged, and no schedulers. Fast, with many thousands of runs, too."""
     # No path objects here: this takes most of the time of a status without a scheduler.
-    folders = [f"{runs_dir}/{name}" for name in names_of_runs(runs_dir)]
-    return sum(
-        os.path.exists(layout.marker(each, layout.STAGED)) and not run_directory.is_queue(each) for each in folders
-    )
+    return sum(_is_in_queue(layout.run_in(runs_dir, name)) for name in names_of_runs(runs_dir))
+
+
+def _is_in_queue(run_dir: str) -> bool:
+    try:
+        return run_directory.seems_staged(run_dir) and not run_directory.is_queue(run_dir)
+    except OSError:
+        return False

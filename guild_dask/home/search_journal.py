@@ -80,9 +80,8 @@ def _attempt(line: Mapping[str, Any]) -> float | None:
 def read(batch_dir: str) -> SearchLog:
     """Returns what is on record; raises OSError if it cannot be read. Without a file, there is nothing."""
     found = SearchLog()
-    files.refresh(batch_dir, layout.guild_dir(batch_dir))
     try:
-        data = files.content(layout.search_journal(batch_dir))
+        data = files.current(layout.search_journal(batch_dir), levels=2)
     except FileNotFoundError:
         return found
     for line in data.splitlines():

@@ -17,7 +17,7 @@ def allow(run_dir: str) -> None:
 def refusal_for(run_dir: str) -> str:
     """Returns why a run must not be started or staged by this process; empty if it may be."""
     path = os.path.realpath(run_dir)
-    home, run = layout.home_of_run(path), os.path.basename(path)
+    home, run = layout.home_of_run(path), layout.run_id(path)
     if path in _OWN or path != os.path.realpath(layout.run_dir(home, run)):
         return ""
     try:

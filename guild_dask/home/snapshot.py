@@ -17,9 +17,6 @@ from guild_dask.host import files
 # Bytes of the file; a record is a sixth of that at most, and its bytes take up to six letters each.
 _MOST = 40 * files.MOST
 
-_ATTRIBUTES = os.path.basename(layout.attributes(""))
-_OPREF = os.path.basename(layout.opref(""))
-
 
 def save(run_dir: str, file: pathlib.Path) -> None:
     """Saves the run's records in a file, which is written as a whole or not at all.
@@ -53,7 +50,7 @@ def restore(folder: int, file: pathlib.Path) -> None:
     files.remove_in(folder, *(name for name in _record_names(folder) if name not in records))
     for name, text in records.items():
         content = text.encode("latin-1")
-        # A record that is as it was stays the same file: the time of `started` decides about the place in the queue.
+        # A record that is as it was stays the same file: the time of `started` decides the position in the queue.
         if _content(folder, name) != content:
             files.write(name, content, f".{os.path.basename(name)}.restored", folder)
 
@@ -68,9 +65,9 @@ def _content(folder: int, name: str) -> bytes | None:
 def _record_names(folder: int) -> list[str]:
     """Returns the names of the run's records, from Guild's folder of the run on."""
     names: list[str] = []
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), files.open_folder(_ATTRIBUTES, folder) as fd:
-        names = [os.path.join(_ATTRIBUTES, name) for name in os.listdir(fd)]
-    return [name for name in (_OPREF, *names) if _is_file(folder, name)]  # a folder or a pipe is no record
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), files.open_folder(layout.ATTRIBUTES, folder) as fd:
+        names = [f"{layout.ATTRIBUTES}/{name}" for name in os.listdir(fd)]
+    return [name for name in (layout.OPREF, *names) if _is_file(folder, name)]  # a folder or a pipe is no record
 
 
 def _is_file(folder: int, name: str) -> bool:

@@ -1,4 +1,8 @@
-"""The status of a run, by the rule of guildai 0.9, as `guild runs` shows it on this host, and its end by that."""
+"""The status of a run, by the rule of guildai 0.9, as `guild runs` shows it on this host, and its end by that.
+
+Two other questions have rules of their own: whether a run can be taken from the queue (`run_directory.is_staged`), and
+whether one of its processes is at work (`run_queue.GuildHome.running_elsewhere`).
+"""
 
 import enum
 from collections.abc import Collection, Mapping
@@ -61,11 +65,9 @@ def status(run_dir: str) -> Status:
 
     Reads no more than what decides: a home may have tens of thousands of runs.
     """
-    run_directory.refresh(run_dir)
-    for marker in _MARKERS:
-        if run_directory.has(run_dir, marker):
-            return status_for((marker,), None, False)
-    exit_status = run_directory.recorded_status(run_dir)
+    marker, exit_status = run_directory.marker_or_end(run_dir, _MARKERS)
+    if marker is not None:
+        return status_for((marker,), None, False)
     return status_for((), exit_status, exit_status is None and living_process(run_dir) is not None)
 
 

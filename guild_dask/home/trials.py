@@ -6,7 +6,6 @@ the page read searches through the same functions.
 
 import enum
 import math
-import os
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
@@ -54,7 +53,7 @@ class Trial:
     """One trial of a search."""
 
     id: str
-    number: int  # the place in which it was proposed, from 1
+    number: int  # in the order of proposals, from 1
     point: Mapping[str, Any]  # the flags that the search chose
     proposed: float  # seconds since 1970
     state: TrialState
@@ -125,7 +124,7 @@ class TrialReader:
         if known is None:
             known = self._known[proposal.trial] = _Known(ScalarReader(run_dir, self._followed, self._with_curves))
         mark = run_directory.attribute_times(run_dir, ("exit_status", "stopped", "started"))
-        if known.trial and known.mark == mark and not run_directory.is_staged(run_dir):
+        if known.trial and known.mark == mark and not run_directory.seems_staged(run_dir):
             return known.trial
         state = self._state(proposal, log, run_dir)
         trial = self._with_values(Trial(proposal.trial, proposal.number, proposal.point, proposal.at, state), known)
@@ -138,8 +137,7 @@ class TrialReader:
         return frozenset(each.tag for each in self._objectives)
 
     def _state(self, proposal: Proposal, log: SearchLog, run_dir: str) -> TrialState:
-        run_directory.refresh(run_dir)
-        if _is_missing(layout.guild_dir(run_dir)):
+        if run_directory.is_missing(run_dir):
             return TrialState.DELETED if proposal.trial in log.staged else TrialState.PROPOSED
         if proposal.trial not in log.staged and not was_staged(run_dir, self._claims):
             return TrialState.PROPOSED
@@ -182,15 +180,6 @@ class TrialReader:
         )
 
 
-def _is_missing(folder: str) -> bool:
-    """Returns whether a folder is not there; raises OSError if that cannot be seen now."""
-    try:
-        os.stat(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    return False
-
-
 def was_staged(run_dir: str, claims_folder: pathlib.Path) -> bool:
     """Returns whether a trial's run is complete: it is staged, or has been claimed or started since.
 
@@ -199,7 +188,7 @@ def was_staged(run_dir: str, claims_folder: pathlib.Path) -> bool:
     # In this order: a run that a scheduler claims meanwhile, starts or gives back is seen at one of these places.
     return (
         run_directory.is_staged(run_dir)
-        or claims.present(claims_folder, os.path.basename(run_dir)) is not None
+        or claims.present(claims_folder, layout.run_id(run_dir)) is not None
         or run_directory.has(run_dir, layout.LOCK)
         or run_directory.has_end(run_dir)
         or run_directory.is_staged(run_dir)
@@ -265,9 +254,12 @@ class RecordedSearch:
 def batches(home: str) -> list[str]:
     """Returns the run ids of all searches that have begun, the first one first."""
     runs = layout.runs_dir(home)
-    found = [name for name in files.names(runs) if search_journal.exists(f"{runs}/{name}")]
-    times = {name: _seconds(run_directory.known_attribute(f"{runs}/{name}", "initialized")) or 0.0 for name in found}
-    return sorted(found, key=lambda name: (times[name], name))
+    found = [name for name in files.names(runs) if search_journal.exists(layout.run_in(runs, name))]
+    return sorted(found, key=lambda name: (_initialized(layout.run_in(runs, name)), name))
+
+
+def _initialized(run_dir: str) -> float:
+    return _seconds(run_directory.known_attribute(run_dir, "initialized")) or 0.0
 
 
 def search(home: str, batch: str) -> RecordedSearch:

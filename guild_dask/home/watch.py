@@ -68,7 +68,7 @@ class RunsWatcher(_Watching):
 
     def _take(self, changes: list[tuple[int, str]]) -> None:
         for number, name in changes:
-            if number == self._root and not os.path.isdir(os.path.join(self._runs_dir, name)):
+            if number == self._root and not os.path.isdir(layout.run_in(self._runs_dir, name)):
                 self._report(name)  # it was deleted, and may have been staged
             elif number == self._root:
                 self._approach(name)
@@ -77,19 +77,20 @@ class RunsWatcher(_Watching):
                 self._see(number, run, folder, name)
 
     def _see(self, number: int, run: str, folder: str, name: str) -> None:
-        if os.path.basename(folder) != layout.GUILD_DIR:
+        run_dir = layout.run_in(self._runs_dir, run)
+        if folder == run_dir:
             if name == layout.GUILD_DIR:
                 self._leave(number)
                 self._approach(run)
         elif name == layout.LOCK:
             self._leave(number)  # it runs; it will not be staged
-        elif name in (layout.STAGED, layout.PENDING) and _may_be_staged(os.path.dirname(folder)):
+        elif name in (layout.STAGED, layout.PENDING) and _may_be_staged(run_dir):
             self._leave(number)
             self._report(run)
 
     def _approach(self, run: str) -> None:
         """Watches the run's `.guild` folder if it is there, else the run's own until it appears."""
-        run_dir = os.path.join(self._runs_dir, run)
+        run_dir = layout.run_in(self._runs_dir, run)
         guild_dir = layout.guild_dir(run_dir)
         if len(self._folders) >= _MOST:
             self._leave(next(iter(self._folders)))

@@ -18,10 +18,10 @@ def working_directory(run_dir: str, default: str) -> str:
     Steps are looked up from there, as they are when the user starts the run by hand. Raises OSError if the home, or
     this host, does not let it be read.
     """
-    runs = os.path.dirname(run_dir)
+    runs = layout.runs_dir_of(run_dir)
     staged_in = _staged_in(run_dir)
     # Trials are staged from their batch's run directory, which is not where the user was.
-    if staged_in and is_folder(staged_in) and os.path.dirname(staged_in) != runs:
+    if staged_in and is_folder(staged_in) and layout.runs_dir_of(staged_in) != runs:
         return staged_in
     return _project(run_dir) or default
 

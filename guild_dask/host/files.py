@@ -93,7 +93,7 @@ def tail(file: Path, most: int) -> bytes:
 def refresh(*folders: Path) -> None:
     """Invalidates NFS's cache of these folders; missing ones are ignored."""
     for folder in folders:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):  # no path has a null character
             os.close(os.open(folder, _FOLDER))
 
 
@@ -102,10 +102,15 @@ def _refresh_around(file: Path, levels: int) -> None:
     refresh(*reversed(pathlib.PurePath(file).parents[:levels]))
 
 
+def current(file: Path, levels: int = 1, most: int = MOST) -> bytes:
+    """Returns the content of a file as it is now; raises OSError. So many levels of folders may be new."""
+    _refresh_around(file, levels)
+    return content(file, most)
+
+
 def read_text(file: Path, levels: int = 1, most: int = MOST) -> str:
     """Returns the text of a file as it is now; raises OSError or ValueError. So many levels of folders may be new."""
-    _refresh_around(file, levels)
-    return content(file, most).decode()
+    return current(file, levels, most).decode()
 
 
 def read_json(file: Path, levels: int = 0, most: int = MOST) -> Any:

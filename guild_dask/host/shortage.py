@@ -55,7 +55,7 @@ def text_for(error: BaseException) -> str:
 
 
 def check_space(folder: str | os.PathLike[str], size: int) -> None:
-    """Raises OSError if a file system has no room for so many bytes.
+    """Raises OSError if a file system has no space for so many bytes.
 
     A report of some free space is believed. A report of none is not: some file systems always report none, and root may
     write what is reserved for it. So a file is written, which takes nothing away from others if there is nothing.

@@ -167,8 +167,10 @@ def _refuse_second_starts(module: Any) -> None:
 
 def _skip_runs_in_the_making(module: Any) -> None:
     def has_opref(run_dir: str) -> bool:
+        from guild_dask.home import layout
+
         try:
-            return os.path.getsize(os.path.join(run_dir, ".guild", "opref")) > 0
+            return os.path.getsize(layout.opref(run_dir)) > 0
         except OSError:
             return False
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 # The weight of a completed run, compared with that of the run that completed after it.
 _AGEING = 0.7
 
-# Runs that completed before that many others have no weight to speak of.
+# Runs that completed before that many others have a negligible weight, and are left out.
 _MOST = 20
 
 # The weight of a run with other flags only; one with the same flags has a weight of 1 more.

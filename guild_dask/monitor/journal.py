@@ -11,8 +11,6 @@ from typing import Any, BinaryIO
 
 from guild_dask.host import files
 
-NAME = "events.jsonl"
-
 # Bytes that are read of a file and of a line. A run takes about one thousand; the longest line names all workers.
 _MOST = 1 << 30
 _LONGEST_LINE = 16 << 20

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from guild_dask.home import layout
 from guild_dask.host import files
 from guild_dask.monitor.state import EndedRun, Phase, State
 
@@ -78,7 +79,7 @@ class Notifier:
                     "Command %r of flag 'notify' %s (its output is in %s)",
                     self._command.words[0],
                     problem,
-                    "notify.log",
+                    os.path.basename(self._command.log_file),
                 )
             self._last_problem = problem
 
@@ -149,5 +150,5 @@ def _variables(facts: Mapping[str, str]) -> dict[str, str]:
 
 def command_for(words: Sequence[str], user: Mapping[str, str], run_dir: str) -> Command:
     """Returns the command, with the environment of the user's shell."""
-    scheduler = {"GUILD_DASK_SCHEDULER": os.path.basename(run_dir), "GUILD_DASK_SCHEDULER_DIR": run_dir}
-    return Command(tuple(words), {**user, **scheduler}, os.path.join(run_dir, "notify.log"))
+    scheduler = {"GUILD_DASK_SCHEDULER": layout.run_id(run_dir), "GUILD_DASK_SCHEDULER_DIR": run_dir}
+    return Command(tuple(words), {**user, **scheduler}, layout.notify_log(run_dir))

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from guild_dask.home import layout
 from guild_dask.host import files
 from guild_dask.host.inotify import MODIFIED, Watcher
 from guild_dask.monitor import formatting
@@ -145,13 +146,13 @@ class OutputFollower:
         self._lock = threading.Lock()
         self._is_closing = False  # the thread ends when all is forwarded
         self._is_closed = False  # the thread ends at once
-        self._thread = threading.Thread(target=self._follow, name="run-output", daemon=True)
+        self._thread = threading.Thread(target=self._follow, name="output-follower", daemon=True)
         self._thread.start()
 
     def follow(self, run_id: str) -> str:
         """Starts to follow a run, and returns the path of the file for its output."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = os.path.join(self._folder, run_id)
+        path = layout.output_in(str(self._folder), run_id)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)  # what a killed scheduler has left
         files.overwrite(path, flags=os.O_CREAT | os.O_EXCL)

@@ -7,8 +7,6 @@ delay a run.
 import contextlib
 import json
 import logging
-import os
-import pathlib
 import statistics
 import time
 from collections import deque
@@ -17,13 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from guild_dask.home import layout, run_directory, run_info, run_view
-from guild_dask.home.heartbeat import STATE, STATE_DRAFT
 from guild_dask.home.outcome import End, Result
 from guild_dask.host import files
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.durations import Completed, expected_seconds
 from guild_dask.monitor.flag_columns import text_for_value
-from guild_dask.monitor.journal import NAME, Journal
+from guild_dask.monitor.journal import Journal
 from guild_dask.monitor.page.rows import Rows, WaitingRow
 from guild_dask.monitor.state import (
     MOST_ENDED,
@@ -98,18 +95,13 @@ def _without_time(kind: Kind) -> dict[str, float]:
     return {name: amount for name, amount in kind if name not in (TIME, SEARCH)}
 
 
-def state_path(home: str, scheduler_id: str) -> pathlib.Path:
-    """Returns the path of a scheduler's state."""
-    return layout.schedulers_folder(home) / f"{scheduler_id}{STATE}"
-
-
 class Publisher:
     """The state and the events of this scheduler."""
 
     def __init__(self, home: str, run_dir: str, scheduler: State, rows: Rows | None = None) -> None:
-        self._path = state_path(home, scheduler.scheduler)
+        self._path = layout.scheduler_state(home, scheduler.scheduler)
         self._home = home
-        self._journal = Journal(os.path.join(run_dir, NAME))
+        self._journal = Journal(layout.events(run_dir))
         self._state = scheduler
         self._rows = rows  # the page of runs, if there is one
         self.listeners: list[Listener] = [rows] if rows else []
@@ -264,7 +256,7 @@ class Publisher:
     def _write(self, state: State) -> None:
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            files.write(self._path, json.dumps(as_data(state)), self._path.with_suffix(STATE_DRAFT).name)
+            files.write(self._path, json.dumps(as_data(state)), self._path.with_suffix(layout.STATE_DRAFT).name)
 
     def close(self) -> None:
         """Removes the state; the events stay."""

@@ -22,9 +22,6 @@ _PERIOD = 60.0
 # The name of the slots in the scalar `use_runs`.
 _SLOTS = "runs"
 
-# The folder for TensorBoard's files in the run directory.
-FOLDER = "scheduler"
-
 
 class Tally:
     """Running totals: waiting times, and the used share of each resource."""

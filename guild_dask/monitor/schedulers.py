@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from guild_dask.home import claims, layout
 from guild_dask.home.claim_record import identity_for_data
 from guild_dask.home.errors import raise_if_of_home
-from guild_dask.home.heartbeat import STATE, counts_as_alive, file_system_time
+from guild_dask.home.heartbeat import counts_as_alive, file_system_time
 from guild_dask.home.status import Status, known_status
 from guild_dask.host import files, processes
 from guild_dask.host.processes import ProcessIdentity
@@ -53,20 +53,20 @@ def _alive(home: str, refuse: Refusal) -> list[Scheduler]:
     except OSError as e:
         refuse(e)
         names = []
-    found = [_read(folder / name, now, refuse) for name in names if name.endswith(".json")]
+    ids = [name.removesuffix(layout.HEARTBEAT) for name in names if name.endswith(layout.HEARTBEAT)]
+    found = [_read(home, each, now, refuse) for each in ids]
     return sorted((each for each in found if each), key=lambda each: (each.state.started if each.state else 0, each.id))
 
 
 def is_alive(home: str, scheduler: str) -> bool:
     """Returns whether a scheduler is alive."""
-    path = layout.heartbeat(home, scheduler)
-    return _read(path, file_system_time(path.parent), _leave_out) is not None
+    return _read(home, scheduler, file_system_time(layout.schedulers_folder(home)), _leave_out) is not None
 
 
 def last_heartbeat(home: str, scheduler: str) -> float:
     """Returns the time of a scheduler's last heartbeat; 0 if its record is gone."""
     try:
-        return (layout.heartbeat(home, scheduler)).stat().st_mtime
+        return layout.heartbeat(home, scheduler).stat().st_mtime
     except OSError:
         return 0.0
 
@@ -98,7 +98,8 @@ def survivors(home: str, living: Iterable[Scheduler]) -> list[Survivor]:
     return sorted(found, key=lambda survivor: (survivor.since, survivor.run))
 
 
-def _read(path: pathlib.Path, now: float, refuse: Refusal) -> Scheduler | None:
+def _read(home: str, scheduler: str, now: float, refuse: Refusal) -> Scheduler | None:
+    path = layout.heartbeat(home, scheduler)
     try:
         process = identity_for_data(files.read_json(path))
         if process is None:
@@ -110,7 +111,7 @@ def _read(path: pathlib.Path, now: float, refuse: Refusal) -> Scheduler | None:
         return None
     if not counts_as_alive(lives, silent):
         return None
-    return Scheduler(path.stem, process, silent, _state(path.with_suffix(STATE), refuse))
+    return Scheduler(scheduler, process, silent, _state(layout.scheduler_state(home, scheduler), refuse))
 
 
 def _state(path: pathlib.Path, refuse: Refusal) -> State | None:

@@ -155,7 +155,7 @@ def _goodness(trials: Sequence[Trial], objectives: Sequence[Objective]) -> dict[
     found = [(trial.id, value) for trial in trials if (value := _value(trial, 0)) is not None]
     ordered = sorted(found, key=lambda each: objectives[0].cost_of(each[1]), reverse=True)
     last = max(1, len(ordered) - 1)
-    return {name: place / last if len(ordered) > 1 else 1.0 for place, (name, _) in enumerate(ordered)}
+    return {name: rank / last if len(ordered) > 1 else 1.0 for rank, (name, _) in enumerate(ordered)}
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class _Frame:
             f"{shown}; {flags_text(trial.point)}" if shown else flags_text(trial.point),
             trial.ended,
             values,
-            tuple(scale.place(value) for scale, value in zip(self.scales, given, strict=True)),
+            tuple(scale.position(value) for scale, value in zip(self.scales, given, strict=True)),
             round(self.ranks.get(trial.id, 0.0), 4),
             trial.id in self.leaders,
             tuple(_thinned(trial.curves[0])) if trial.curves else (),
@@ -212,15 +212,15 @@ class _Scale:
     """Where values are on an axis."""
 
     axis: Axis
-    places: Mapping[str, float] | None = None  # of choices
+    positions: Mapping[str, float] | None = None  # of choices
     low: float = 0.0
     high: float = 1.0
     is_log: bool = False
 
-    def place(self, value: Any) -> float | None:
+    def position(self, value: Any) -> float | None:
         """Returns where a value is, from 0 to 1; None if it is not on the axis."""
-        if self.places is not None:
-            return self.places.get(short_value(value)) if value is not None else None
+        if self.positions is not None:
+            return self.positions.get(short_value(value)) if value is not None else None
         if not _is_number(value) or (self.is_log and value <= 0):
             return None
         low, high, at = ((math.log(each) if self.is_log else each) for each in (self.low, self.high, value))
@@ -255,5 +255,5 @@ def _choices(name: str, values: Sequence[Any], typed: Sequence[Any]) -> _Scale:
     """Returns the scale of choices in the order in which the user typed them."""
     texts = list(dict.fromkeys(short_value(value) for value in (*typed, *values)))[:_MOST_CHOICES]
     last = max(1, len(texts) - 1)
-    places = {text: (round(at / last, 4) if len(texts) > 1 else 0.5) for at, text in enumerate(texts)}
-    return _Scale(Axis(name, tuple((at, text) for text, at in places.items())), places)
+    positions = {text: (round(at / last, 4) if len(texts) > 1 else 0.5) for at, text in enumerate(texts)}
+    return _Scale(Axis(name, tuple((at, text) for text, at in positions.items())), positions)

@@ -141,9 +141,9 @@ class SearchPublisher:
                 self._search = trials.search(self._home, self._batch)
                 _remove_deleted(self._home)
             summary = summary_for(replace(self._search, log=log), found, now)
-            folder = layout.searches_folder(self._home)
-            folder.mkdir(parents=True, exist_ok=True)
-            files.write(folder / f"{self._batch}.json", json.dumps(records.data_for(summary)), f"{self._batch}.draft")
+            path = layout.search_summary(self._home, self._batch)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files.write(path, json.dumps(records.data_for(summary)), f"{self._batch}.draft")
             self._last, self._at = current, now
 
 
@@ -163,7 +163,7 @@ def published(home: str) -> list[str]:
     except OSError:
         return []
     found = [name for name in names if search_journal.exists(layout.run_dir(home, name))]
-    return sorted(found, key=lambda name: -_modified(os.path.join(folder, f"{name}.json")))
+    return sorted(found, key=lambda name: -_modified(str(layout.search_summary(home, name))))
 
 
 def _modified(path: str) -> float:
@@ -202,7 +202,7 @@ def _is_at_work(run_dir: str, summary: Summary, now: float) -> bool:
 def read(home: str, batch: str) -> Summary | None:
     """Returns what a search has published; None if that cannot be read."""
     try:
-        data = files.read_json(layout.searches_folder(home) / f"{batch}.json", most=_MOST_BYTES)
+        data = files.read_json(layout.search_summary(home, batch), most=_MOST_BYTES)
         ended = data.get("ended")  # read apart: other versions may know other ends, or wrote texts
         found = records.value_for(Summary, {**data, "ended": None})
         return replace(found, batch=batch, ended=end_for_data(ended) if ended else None)

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import itertools
-import os
 import random
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from guild_dask.cluster.base import Cluster
 from guild_dask.cluster.events import JobLost
-from guild_dask.home import attempts, claims, recovery, run_info, stop_request
+from guild_dask.home import attempts, claims, layout, recovery, run_info, stop_request
 from guild_dask.home.claims import Claim
 from guild_dask.home.errors import HomeUnavailable, RunUnusable, check_home, may_concern_one_run, trouble_in
 from guild_dask.home.outcome import Cause
@@ -214,7 +213,7 @@ class Dispatcher:
         try:
             asked = requirements_for_tags(our_tags(run_dir)).retries
         except BrokenRun as e:
-            check_home(e, os.path.basename(run_dir))
+            check_home(e, layout.run_id(run_dir))
             asked = None
         policy = retries.policy_for(self.retries if asked is None else asked)
         return retries.may_try_again(policy, [each.is_loss for each in attempts.counted(run_dir)], is_loss)

@@ -166,7 +166,7 @@ class CloseOutput:
 
 @dataclass(frozen=True)
 class PublishOutcome:
-    """Tell observers how an attempt ended."""
+    """Report to observers how an attempt ended."""
 
     run_id: str
     result: Result
@@ -174,7 +174,7 @@ class PublishOutcome:
 
 @dataclass(frozen=True)
 class PublishLeft:
-    """Tell observers that a run does not belong to this scheduler any more."""
+    """Report to observers that a run does not belong to this scheduler any more."""
 
     run_id: str
 

@@ -23,7 +23,7 @@ from guild_dask.monitor.page.search_cells import SearchCells
 from guild_dask.monitor.progress import Progress
 from guild_dask.monitor.publisher import Publisher
 from guild_dask.monitor.report import files
-from guild_dask.monitor.scalars import FOLDER, Scalars
+from guild_dask.monitor.scalars import Scalars
 from guild_dask.monitor.state import State
 from guild_dask.plan.capacity import SEARCH
 from guild_dask.scheduler.events import OutsideEvent, PageOpened
@@ -59,7 +59,7 @@ def open_views(  # noqa: PLR0913  # what the views show, and to whom
     about = replace(about, gpus=None if settings.gpus is None else ",".join(settings.gpus))
     about = replace(about, dashboard=opened.dashboard_link(), page=link)
     publisher = Publisher(run_queue.guild_home(), run_dir, about, rows if link else None)
-    scalars = Scalars(os.path.join(run_dir, FOLDER))
+    scalars = Scalars(layout.scheduler_scalars(run_dir))
     publisher.listeners.append(scalars)
     completions = Completions(run_queue.guild_home(), at_once=is_detailed)
     publisher.listeners.append(completions)
@@ -128,9 +128,9 @@ def show_progress(
 
 def leave_report(this_run: SchedulerRun) -> None:
     """Writes the report of the scheduler's runs, as the last step."""
-    if not any(event["event"] == "started" for event in journal.read(this_run.path(journal.NAME))):
+    if not any(event["event"] == "started" for event in journal.read(layout.events(this_run.dir))):
         return
     try:
-        files.write_report(this_run.dir, this_run.path("report.html"), evaluation_command)
+        files.write_report(this_run.dir, layout.report(this_run.dir), evaluation_command)
     except Exception as e:  # noqa: BLE001  # an error in the report must not fail a scheduler whose runs are done
         log.debug("No report: %r", e)

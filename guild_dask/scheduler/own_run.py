@@ -13,10 +13,6 @@ class SchedulerRun:
     id: str
     dir: str
 
-    def path(self, name: str) -> str:
-        """Returns a path in the run's directory."""
-        return os.path.join(self.dir, name)
-
     def mark_as_batch(self) -> None:
         """Makes Guild leave this run out of `compare` and `view`, as it leaves out batches."""
         os.makedirs(layout.prototype(self.dir), exist_ok=True)

@@ -83,7 +83,7 @@ def run(
     stream = log.OutputStream(record=layout.output(this_run.dir))
     with contextlib.ExitStack() as closing:
         closing.callback(stream.close)
-        closing.callback(log.set_up(settings.loglevel, stream, this_run.path("dask.log")))
+        closing.callback(log.set_up(settings.loglevel, stream, layout.scheduler_log(this_run.dir)))
         _begin_log(settings, unknown)
         processes.adopt_orphans()
         identity = _identity(this_run)
@@ -126,7 +126,7 @@ def run(
         )
         if guest:
             closing.callback(guest.begin(opened, views.publisher))
-        code = work(Loop(core, dispatcher, heartbeat, events), this_run.path("error.log"))
+        code = work(Loop(core, dispatcher, heartbeat, events), layout.error_log(this_run.dir))
         return code or (RUNS_FAILED if settings.fail and core.has_failures else 0)
 
 

@@ -9,6 +9,7 @@ import os
 import pathlib
 from collections.abc import Mapping, Sequence
 
+from guild_dask.home import layout
 from guild_dask.host.processes import Command
 
 # Guild's commands that stop runs.
@@ -58,17 +59,17 @@ def home_of(options: Mapping[str, str], environ: Mapping[str, str], directory: s
     if environ.get("GUILD_HOME_SCHEME"):
         return None
     activated = environ.get("CONDA_PREFIX") or environ.get("VIRTUAL_ENV")
-    if activated and os.path.isdir(os.path.join(directory, activated, ".guild")):
-        return os.path.join(directory, activated, ".guild")
+    if activated and os.path.isdir(layout.home_in(os.path.join(directory, activated))):
+        return layout.home_in(os.path.join(directory, activated))
     start = os.path.abspath(os.path.join(directory, os.path.expanduser(options.get("-C", ""))))
-    return _home_above(start, user) or os.path.join(user, ".guild")
+    return _home_above(start, user) or layout.home_in(user)
 
 
 def _home_above(start: str, user: str) -> str | None:
     """Returns the first Guild home in a folder or one above it, up to that of the user; None if there is none."""
     for folder in (start, *map(str, pathlib.PurePath(start).parents)):
-        if os.path.isdir(os.path.join(folder, ".guild")):
-            return os.path.join(folder, ".guild")
+        if os.path.isdir(layout.home_in(folder)):
+            return layout.home_in(folder)
         if os.path.realpath(folder) == os.path.realpath(user):
             return None
     return None

@@ -34,7 +34,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Report:
-    """What a starter reports when it is done, through a pipe: its output may be on a full disk."""
+    """What a starter reports when it is done, through a pipe: its output may be on a full disk.
+
+    Its text is no JSON, unlike that of records: it is cut to what a pipe takes at once, and the code must survive that.
+    """
 
     code: int  # the operation's exit status or Guild's exit code, NOT_STARTED, LOST or KILLED
     problem: str = ""  # what was short on the host, if that kept the run from starting; else Guild's last message

@@ -50,7 +50,7 @@ class Operation:
 
     def __init__(self, run_dir: str, claim: pathlib.Path, options: StarterOptions) -> None:
         self.run_dir = run_dir
-        self.run_id = os.path.basename(run_dir)
+        self.run_id = layout.run_id(run_dir)
         self.claim = claim
         self.options = options
         self.guard = Guard(claim, options, self.cut_short)
@@ -193,7 +193,7 @@ class Operation:
         if _identity_of(self.run_dir) == self._directory:
             return False
         home = layout.home_of_run(self.run_dir)
-        if self._directory and _identity_of(os.path.join(layout.trash_dir(home), self.run_id)) == self._directory:
+        if self._directory and _identity_of(layout.deleted_run_dir(home, self.run_id)) == self._directory:
             shutil.rmtree(self.run_dir, ignore_errors=True)
         return True
 

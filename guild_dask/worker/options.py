@@ -1,7 +1,9 @@
 """The options of one run's starter, as the scheduler sets them."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+
+from guild_dask.plan import records
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,9 @@ class StarterOptions:
     has_lifeline: bool = False  # the run is ended when the worker dies
 
     def as_text(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps(records.data_for(self))
 
 
 def options_for_text(text: str) -> StarterOptions:
     """Returns the options that as_text() wrote."""
-    given = json.loads(text)
-    return StarterOptions(**{**given, "preload": tuple(given["preload"])})
+    return records.value_for(StarterOptions, json.loads(text))

@@ -19,10 +19,9 @@ from click.testing import CliRunner
 
 from guild_dask.cli import common
 from guild_dask.cli.main import main
-from guild_dask.home import run_directory
+from guild_dask.home import layout, run_directory
 from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.host import processes
-from guild_dask.monitor.publisher import state_path
 from guild_dask.monitor.state import State, as_data
 from guild_dask.plan.troubles import OtherVersion, WorkerWithoutRuns, data_for_trouble
 from tests.home.test_run_directory import make_run
@@ -267,7 +266,7 @@ def test_run_is_explained_whatever_file_cannot_be_read(guild_home: pathlib.Path,
     assert process
     Heartbeat(str(guild_home), "sss", process).renew()
     state = State("sss", process.host, process.pid, 1.0, filter="label = x")
-    state_path(str(guild_home), "sss").write_text(json.dumps(as_data(state)))
+    layout.scheduler_state(str(guild_home), "sss").write_text(json.dumps(as_data(state)))
     typed_here = ["-H", str(guild_home), "explain", "aaa"]
     assert "Run aaa" in CliRunner().invoke(main, typed_here).output
     chosen = 0
@@ -428,7 +427,7 @@ def test_flags_that_are_no_json_are_printed_as_text(user: Sandbox, guild: Guild)
 
 def test_trouble_with_workers_is_shown(user: Sandbox, guild: Guild) -> None:
     with guild.started(SCHEDULER):
-        path = state_path(str(user.guild_home), "sss")
+        path = layout.scheduler_state(str(user.guild_home), "sss")
         wait_until(path.exists)
         trouble = WorkerWithoutRuns("w1", OtherVersion("0.0", "1.0"))
         published = [data_for_trouble(trouble), "a text of another version", {"kind": "New", "worker": "w2"}]
@@ -445,7 +444,7 @@ def test_trouble_with_workers_is_shown(user: Sandbox, guild: Guild) -> None:
 
 def test_unreadable_state_counts_as_not_published(user: Sandbox, guild: Guild) -> None:
     with guild.started(SCHEDULER):
-        path = state_path(str(user.guild_home), "sss")
+        path = layout.scheduler_state(str(user.guild_home), "sss")
         wait_until(path.exists)
         path.write_text('{"scheduler": "sss"')
         assert "It has just started." in typed("status").output
@@ -472,7 +471,7 @@ def test_runs_are_completed(user: Sandbox, guild: Guild, monkeypatch: pytest.Mon
 def test_status_does_not_list_the_runs_directory(user: Sandbox, guild: Guild) -> None:
     # The status of a home with 10,000 runs is quick because the runs directory is not listed: here it is missing.
     with guild.started(SCHEDULER):
-        wait_until(state_path(str(user.guild_home), "sss").exists)
+        wait_until(layout.scheduler_state(str(user.guild_home), "sss").exists)
         runs = user.guild_home / "runs"
         away = pathlib.Path(user.guild_home / "away")
         runs.rename(away)

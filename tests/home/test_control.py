@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guild_dask.home import control
+from guild_dask.home import control, layout
 from guild_dask.home.control import Control
-from guild_dask.monitor.publisher import state_path
 from guild_dask.monitor.state import State, state_for_data
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, stage, statuses
@@ -154,7 +153,7 @@ def test_run_that_can_never_start_is_told_while_nothing_may_start(
 
 
 def _state(user: Sandbox, scheduler: str) -> State:
-    found = state_for_data(json.loads(state_path(str(user.guild_home), scheduler).read_text()))
+    found = state_for_data(json.loads(layout.scheduler_state(str(user.guild_home), scheduler).read_text()))
     assert found
     return found
 

@@ -15,6 +15,7 @@ from guild_dask.home import (
     attempts,
     claims,
     end_note,
+    layout,
     record_yaml,
     run_directory,
     run_info,
@@ -93,7 +94,7 @@ USES: list[tuple[str, Use, tuple[type[Exception], ...]]] = [
     ("dask/schedulers/sss.json", lambda home: schedulers.alive(str(home)), ()),
     ("dask/schedulers/sss.json", lambda home: Heartbeat(str(home), "ttt", _me()).sweep(), ()),
     ("dask/schedulers/sss.draft", lambda home: Heartbeat(str(home), "sss", _me()).renew(), ()),
-    (f"{RUN}/{journal.NAME}", lambda home: journal.read(str(home / RUN / journal.NAME)), ()),
+    (layout.events(RUN), lambda home: journal.read(layout.events(str(home / RUN))), ()),
 ]
 
 
@@ -114,7 +115,7 @@ def home(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_use_of_a_file_that_is_something_else_returns(
     home: pathlib.Path, file: str, use: Use, documented: tuple[type[Exception], ...], accident: str
 ) -> None:
-    if (os.path.basename(file), accident) in (("output", "huge"), (journal.NAME, "huge")):
+    if (os.path.basename(file), accident) in (("output", "huge"), ("events.jsonl", "huge")):
         pytest.skip("there is no limit but the disk, or that of the journal")
     hostile.ACCIDENTS[accident](home / file)
     with soon(), contextlib.suppress(*documented):

@@ -71,7 +71,7 @@ def test_tagging_and_staging_anew_change_the_signature(staged_by_guild: pathlib.
     tagged = run_directory.staged_signature(run_dir)
     assert tagged != before
     assert "dask:late=1" in run_directory.read_staged(run_dir).tags
-    run_directory.clear_marker(run_dir, "STAGED")
+    run_directory.clear_markers(run_dir, "STAGED")
     run_directory.set_marker(run_dir, "STAGED")
     os.utime(layout.marker(run_dir, layout.STAGED), ns=(1, 1))
     assert run_directory.staged_signature(run_dir) != tagged
@@ -84,8 +84,8 @@ def test_markers_come_and_go(run_dir: pathlib.Path) -> None:
     assert not run_directory.has(str(run_dir), "PENDING")
     run_directory.set_marker(str(run_dir), "PENDING")
     assert run_directory.has(str(run_dir), "PENDING")
-    run_directory.clear_marker(str(run_dir), "PENDING")
-    run_directory.clear_marker(str(run_dir), "PENDING")
+    run_directory.clear_markers(str(run_dir), "PENDING")
+    run_directory.clear_markers(str(run_dir), "PENDING")
     assert not run_directory.has(str(run_dir), "PENDING")
 
 
@@ -366,5 +366,5 @@ def test_run_is_broken_if_what_it_needs_cannot_be_read(tmp_path: pathlib.Path, o
 
 
 def test_run_with_an_impossible_id_does_not_exist() -> None:
-    assert not run_directory.exists("a\0b")
+    assert not run_directory.is_run("a\0b")
     assert not run_directory.is_folder("a\0b")

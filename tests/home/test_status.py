@@ -8,9 +8,12 @@ import psutil
 import pytest
 from guild import run as guild_run
 
+from guild_dask.home import layout, run_directory, run_view
+from guild_dask.home.listing import RunsDirectory
 from guild_dask.home.outcome import End
 from guild_dask.home.run_info import KILLED_BY
 from guild_dask.home.status import ENDED, Status, end_for, status, status_for
+from tests.home.test_run_directory import make_run
 
 MARKERS = ("LOCK.remote", "PENDING", "STAGED")
 EXIT_STATUSES = (None, 0, 3, -15)
@@ -63,3 +66,15 @@ def test_run_with_an_unreadable_exit_status_has_none(tmp_path: pathlib.Path) -> 
 )
 def test_status_and_record_together_say_how_a_run_ended(status: Status, facts: dict[str, int], end: End | None) -> None:
     assert end_for(status, facts) is end
+
+
+def test_staged_runs_that_are_counted_are_those_that_the_queue_takes(tmp_path: pathlib.Path) -> None:
+    for name in ("aaa", "bbb", "ccc"):
+        make_run(tmp_path / name)
+    # Guild sets STAGED before it removes PENDING, and a kill in between leaves both.
+    run_directory.set_marker(str(tmp_path / "bbb"), layout.PENDING)
+    run_directory.clear_markers(str(tmp_path / "ccc"), layout.STAGED)
+    assert [run.id for run in RunsDirectory(str(tmp_path)).poll().staged] == ["aaa"]
+    assert run_view.count_staged(str(tmp_path)) == 1
+    assert [name for name in ("aaa", "bbb", "ccc") if run_directory.is_staged(str(tmp_path / name))] == ["aaa"]
+    assert run_view.count_staged(str(tmp_path / "missing")) == 0

@@ -10,7 +10,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from guild_dask.home import attempts, claims, control, end_note, stop_request
+from guild_dask.home import (
+    attempts,
+    claims,
+    control,
+    end_note,
+    layout,
+    run_directory,
+    search_journal,
+    status,
+    stop_request,
+)
 from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import files, processes
@@ -83,6 +93,63 @@ def test_run_directory_is_refreshed_before_its_end_is_read(tmp_path: pathlib.Pat
     guild_dir = run_dir / ".guild"
     found = [path for path in touched if path.startswith(str(run_dir))]
     assert found[:6] == [str(run_dir), str(guild_dir), f"{guild_dir}/attrs"] * 2
+
+
+# What decides about a run, and what is read for polls and views.
+DECIDING: dict[str, Callable[[str], object]] = {
+    "is_there": run_directory.is_there,
+    "is_run": run_directory.is_run,
+    "is_missing": run_directory.is_missing,
+    "has": lambda run_dir: run_directory.has(run_dir, layout.LOCK),
+    "is_staged": run_directory.is_staged,
+    "clear_markers": lambda run_dir: run_directory.clear_markers(run_dir, layout.PENDING),
+    "attribute": lambda run_dir: run_directory.attribute(run_dir, "exit_status"),
+    "our_tags": run_directory.our_tags,
+    "recorded_status": run_directory.recorded_status,
+    "has_end": run_directory.has_end,
+    "recorded_end": run_directory.recorded_end,
+    "recorded_start": run_directory.recorded_start,
+    "forget_end": run_directory.forget_end,
+    "current_signature": run_directory.current_signature,
+    "status": status.status,
+    "search_journal": search_journal.read,
+}
+POLLING: dict[str, Callable[[str], object]] = {
+    "seems_staged": run_directory.seems_staged,
+    "seems_to_have": lambda run_dir: run_directory.seems_to_have(run_dir, layout.LOCK),
+    "staged_signature": run_directory.staged_signature,
+    "known_attribute": lambda run_dir: run_directory.known_attribute(run_dir, "exit_status"),
+    "exit_status": run_directory.exit_status,
+}
+
+
+@pytest.fixture
+def run_dir(tmp_path: pathlib.Path) -> str:
+    attributes = pathlib.Path(layout.attributes(str(tmp_path / "aaa")))
+    attributes.mkdir(parents=True)
+    (attributes / "exit_status").write_text("0")
+    run_directory.set_marker(str(tmp_path / "aaa"), layout.STAGED)
+    return str(tmp_path / "aaa")
+
+
+@pytest.mark.parametrize("read", DECIDING.values(), ids=DECIDING)
+def test_run_directory_is_opened_before_anything_in_it_decides(
+    run_dir: str, touched: list[str], read: Callable[[str], object]
+) -> None:
+    touched.clear()
+    read(run_dir)
+    folders = (run_dir, layout.guild_dir(run_dir), layout.attributes(run_dir))
+    assert touched[0] in folders
+    # No folder is opened twice, which would take another message to the file server.
+    assert [path for path in touched if path in folders] == [path for path in folders if path in touched]
+    assert touched[: len(set(touched) & set(folders))] == [path for path in folders if path in touched]
+
+
+@pytest.mark.parametrize("read", POLLING.values(), ids=POLLING)
+def test_polls_and_views_open_no_folder(run_dir: str, touched: list[str], read: Callable[[str], object]) -> None:
+    touched.clear()
+    read(run_dir)
+    assert not [path for path in touched if os.path.isdir(path)]
 
 
 def test_folders_of_attempts_and_requests_are_refreshed(tmp_path: pathlib.Path, touched: list[str]) -> None:

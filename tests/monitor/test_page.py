@@ -16,14 +16,13 @@ from typing import Any
 
 from guild.summary import SummaryWriter
 
-from guild_dask.home import attempts
+from guild_dask.home import attempts, layout
 from guild_dask.home.outcome import Cause
 from guild_dask.monitor.flag_columns import columns_for
 from guild_dask.monitor.page.handlers import Route
 from guild_dask.monitor.page.rows import MOST_ENDED, Rows, WaitingRow
 from guild_dask.monitor.page.search_cells import SearchCells
 from guild_dask.monitor.page.server import show
-from guild_dask.monitor.publisher import state_path
 from guild_dask.monitor.run_states import STATES
 from guild_dask.monitor.state import EndedRun, RunningRun, State, WaitingKind, WorkerState
 from guild_dask.plan.reasons import NoFreeSlot
@@ -336,7 +335,7 @@ print("went on")
     command = "run dask:scheduler resources=gpu=1 workers=2 dashboard-address=0 poll-interval=1 --run-id sss -y"
     with browser() as opened, guild.started(command):
         wait_until(lambda: statuses(user)["aaa"] == "running")
-        link = json.loads(state_path(str(user.guild_home), "sss").read_text())["page"]
+        link = json.loads(layout.scheduler_state(str(user.guild_home), "sss").read_text())["page"]
         assert link.startswith("http://127.0.0.1:"), "it is local unless the user changes dashboard-address"
         opened.get(link.replace("/guild?", "/status?"))  # Dask's own page, with the token
         opened.find_element("link text", "Guild").click()

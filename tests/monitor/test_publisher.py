@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from guild_dask.home import layout
 from guild_dask.home.outcome import End, Excess, Result
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor import journal
-from guild_dask.monitor.publisher import Publisher, QueuedRun, View, scheduler_state, state_path
+from guild_dask.monitor.publisher import Publisher, QueuedRun, View, scheduler_state
 from guild_dask.monitor.state import MOST_WAITING, EndedRun, RunningRun, State, WorkerState, as_data, state_for_data
 from guild_dask.plan.placement import kind_of
 from guild_dask.plan.reasons import Broken, InUse
@@ -45,7 +46,7 @@ def a_view(count: int) -> View:
 
 
 def published(home: pathlib.Path, scheduler: str = "sss") -> State:
-    state = state_for_data(json.loads(state_path(str(home), scheduler).read_text()))
+    state = state_for_data(json.loads(layout.scheduler_state(str(home), scheduler).read_text()))
     assert state
     return state
 
@@ -102,7 +103,7 @@ def test_state_does_not_grow_with_the_queue(tmp_path: pathlib.Path) -> None:
     assert {run.why for run in state.first} == {InUse("gpu", 1.0, 0.0)}
     assert state.first_held == {"bbb": Broken("it is broken")}
     assert state.held == 1
-    assert state_path(str(tmp_path), "sss").stat().st_size < 50_000
+    assert layout.scheduler_state(str(tmp_path), "sss").stat().st_size < 50_000
 
 
 def test_state_has_the_expected_duration_of_runs_with_the_same_flags(tmp_path: pathlib.Path) -> None:
@@ -125,7 +126,7 @@ def test_state_is_written_when_it_has_changed_and_once_a_second_at_most(tmp_path
     publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)
     publisher.publish(lambda: a_view(2))
     assert publisher.due is None
-    path = state_path(str(tmp_path), "sss")
+    path = layout.scheduler_state(str(tmp_path), "sss")
     path.unlink()
     publisher.publish(lambda: a_view(2))
     assert publisher.due is not None, "it requests to be called again, since something may have changed"
@@ -192,7 +193,7 @@ def test_scheduler_tells_what_runs_and_why_the_rest_waits(user: Sandbox, guild: 
 
 
 def _with_running(home: pathlib.Path) -> State | None:
-    if not state_path(str(home), "sss").exists():
+    if not layout.scheduler_state(str(home), "sss").exists():
         return None
     state = published(home)
     return state if state.running and len(state.first) == 2 else None
@@ -203,7 +204,7 @@ def test_events_stay_in_the_run_of_the_scheduler(user: Sandbox, guild: Guild) ->
     stage(guild, "nap seconds=0.1", "aaa", options="--tag dask:gpu=1")
     stage(guild, "bad", "bbb")
     guild(f"run dask:scheduler resources=gpu=1 workers=1 run-once=yes {NO_DASHBOARD} --run-id sss -y")
-    events = journal.read(str(user.guild_home / "runs" / "sss" / journal.NAME))
+    events = journal.read(layout.events(layout.run_dir(str(user.guild_home), "sss")))
     assert [(event["event"], event.get("run"), event.get("end")) for event in events] == [
         ("workers", None, None),
         ("started", "aaa", None),
@@ -222,9 +223,9 @@ def test_events_stay_in_the_run_of_the_scheduler(user: Sandbox, guild: Guild) ->
 
 def test_state_of_a_killed_scheduler_is_swept(user: Sandbox, guild: Guild) -> None:
     with guild.started(f"run dask:scheduler {NO_DASHBOARD} --run-id sss -y") as first:
-        wait_until(state_path(str(user.guild_home), "sss").exists, describe=first.so_far)
+        wait_until(layout.scheduler_state(str(user.guild_home), "sss").exists, describe=first.so_far)
         scheduler_process(user).kill()
         first.wait()
-    assert state_path(str(user.guild_home), "sss").exists()
+    assert layout.scheduler_state(str(user.guild_home), "sss").exists()
     guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} -y")
-    assert not state_path(str(user.guild_home), "sss").exists()
+    assert not layout.scheduler_state(str(user.guild_home), "sss").exists()

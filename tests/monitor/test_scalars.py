@@ -6,7 +6,8 @@ import pathlib
 
 import pytest
 
-from guild_dask.monitor.scalars import FOLDER, Tally
+from guild_dask.home import layout
+from guild_dask.monitor.scalars import Tally
 from guild_dask.monitor.state import EndedRun, State, WorkerState
 from tests.support.sandbox import Guild, Sandbox
 from tests.support.scheduling import NO_DASHBOARD, a_project, stage
@@ -52,4 +53,5 @@ def test_guild_shows_the_scalars_of_a_scheduler(user: Sandbox, guild: Guild) -> 
 
 def test_scheduler_without_runs_has_none(user: Sandbox, guild: Guild) -> None:
     guild(f"run dask:scheduler run-once=yes {NO_DASHBOARD} --run-id sss -y")
-    assert not pathlib.Path(user.guild_home, "runs", "sss", FOLDER).exists()
+    run_dir = layout.run_dir(str(user.guild_home), "sss")
+    assert not pathlib.Path(layout.scheduler_scalars(run_dir)).exists()

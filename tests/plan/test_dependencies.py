@@ -150,12 +150,12 @@ def found_in(runs_dir: pathlib.Path, reference: str) -> Found:
 
 def test_statuses_agree_with_guild(runs_dir: pathlib.Path) -> None:
     for name, exit_status in {"completed": "0\n", "failed": "3\n", "terminated": "-15\n", "unreadable": "[\n"}.items():
-        run_directory.clear_marker(str(make_run(runs_dir / name, exit_status=exit_status)), "STAGED")
+        run_directory.clear_markers(str(make_run(runs_dir / name, exit_status=exit_status)), "STAGED")
     make_run(runs_dir / "staged")
     run_directory.set_marker(str(make_run(runs_dir / "pending")), "PENDING")
     for name, pid in {"runs": os.getpid(), "died": 2**22 + 1}.items():
         run_dir = make_run(runs_dir / name)
-        run_directory.clear_marker(str(run_dir), "STAGED")
+        run_directory.clear_markers(str(run_dir), "STAGED")
         (run_dir / ".guild" / "LOCK").write_text(str(pid))
     assert not psutil.pid_exists(2**22 + 1)
     assert {path.name: found_in(runs_dir, path.name).status for path in runs_dir.iterdir()} == {
@@ -172,7 +172,7 @@ def test_statuses_agree_with_guild(runs_dir: pathlib.Path) -> None:
 
 def test_claimed_run_counts_as_running(runs_dir: pathlib.Path) -> None:
     # Between two of Guild's steps, a run that starts has neither a marker nor a process nor an exit code.
-    run_directory.clear_marker(str(make_run(runs_dir / "aaa")), "STAGED")
+    run_directory.clear_markers(str(make_run(runs_dir / "aaa")), "STAGED")
     assert found_in(runs_dir, "aaa").status is RunStatus.FAILED
     me = processes.identity(os.getpid())
     assert me

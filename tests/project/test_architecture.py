@@ -5,6 +5,7 @@ A rule takes the modules of the package and returns violations. A test breaks ea
 
 import ast
 import functools
+import itertools
 import pathlib
 import re
 import subprocess
@@ -179,6 +180,26 @@ IMPORTS_BY_NAME = (
 BOUNDED = ("home", "monitor")
 OPENS_OTHER_THINGS = ("monitor.terminal", "monitor.log")
 OPENING = frozenset(("open", "read_text", "read_bytes", "write_text", "write_bytes", "copyfile", "copy", "copytree"))
+
+# Paths of the Guild home are made in one module. Another one lists what operations have written, whatever its names.
+LAYOUT = "home.layout"
+LISTS_FILES_OF_OPERATIONS = "home.run_scalars"
+OF_A_RUN = frozenset(("batch_dir", "home", "run_dir", "runs", "runs_dir", "scheduler_dir", "trash"))
+PATH_FUNCTIONS = frozenset(
+    (
+        "os.path.basename",
+        "os.path.dirname",
+        "os.path.join",
+        "os.path.split",
+        "pathlib.Path",
+        "pathlib.PurePath",
+    )
+)
+
+# NFS's cache is refreshed by the functions that read, so that none of their callers can forget it. A worker does it for
+# others: for Guild, which reads the run next, and for a file that it appends to.
+REFRESHING = ("host.files", "home.run_directory")
+REFRESHES_FOR_OTHERS = "worker.runner"
 
 # Functions of `logging` that use the root logger and set it up on first use.
 ROOT_LOGGING = frozenset(
@@ -527,6 +548,62 @@ def files_are_opened_in_one_place(given: Modules) -> Iterator[str]:
                 yield _complaint(module, call.lineno, f"uses {ast.unparse(call)}; host.files opens files")
 
 
+def paths_of_the_home_are_made_in_one_place(given: Modules) -> Iterator[str]:
+    """A path is made by hand where a name in the home is written, or where a run's path is joined or cut."""
+    names = _names_in_the_home(given[LAYOUT])
+    for module in given.values():
+        if "home" not in _allowed_rooms(module) or module.name in (LAYOUT, LISTS_FILES_OF_OPERATIONS):
+            continue
+        docstrings = {id(node.value) for node in ast.walk(module.tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+                for name in sorted(names & set(node.value.split("/"))):
+                    yield _complaint(module, node.lineno, f"writes the name {name!r}; home.layout has the paths")
+            elif (path := _joined_or_cut(node)) is not None and _is_of_the_home(path):
+                yield _complaint(module, path.lineno, f"makes a path of {ast.unparse(path)}; home.layout does that")
+
+
+def _names_in_the_home(layout: Module) -> set[str]:
+    """Returns the names of files and folders in the home that are no ordinary words."""
+    texts = (node.value for node in ast.walk(layout.tree) if isinstance(node, ast.Constant))
+    names = {name for text in texts if isinstance(text, str) and " " not in text for name in text.split("/")}
+    return {name for name in names if re.fullmatch(r"[A-Z]{3,}|\.?\w+([.-]\w+)+|\.guild", name)}
+
+
+def _joined_or_cut(node: ast.AST) -> ast.expr | None:
+    """Returns the path that another one is made of here: os.path.join(PATH, ...), f"{PATH}/..." or PATH / ..."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in PATH_FUNCTIONS and len(node.args) > 0:
+        is_whole = ast.unparse(node.func).startswith("pathlib.") and len(node.args) == 1
+        return None if is_whole else node.args[0]
+    if isinstance(node, ast.JoinedStr):
+        for part, after in itertools.pairwise(node.values):
+            if isinstance(part, ast.FormattedValue) and isinstance(after, ast.Constant):
+                return part.value if str(after.value).startswith("/") else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        return node.left
+    return None
+
+
+def _is_of_the_home(path: ast.expr) -> bool:
+    if isinstance(path, ast.Call):
+        is_text = ast.unparse(path.func) in ("pathlib.Path", "pathlib.PurePath", "str")
+        return _is_of_the_home(path.args[0]) if is_text else ast.unparse(path.func).startswith("layout.")
+    name = path.id if isinstance(path, ast.Name) else path.attr if isinstance(path, ast.Attribute) else ""
+    return name.lstrip("_") in OF_A_RUN
+
+
+def only_the_modules_that_read_refresh(given: Modules) -> Iterator[str]:
+    for module in given.values():
+        if module.name in (*REFRESHING, REFRESHES_FOR_OTHERS):
+            continue
+        for found in module.imports():
+            if found.name.endswith("files.refresh"):
+                yield _complaint(module, found.line, f"imports {found.name}; use a function that reads")
+        for node, line in module.uses():
+            if re.search(r"\b(files|run_directory)\._?refresh", ast.unparse(node)):
+                yield _complaint(module, line, f"uses {ast.unparse(node)}; use a function that reads")
+
+
 def modules_are_in_rooms(given: Modules) -> Iterator[str]:
     for module in given.values():
         if module.room not in ROOMS and module.name not in OUTSIDE:
@@ -548,6 +625,8 @@ RULES: tuple[Rule, ...] = (
     nothing_sleeps,
     modules_are_named_by_those_who_may_import_them,
     files_are_opened_in_one_place,
+    paths_of_the_home_are_made_in_one_place,
+    only_the_modules_that_read_refresh,
     modules_are_in_rooms,
 )
 
@@ -624,6 +703,13 @@ BREAKS: tuple[tuple[Rule, str, str], ...] = (
     (files_are_opened_in_one_place, "home.claims", "def f(path): return path.read_text()"),
     (files_are_opened_in_one_place, "monitor.journal", "def f(): return open('x')"),
     (files_are_opened_in_one_place, "monitor.page.rows", "def f(): return os.open('x', 0)"),
+    (paths_of_the_home_are_made_in_one_place, "cli.report", "def f(runs_dir, run): return os.path.join(runs_dir, run)"),
+    (paths_of_the_home_are_made_in_one_place, "home.listing", "def f(self): return f'{self._runs_dir}/aaa'"),
+    (paths_of_the_home_are_made_in_one_place, "monitor.searches", "def f(): return layout.searches_folder('') / 'a'"),
+    (paths_of_the_home_are_made_in_one_place, "worker.operation", "def f(run_dir): return os.path.basename(run_dir)"),
+    (paths_of_the_home_are_made_in_one_place, "mends.table", "def f(folder): return folder + '/.guild/opref'"),
+    (only_the_modules_that_read_refresh, "home.status", "def f(run_dir): files.refresh(run_dir)"),
+    (only_the_modules_that_read_refresh, "home.trials", "from guild_dask.host.files import refresh"),
     (modules_are_in_rooms, "helpers", ""),
 )
 
@@ -660,6 +746,10 @@ def test_names_in_the_rules_exist() -> None:
             *OUTSIDE,
             *IMPORTS_BY_NAME,
             *OPENS_OTHER_THINGS,
+            LAYOUT,
+            LISTS_FILES_OF_OPERATIONS,
+            *REFRESHING,
+            REFRESHES_FOR_OTHERS,
         )
         if "*" not in name and name not in known
     ] == []

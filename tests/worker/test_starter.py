@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from guild_dask.worker.operation import Operation
-from guild_dask.worker.options import StarterOptions
+from guild_dask.worker.options import StarterOptions, options_for_text
 from guild_dask.worker.starter import popen_for
 
 
@@ -50,3 +50,10 @@ def test_end_is_noted_before_the_process_is_reaped(
     assert process.wait() == code
     process.stdin.close()
     assert operation.seen == [(code, psutil.STATUS_ZOMBIE)]
+
+
+def test_options_are_read_as_they_were_written() -> None:
+    options = StarterOptions(grace=5, devices="0,1", preload=("numpy", "a.b"), run_info="host: a", has_lifeline=True)
+    assert options_for_text(options.as_text()) == options
+    # A forkserver of another version may send what this one does not know.
+    assert options_for_text('{"attempt": 2, "new": 1}') == StarterOptions(attempt=2)

@@ -100,8 +100,8 @@ def _queues(jobqueue: Mapping[str, Any], settings: Settings) -> Iterator[Finding
 def _gpus(name: str, section: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
     """Yields a note if workers declare GPUs and their jobs request none from the queue."""
     declared = [*_words(section, "worker-extra-args"), *settings.resources.amounts]
-    asked = _words(section, "job-extra-directives")
-    if any("gpu" in word.lower() for word in declared) and not any("gpu" in word.lower() for word in asked):
+    requested = _words(section, "job-extra-directives")
+    if any("gpu" in word.lower() for word in declared) and not any("gpu" in word.lower() for word in requested):
         example = "--gres=gpu:1" if name == "slurm" else "-l gpu=1"
         yield note(
             "gpus",

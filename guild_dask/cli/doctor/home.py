@@ -74,7 +74,7 @@ def _writable(home: str) -> Finding | None:
     remedy = f"give {_user()} write permission to {home}, or set GUILD_HOME"
     for folder in (pathlib.Path(layout.runs_dir(home)), layout.own_folder(home), layout.locks_folder(home)):
         there = folder if folder.exists() else pathlib.Path(home)
-        probe = there / f".guild-dask-doctor-{os.getpid()}"
+        probe = layout.probe(there, os.getpid())
         try:
             probe.write_text("")
             os.replace(probe, probe.with_suffix(".moved"))
@@ -101,7 +101,7 @@ def _lock(home: str) -> Finding:
 
 def _clock(home: str) -> Finding:
     """Returns whether this host's clock agrees with the clock of the file system, which all hosts share."""
-    probe = pathlib.Path(home, f".guild-dask-doctor-{os.getpid()}")
+    probe = layout.probe(pathlib.Path(home), os.getpid())
     try:
         probe.write_text("")
         skew = probe.stat().st_mtime - time.time()

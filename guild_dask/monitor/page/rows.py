@@ -5,7 +5,6 @@ that the page gets only changed rows. Values that change for many runs at once (
 the queue) are not in the rows.
 """
 
-import os
 import threading
 import time
 from collections import deque
@@ -13,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from guild_dask.home import attempts, run_view
+from guild_dask.home import attempts, layout, run_view
 from guild_dask.home.outcome import End, Ending
 from guild_dask.monitor import estimate
 from guild_dask.monitor.flag_columns import own_label, text_for_value
@@ -81,7 +80,7 @@ class Rows:
     @property
     def home(self) -> str:
         """Returns the Guild home that the runs are in."""
-        return os.path.dirname(self._runs_dir)
+        return layout.home_of_runs(self._runs_dir)
 
     # Called by the loop
 
@@ -190,7 +189,7 @@ class Rows:
             wanted = sorted(self._unread, key=self._urgency)[:_MOST_READ]
             for run_id in wanted:
                 del self._unread[run_id]
-        read = {run_id: _details(os.path.join(self._runs_dir, run_id)) for run_id in wanted}
+        read = {run_id: _details(layout.run_in(self._runs_dir, run_id)) for run_id in wanted}
         with self._lock:
             for run_id, details in read.items():
                 row = self._rows.get(run_id)
@@ -207,7 +206,7 @@ class Rows:
     def run_dir(self, run_id: str) -> str | None:
         """Returns the directory of a run; None if the run is not on the page."""
         with self._lock:
-            return os.path.join(self._runs_dir, run_id) if run_id in self._rows else None
+            return layout.run_in(self._runs_dir, run_id) if run_id in self._rows else None
 
 
 def _details(run_dir: str) -> Row:

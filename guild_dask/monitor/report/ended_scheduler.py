@@ -4,10 +4,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from guild_dask.home import attempts, run_directory, run_info
+from guild_dask.home import attempts, layout, run_directory, run_info
 from guild_dask.home import status as home_status
 from guild_dask.home.outcome import End
-from guild_dask.home.run_directory import BrokenRun
 from guild_dask.home.status import Status
 from guild_dask.monitor import schedulers
 from guild_dask.monitor.report.history import EndedScheduler, unfinished_starts
@@ -16,9 +15,9 @@ from guild_dask.plan import records
 
 def ended_scheduler_for(run_dir: str, events: Sequence[Mapping[str, Any]]) -> EndedScheduler:
     """Returns what is known about an ended scheduler besides its events."""
-    home, scheduler = os.path.dirname(os.path.dirname(run_dir)), os.path.basename(run_dir)
+    home, scheduler = layout.home_of_run(run_dir), layout.run_id(run_dir)
     last = max(float(events[-1]["at"]), schedulers.last_heartbeat(home, scheduler), _stopped(run_dir))
-    found = ((each, _end(os.path.dirname(run_dir), scheduler, each, last)) for each in unfinished_starts(events))
+    found = ((each, _end(layout.runs_dir_of(run_dir), scheduler, each, last)) for each in unfinished_starts(events))
     return EndedScheduler(last, tuple(_event(started, end) for started, end in found if end))
 
 
@@ -30,7 +29,7 @@ def _event(started: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, Any]
 
 def _end(runs_dir: str, scheduler: str, started: Mapping[str, Any], last: float) -> dict[str, Any] | None:
     """Returns how an attempt ended, from the run's own records; None if it is still running."""
-    run_dir = os.path.join(runs_dir, str(started.get("run")))
+    run_dir = layout.run_in(runs_dir, str(started.get("run")))
     if not os.path.isdir(run_dir):
         return {"end": End.GONE.value, "at": last}
     past = _past(run_dir, started.get("attempt"))
@@ -66,7 +65,7 @@ def _past(run_dir: str, number: Any) -> attempts.Attempt | None:
 
 
 def _facts(run_dir: str) -> dict[str, Any]:
-    found = _attribute(run_dir, run_info.NAME)
+    found = run_directory.known_attribute(run_dir, run_info.NAME)
     return found if isinstance(found, dict) else {}
 
 
@@ -76,12 +75,5 @@ def _stopped(run_dir: str) -> float:
 
 
 def _number(run_dir: str, name: str) -> int | None:
-    found = _attribute(run_dir, name)
+    found = run_directory.known_attribute(run_dir, name)
     return found if isinstance(found, int) else None
-
-
-def _attribute(run_dir: str, name: str) -> Any:
-    try:
-        return run_directory.attribute(run_dir, name)
-    except BrokenRun:
-        return None

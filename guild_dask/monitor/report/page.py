@@ -191,17 +191,17 @@ class _Identity:
         self._names = names
         self._facts = facts
         self._operations = {run: name or facts.get(run, NO_FACTS).operation for run, name in operations.items()}
-        self._places = {run: place for place, run in enumerate(operations)}
+        self._numbers = {run: number for number, run in enumerate(operations)}
         self._flags = columns_for([(name, facts.get(run, NO_FACTS).flags) for run, name in self._operations.items()])
         self.columns = ("run", "operation", "label", *self._flags.shared_names)
         self.note = self._flags.common_text
 
     def cells(self, run: str, state: str) -> list[str | Cell]:
         """Returns the cells of a run, with the colour of a state."""
-        found, place = self._facts.get(run), self._places[run]
+        found, number = self._facts.get(run), self._numbers[run]
         # Without facts about the run, its name has the label and the flags.
         operation = self._operations[run] if found else self._names.get(run) or self._operations[run]
-        flags = [self._flags.own[place].get(name, "") for name in self._flags.shared_names]
+        flags = [self._flags.own[number].get(name, "") for name in self._flags.shared_names]
         return [
             Cell(formatting.short(run), state=state),
             operation,
@@ -211,7 +211,7 @@ class _Identity:
 
     def rest(self, run: str) -> str:
         """Returns the flags of a run that have no column."""
-        return self._flags.rest(self._places[run])
+        return self._flags.rest(self._numbers[run])
 
 
 def _unfinished(title: str, spans: Sequence[Span], identity: _Identity, facts: Mapping[str, RunFacts]) -> list[str]:

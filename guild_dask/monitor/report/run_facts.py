@@ -1,12 +1,11 @@
 """What a report says about single runs, read from their directories: labels, flags, results, and last lines."""
 
 import itertools
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from guild_dask.home import run_output, run_view
+from guild_dask.home import layout, run_output, run_view
 from guild_dask.home.outcome import End
 from guild_dask.home.run_scalars import read_scalars
 from guild_dask.monitor import formatting
@@ -44,7 +43,7 @@ def facts_of(runs_dir: str, spans: Iterable[Span], left: Iterable[str] = ()) -> 
             attempts.setdefault(span.run.run, []).append(span)
     for run in itertools.islice(left, _MOST_LEFT):
         attempts.setdefault(run, [])
-    return {run: _facts(os.path.join(runs_dir, run), each) for run, each in attempts.items()}
+    return {run: _facts(layout.run_in(runs_dir, run), each) for run, each in attempts.items()}
 
 
 def _facts(run_dir: str, attempts: Iterable[Span]) -> RunFacts:

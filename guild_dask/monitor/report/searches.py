@@ -1,12 +1,11 @@
 """The searches whose trials a scheduler has run, read for its report."""
 
 import functools
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from guild_dask.home import search_journal, trials
+from guild_dask.home import layout, search_journal, trials
 from guild_dask.home.trials import RecordedSearch, Trial, TrialReader
 from guild_dask.monitor import search_results
 from guild_dask.monitor.importances import CommandFor, Importances, PendingImportances
@@ -56,15 +55,15 @@ def reported_searches(
 
     `evaluation` is the command that evaluates importances.
     """
-    runs_dir = os.path.dirname(run_dir)
-    own = [os.path.basename(run_dir)] if search_journal.exists(run_dir) else []
-    others = (trials.batch_of(os.path.join(runs_dir, run_id)) for run_id in run_ids)
+    runs_dir = layout.runs_dir_of(run_dir)
+    own = [layout.run_id(run_dir)] if search_journal.exists(run_dir) else []
+    others = (trials.batch_of(layout.run_in(runs_dir, run_id)) for run_id in run_ids)
     known = dict.fromkeys(batch for batch in (*own, *others) if batch)
-    batches = [batch for batch in known if search_journal.exists(os.path.join(runs_dir, batch))][:_MOST_SEARCHES]
+    batches = [batch for batch in known if search_journal.exists(layout.run_in(runs_dir, batch))][:_MOST_SEARCHES]
     found = []
     for batch in batches:
         try:
-            found.append(_reported(os.path.dirname(runs_dir), batch, evaluation, patience / len(batches)))
+            found.append(_reported(layout.home_of_runs(runs_dir), batch, evaluation, patience / len(batches)))
         except (OSError, ValueError):
             continue  # it is being deleted, or its records cannot be read
     return found

@@ -149,7 +149,7 @@ class _Process:
     def _logging(self, settings: Settings) -> Iterator[None]:
         """Logs as a scheduler does, while there is none in this process, which has a log of its own."""
         stream = log.OutputStream(record=layout.output(self._run.dir))
-        remove_empty = log.set_up(settings.loglevel, stream, self._run.path("dask.log"))
+        remove_empty = log.set_up(settings.loglevel, stream, layout.scheduler_log(self._run.dir))
         try:
             yield
         finally:
@@ -188,7 +188,7 @@ class _Process:
     def _steps(self, search: Search, width: Callable[[], int]) -> Steps:
         wanted = self._settings.parallel
         given = (lambda: wanted) if wanted else width
-        error_log = self._run.path("error.log")
+        error_log = layout.error_log(self._run.dir)
         if self._settings.stop_early == "never":
             return Steps(search, given, lambda: not self._is_stopping(), error_log)
         return Steps(search, given, lambda: not self._is_stopping(), error_log, EARLY_PERIOD)

@@ -27,7 +27,7 @@ def observations(
     found = []
     runs = layout.runs_dir(home)
     for name in sorted(os.listdir(runs)):
-        run_dir = f"{runs}/{name}"
+        run_dir = layout.run_in(runs, name)
         if name not in without and _is_of(run_dir, wanted) and status(run_dir) is Status.COMPLETED:
             observation = _observation(run_dir, space, objectives)
             found += [observation] if observation else []

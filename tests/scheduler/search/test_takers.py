@@ -12,7 +12,7 @@ import pytest
 
 from guild_dask.home import claims, layout
 from guild_dask.home.errors import HomeUnavailable
-from guild_dask.home.heartbeat import STATE, Heartbeat
+from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.host import processes
 from guild_dask.monitor.schedulers import Scheduler
 from guild_dask.monitor.state import Phase, State, WorkerState, as_data
@@ -32,7 +32,7 @@ def _live(home: str, scheduler: str, **facts: Any) -> None:
     assert process
     Heartbeat(home, scheduler, process).renew()
     state = State(scheduler, process.host, process.pid, 1.0, **{"workers": (WORKER,), **facts})
-    layout.heartbeat(home, scheduler).with_suffix(STATE).write_text(json.dumps(as_data(state)))
+    layout.scheduler_state(home, scheduler).write_text(json.dumps(as_data(state)))
 
 
 def _make_prototype(home: pathlib.Path) -> None:
@@ -90,7 +90,7 @@ def test_scheduler_that_takes_trials_does_so_whatever_file_cannot_be_read(
     process = processes.identity(os.getpid())
     assert process
     if published == "none":  # it has started the search right after its own start
-        layout.heartbeat(home, "one").with_suffix(STATE).unlink()
+        layout.scheduler_state(home, "one").unlink()
         claims.mark_started(claims.write(layout.claims_folder(home), claims.Claim("batch", "one", process, process)))
     chosen = 0
     while chosen == 0 or failing.count >= chosen:

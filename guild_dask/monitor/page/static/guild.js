@@ -63,7 +63,7 @@ function whyItWaits(row) {
   if (kind && kind.is_final) return kind.why;
   const text = state.blocked_by.length ? "waits for other runs to end" : (own && own.why) || (kind && kind.why) || "";
   const starts = own && own.starts !== null && own.starts !== undefined ? `; starts in ${about(own.starts)}` : "";
-  return `${row.place}. ${text}${starts}`;
+  return `${row.position}. ${text}${starts}`;
 }
 
 const flagsOf = (row) => Object.entries(row.flags || {}).map(([name, value]) => `${name}=${value}`).join(" ");

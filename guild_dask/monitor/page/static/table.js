@@ -139,7 +139,7 @@ function allColumns(flags) {
     { id: "tags", title: "tags", isOn: has((row) => row.tags), text: (row) => row.tags || "", isStretched: true },
     { id: "worker", title: "worker", isOn: several((row) => row.worker || "") && state && state.workers.length > 1, text: (row) => row.worker || "" },
     { id: "time", title: "time", isOn: true, isNumber: true, text: time, value: seconds },
-    { id: "why", title: "why it waits", isOn: has(whyItWaits), text: whyItWaits, value: (row) => row.place || whyItWaits(row), isStretched: true },
+    { id: "why", title: "why it waits", isOn: has(whyItWaits), text: whyItWaits, value: (row) => row.position || whyItWaits(row), isStretched: true },
     { id: "how", title: "how it ended", isOn: has((row) => row.how), text: (row) => (isOver(row) || row.state === "retrying" ? row.how : "") || "", isStretched: true },
   ];
 }
@@ -320,8 +320,8 @@ function inOrder(chosen) {
 function choose() {
   const words = address.q.toLowerCase().split(/\s+/).filter(Boolean);
   const ordered = [...rows.values()].sort(queueOrder);
-  let place = 0;
-  for (const row of ordered) row.place = row.state === "waiting" && !isImpossible(row) ? (place += 1) : 0;
+  let position = 0;
+  for (const row of ordered) row.position = row.state === "waiting" && !isImpossible(row) ? (position += 1) : 0;
   shown = ordered.filter((row) => {
     if (address.tab !== "all" && stateOf(row) !== address.tab) return false;
     if (!words.length) return true;
