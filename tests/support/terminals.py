@@ -7,6 +7,7 @@ import pty
 import select
 import signal
 import struct
+import subprocess
 import termios
 from collections.abc import Sequence
 
@@ -21,13 +22,13 @@ class InTerminal:
     def __init__(self, command: Sequence[str], columns: int = 120, lines: int = 40) -> None:
         self._seen = b""
         self.exit_code: int | None = None
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            try:
-                fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-                os.execvp(command[0], list(command))
-            finally:
-                os._exit(127)
+        self._fd, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        # Not pty.fork(): this process may have threads, and a fork of such a process is deprecated.
+        self._process = subprocess.Popen(
+            ["setsid", "--ctty", *command], stdin=terminal, stdout=terminal, stderr=terminal
+        )
+        os.close(terminal)
 
     def __enter__(self) -> "InTerminal":
         return self
@@ -36,8 +37,14 @@ class InTerminal:
         if self.exit_code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+            self._process.kill()  # setsid may not have made its group yet
+            self._process.wait()
         os.close(self._fd)
+
+    @property
+    def pid(self) -> int:
+        """Returns the id of the command's process, and of its group."""
+        return self._process.pid
 
     @property
     def raw(self) -> str:
@@ -65,8 +72,7 @@ class InTerminal:
 
         def has_ended() -> bool:
             self.raw  # noqa: B018  # a full terminal would block the command
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.exit_code = os.waitstatus_to_exitcode(status) if pid else None
+            self.exit_code = self._process.poll()
             return self.exit_code is not None
 
         wait_until(has_ended, DEADLINE, lambda: self.text)
