@@ -7,7 +7,7 @@ from typing import Any
 
 from guild_dask.home import layout, run_directory, run_view
 from guild_dask.home.run_scalars import MOST_READ, ScalarReader
-from guild_dask.home.status import Status, status
+from guild_dask.home.status import Status, known_status
 from guild_dask.plan.objectives import Objective
 from guild_dask.scheduler.search.engine import Observation
 from guild_dask.scheduler.search.space import Space
@@ -19,7 +19,10 @@ _MOST_READ = 4 * MOST_READ
 def observations(
     home: str, proto: str, space: Space, objectives: Sequence[Objective], without: Collection[str]
 ) -> list[Observation]:
-    """Returns the completed runs of the operation of a batch whose flags are in its space, but for those given."""
+    """Returns the completed runs of the operation of a batch whose flags are in its space, but for those given.
+
+    Runs that cannot be read are left out: what is known before only helps.
+    """
     try:
         wanted = _operation(proto)
     except run_directory.BrokenRun:
@@ -28,7 +31,7 @@ def observations(
     runs = layout.runs_dir(home)
     for name in sorted(os.listdir(runs)):
         run_dir = layout.run_in(runs, name)
-        if name not in without and _is_of(run_dir, wanted) and status(run_dir) is Status.COMPLETED:
+        if name not in without and _is_of(run_dir, wanted) and known_status(run_dir) is Status.COMPLETED:
             observation = _observation(run_dir, space, objectives)
             found += [observation] if observation else []
     return found
