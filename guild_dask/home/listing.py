@@ -12,11 +12,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from guild_dask.home import layout, run_directory
-from guild_dask.home.errors import HomeUnavailable, check_home
+from guild_dask.home.errors import HomeUnavailable, check_home, may_concern_one_run
 from guild_dask.home.run_directory import BrokenRun, Staged
 
 # Seconds after which a change surely gets another mtime.
 _QUIET = 2.0
+
+# How many runs may be unreadable, each for an error of the file system, before the home counts as unavailable.
+_MOST_UNREADABLE = 20
 
 Signature = tuple[int, ...]
 
@@ -55,6 +58,7 @@ class RunsDirectory:
         self._doubted: set[str] = set()  # to be read at the next poll, whatever is known of them
         self._listed: int | None = None  # the time of the folder when its names were listed, if it was old enough
         self._polls = 0  # the number of polls since then
+        self._unreadable = 0  # runs that the file system did not let be read, since the poll began
 
     def poll(self) -> Listing:
         """Polls the runs directory, and returns what has changed."""
@@ -79,6 +83,7 @@ class RunsDirectory:
 
     def _read_all(self, names: Iterable[str], vanished: Iterable[str]) -> Listing:
         names, found, gone = list(names), [], set(vanished)
+        self._unreadable = 0
         try:
             for name in names:
                 before = self._staged.get(name)
@@ -110,12 +115,18 @@ class RunsDirectory:
         except FileNotFoundError:
             self._others[name] = None  # it was deleted, or started, meanwhile
         except OSError as e:
-            check_home(e, name)
+            self._check_home(e, e, name)
             self._broken[name] = f"it cannot be read: {e.strerror or e}"
         except BrokenRun as e:
-            check_home(e, name)
+            self._check_home(e, e.__cause__, name)
             self._broken[name] = str(e)  # it may be half written; the next poll reads it again
         return None
+
+    def _check_home(self, error: Exception, cause: BaseException | None, name: str) -> None:
+        """Raises HomeUnavailable if it is no fault of a single run that it cannot be read."""
+        self._unreadable += may_concern_one_run(cause)
+        if not may_concern_one_run(cause) or self._unreadable > _MOST_UNREADABLE:
+            check_home(error, name)
 
     def _drop(self, name: str) -> None:
         self._staged.pop(name, None)

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Collection, Iterable, Sequence
 
 from guild_dask.home import claims, layout, run_directory
-from guild_dask.home.errors import HomeUnavailable
+from guild_dask.home.errors import HomeUnavailable, may_concern_one_run
 from guild_dask.home.status import Status, status
 from guild_dask.host import files, shortage
 from guild_dask.plan.dependencies import Found, RunStatus
@@ -66,8 +66,13 @@ def _found(runs_dir: str, claims_folder: pathlib.Path, run_ids: Sequence[str]) -
     # For moments, Guild shows a starting run as failed. A run with a claim goes on.
     if claims.written(claims_folder, run_ids[0]):
         return Found(RunStatus.GOES_ON, tuple(run_ids))
-    run_dir = layout.run_in(runs_dir, run_ids[0])
-    return Found(_STATUSES[status(run_dir)], tuple(run_ids))
+    try:
+        found = _STATUSES[status(layout.run_in(runs_dir, run_ids[0]))]
+    except OSError as e:
+        if not may_concern_one_run(e):
+            raise
+        found = RunStatus.GOES_ON  # those that come after it wait until it can be read; others do not
+    return Found(found, tuple(run_ids))
 
 
 # What Guild's status of a run means for the runs that come after it.

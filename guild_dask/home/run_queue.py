@@ -114,8 +114,9 @@ class GuildHome:
                 if not self._directory.is_unchanged(run) or (not claim.lease and are_taken(claim.devices, in_use)):
                     continue
                 try:
-                    number, before = attempts.number_for_claim(run.dir), run_directory.recorded_start(run.dir)
-                    numbered = replace(claim, attempt=number, before=before.as_text())
+                    numbered = _numbered(run, claim, postponed)
+                    if numbered is None:
+                        continue
                     self._claim(run, numbered)
                 except (FileNotFoundError, FileExistsError):
                     self._directory.forget(run.id)
@@ -390,6 +391,18 @@ def state_of(found: claims.Found | None) -> ClaimState:
 def _attempt_of(found: claims.Found, run_dir: str) -> int:
     """Returns the number of the attempt that a claim is for. An unreadable claim is for the next one."""
     return found.claim.attempt if found.claim else attempts.next_number(run_dir)
+
+
+def _numbered(run: Staged, claim: claims.Claim, postponed: dict[str, str]) -> claims.Claim | None:
+    """Returns a claim for the next attempt at its run; None if that cannot be told now: the run is postponed."""
+    try:
+        number, before = attempts.number_for_claim(run.dir), run_directory.recorded_start(run.dir)
+    except OSError as e:
+        if not may_concern_one_run(e):
+            raise
+        postponed[run.id] = f"cannot read its records: {shortage.text_for(e)}"
+        return None
+    return replace(claim, attempt=number, before=before.as_text())
 
 
 def _is_running_elsewhere(run_dir: str) -> bool:

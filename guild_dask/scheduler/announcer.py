@@ -111,7 +111,7 @@ class Announcer:
 
     def postponed(self, run_id: str, reason: CannotBeRead) -> list[Log]:
         """Returns why a run cannot start now, though nothing of what it requests is missing."""
-        text = f"Run {run_id} cannot start now ({reason}); trying again at each poll"
+        text = f"Run {run_id} cannot start now ({reason}); it will be tried again"
         return [Log(WARNING, text)] if self._is_news(run_id, reason) else []
 
     def unreadable(self, broken: Mapping[str, str]) -> list[Log]:

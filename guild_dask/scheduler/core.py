@@ -16,7 +16,6 @@ A cycle of a working scheduler:
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,7 +37,7 @@ from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.state import Phase
 from guild_dask.plan import devices, retries
 from guild_dask.plan.dependencies import Found
-from guild_dask.plan.placement import Worker, plan
+from guild_dask.plan.placement import StagedRun, Worker, plan
 from guild_dask.plan.reasons import IMPOSSIBLE, CannotBeClaimed, CannotBeRead, Obstacle, StartsFailed
 from guild_dask.scheduler import log_texts
 from guild_dask.scheduler.announcer import AT_A_TIME, Announcer
@@ -94,6 +93,7 @@ from guild_dask.scheduler.instructions import (
     TidyCluster,
 )
 from guild_dask.scheduler.ledger import Ledger
+from guild_dask.scheduler.postponed import MOST_AT_A_TIME, PostponedRuns
 from guild_dask.scheduler.shutdown import Shutdown
 from guild_dask.scheduler.waiting import Demand, WaitingRuns
 from guild_dask.scheduler.workers import FailingWorkers, Troubles, workers_for
@@ -101,10 +101,6 @@ from guild_dask.worker.job import KILLED, NOT_STARTED
 
 # How often a run is submitted whose starter died before it could start it.
 MOST_STARTS = 3
-
-# How many runs are postponed at a poll before no other one is tried, and how often run-once waits for one of them.
-MOST_POSTPONED = 20
-MOST_POSTPONEMENTS = 6
 
 
 @dataclass(frozen=True)
@@ -156,8 +152,8 @@ class Core:
         self._have_workers_changed = False  # since the last listing, so that reasons may have changed
         self._missed: set[str] = set()  # in this cycle: runs that were planned and could not be claimed
         self._unclaimable: set[str] = set()  # not planned before the next poll: they were missed twice in a cycle
-        self._postponed: dict[str, CannotBeRead] = {}  # not planned before the next poll: they cannot be read now
-        self._postponements: Counter[str] = Counter()  # how often each waiting run was postponed
+        self.postponed = PostponedRuns(rules.poll_interval)
+        self._postponed_count = 0  # in this cycle
         self._is_home_unavailable = False  # as it was last logged
         self._has_home_failed = False  # in this cycle
         self._last_poll = -math.inf  # when the last poll was begun, whether or not it succeeded
@@ -238,6 +234,7 @@ class Core:
             return self._continue_shutdown(now)
         self._has_listed = self._has_home_failed = False
         self._missed.clear()
+        self._postponed_count = 0
         instructions: list[Instruction] = []
         if now >= self._next_heartbeat:
             self._next_heartbeat = now + self.rules.heartbeat_interval
@@ -252,7 +249,6 @@ class Core:
     def _poll(self, now: float) -> list[Instruction]:
         self._next_poll, self._last_poll = now + self.rules.poll_interval, now
         self._unclaimable.clear()
-        self._postponed.clear()
         may_retry = self._shutdown is None
         unsettled = [Settle(run_id, code, may_retry, True) for run_id, code in self.ledger.unsettled.items()]
         known = frozenset((*self.ledger.active, *self.ledger.unsettled))
@@ -267,14 +263,21 @@ class Core:
         instructions: list[Instruction] = []
         if not self._has_home_failed:
             instructions += self._home_works()
-            wanted = self.waiting.first(self._cluster.most_waiting) if self.may_start and not self.blocked_by else ()
-            instructions.append(AdjustWorkers(wanted, self.ledger.busy_workers))
+            instructions.append(AdjustWorkers(self._wanted(now), self.ledger.busy_workers))
         if self._is_done():
             self.is_over = True
             return [*instructions, Publish(at_once=True)]
         if not self.rules.run_once and not self.ledger.active and not self.waiting:
             instructions += self.announcer.idle(self.ledger.outcomes.total())
         return [*instructions, Publish()]
+
+    def _wanted(self, now: float) -> list[StagedRun]:
+        """Returns the waiting runs for which more workers may be requested."""
+        most = self._cluster.most_waiting
+        if not most or not self.may_start or self.blocked_by:
+            return []
+        postponed = self.postponed.left_out(now)
+        return [run for run in self.waiting.first(most + len(postponed)) if run.id not in postponed]
 
     def _is_done(self) -> bool:
         """Returns whether nothing is on its way and, with run-once, no waiting run could ever start."""
@@ -378,17 +381,18 @@ class Core:
             return []
         workers = self.failing.limited(workers_for(self._cluster, self.ledger, now), now)
         slots = sum(max(0, worker.free_slots) for worker in workers)
-        unplanned = self._unclaimable.union(self._postponed)
+        postponed = self.postponed.left_out(now)
+        unplanned = self._unclaimable.union(postponed)
         left_out = len(unplanned) + self.failing.tried_count
         # One more than can start of each kind: it shows whether some could start later.
         waiting = [run for run in self.waiting.first(slots + 1 + left_out) if run.id not in unplanned]
         untried = self.failing.untried([run.id for run in waiting], workers)
         decided = plan([run for run in waiting if run.id in untried], workers, self._passed)
         self._passed = decided.passed
-        logs = self.announcer.waits({**decided.held, **self._postponed})
+        logs = self.announcer.waits({**decided.held, **postponed})
         could_start = any(not isinstance(reason, IMPOSSIBLE) for reason in decided.held.values())
-        given_up = sum(self._postponements[run_id] >= MOST_POSTPONEMENTS for run_id in self._postponed)
-        self._may_start_later = could_start or self.waiting.waits_for_active or left_out > given_up
+        is_tried_again = bool(self._unclaimable or self.failing.tried_count) or self.postponed.may_start_soon(now)
+        self._may_start_later = could_start or self.waiting.waits_for_active or is_tried_again
         starts = [(self.waiting[run.id], worker, decided.devices.get(run.id, {})) for run, worker in decided.starts]
         wanted = tuple((run, self._claim_for(run, worker, given)) for run, worker, given in starts)
         return [*logs, *([Claim(wanted)] if wanted else [])]
@@ -415,7 +419,7 @@ class Core:
             self.ledger.starts[run_id] = self.ledger.starts.get(run_id, 0) + 1
             self.ledger.active[run_id] = active
             self.failing.submit(active.worker, run_id)
-            self._postponements.pop(run_id, None)
+            self.postponed.forget(run_id)
             level = INFO if self.rules.is_log_detailed else DEBUG
             label = next((each.label for each in self._cluster.workers if each.name == active.worker), "")
             text = log_texts.started(run_id, label or active.worker, active.claim)
@@ -423,19 +427,22 @@ class Core:
         for run_id, problem in event.refused.items():
             instructions += self._hold(run_id, CannotBeClaimed(problem))
         for run_id, problem in event.postponed.items():
-            instructions += self._postpone(run_id, CannotBeRead(problem))
+            instructions += self._postpone(run_id, CannotBeRead(problem), now)
         if event.problem:
             return [*instructions, *self._home_failed(HomeFailed(event.problem), now)]
         if event.missing:
             return [*instructions, *self._plan_without(event.missing, now)]
-        # If many runs cannot be read, no other one is tried before the next poll, which may find the home unavailable.
-        is_plan_open = event.refused or (event.postponed and len(self._postponed) < MOST_POSTPONED)
-        return [*instructions, *(self._start_what_fits(now) if is_plan_open else [])]
+        # If many runs cannot be read, the next cycle goes on: the home may be unavailable, or they may be gone.
+        is_plan_open = event.refused or (event.postponed and self._postponed_count < MOST_AT_A_TIME)
+        if is_plan_open:
+            return [*instructions, *self._start_what_fits(now)]
+        self._may_start_later |= bool(event.postponed)
+        return instructions
 
-    def _postpone(self, run_id: str, reason: CannotBeRead) -> list[Log]:
-        """Leaves a run out of plans until the next poll, so that others start."""
-        self._postponed[run_id] = reason
-        self._postponements[run_id] += 1
+    def _postpone(self, run_id: str, reason: CannotBeRead, now: float) -> list[Log]:
+        """Leaves a run out of plans for a while, so that others start."""
+        self.postponed.add(run_id, reason, now)
+        self._postponed_count += 1
         return self.announcer.postponed(run_id, reason)
 
     def _plan_without(self, missing: tuple[str, ...], now: float) -> list[Instruction]:
@@ -553,7 +560,7 @@ class Core:
         if not self.ledger.knows(run_id):
             self.announcer.forget(run_id)
             self.ledger.starts.pop(run_id, None)
-            self._postponements.pop(run_id, None)
+            self.postponed.forget(run_id)
 
     def _settle_failed(self, event: SettleFailed, _now: float) -> list[Instruction]:
         self.ledger.unsettled[event.run_id] = event.exit_code

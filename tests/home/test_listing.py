@@ -9,6 +9,7 @@ from guild_dask.home import listing
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.listing import RunsDirectory, Turns
 from guild_dask.home.run_directory import Staged
+from tests.support.failing_files import unreadable_file
 
 
 def _staged(runs: pathlib.Path, name: str, since: int, *tags: str) -> pathlib.Path:
@@ -116,6 +117,32 @@ def test_forgotten_name_is_read_at_the_next_poll(tmp_path: pathlib.Path) -> None
     assert polls.ids() == []
     polls.directory.forget("aaa")
     assert polls.ids() == ["aaa"]
+
+
+@pytest.mark.parametrize("name", ["attrs/tags", "attrs/started", "opref", "STAGED"])
+def test_run_of_which_a_file_cannot_be_read_hides_no_other(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    bad = _staged(tmp_path, "aaa", 1)
+    _staged(tmp_path, "bbb", 2)
+    polls = Polls(tmp_path)
+    with unreadable_file(monkeypatch, str(bad / name)):
+        assert polls.ids() == ["bbb"]
+    assert polls.ids() == ["aaa", "bbb"]
+
+
+def test_home_of_which_no_run_can_be_read_is_unavailable(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{number:03}" for number in range(50)]
+    folders = [_staged(tmp_path, name, 1) for name in names]
+    polls = Polls(tmp_path)
+    with (
+        unreadable_file(monkeypatch, *(str(each / "opref") for each in folders)),
+        pytest.raises(HomeUnavailable, match="Input/output error"),
+    ):
+        polls.ids()
+    assert sorted(polls.ids()) == names
 
 
 def test_home_without_runs_is_an_empty_one(tmp_path: pathlib.Path) -> None:

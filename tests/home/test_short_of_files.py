@@ -298,7 +298,8 @@ def test_run_is_found_by_those_that_come_after_it_whatever_file_could_not_be_rea
         chosen += 1
         with failing.failing(chosen), contextlib.suppress(HomeUnavailable):
             found = lookup.found(str(tmp_path / "runs"), tmp_path / "claims", (), ("aa",))
-            assert found["aa"].status is RunStatus.STAGED, f"file {chosen} could not be read"
+            # One that cannot be read may go on.
+            assert found["aa"].status in (RunStatus.STAGED, RunStatus.GOES_ON), f"file {chosen} could not be read"
     assert chosen > 3
 
 

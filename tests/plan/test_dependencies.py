@@ -17,6 +17,7 @@ from guild_dask.plan.reasons import AfterAmbiguous, AfterCycle, AfterFailed, Aft
 from guild_dask.plan.tags import After
 from guild_dask.scheduler.dependency_lookup import DependencyLookup
 from tests.home.test_run_directory import make_run
+from tests.support.failing_files import unreadable_file
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, stage, statuses
 
@@ -146,6 +147,20 @@ VANISHED = {"batch1", "patch1", "patch2"}
 
 def found_in(runs_dir: pathlib.Path, reference: str) -> Found:
     return lookup.found(str(runs_dir), runs_dir.parent / "claims", VANISHED, [reference])[reference]
+
+
+def test_run_whose_end_cannot_be_read_holds_back_only_those_that_come_after_it(
+    runs_dir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = make_run(runs_dir / "bad", exit_status="0\n")
+    run_directory.clear_markers(str(bad), "STAGED")
+    make_run(runs_dir / "staged")
+    with unreadable_file(monkeypatch, str(bad / ".guild" / "attrs" / "exit_status")):
+        found = lookup.found(str(runs_dir), runs_dir.parent / "claims", (), ["bad", "staged"])
+    assert {name: each.status for name, each in found.items()} == {
+        "bad": RunStatus.GOES_ON,
+        "staged": RunStatus.STAGED,
+    }
 
 
 def test_statuses_agree_with_guild(runs_dir: pathlib.Path) -> None:

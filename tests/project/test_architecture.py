@@ -102,6 +102,7 @@ PURE_MODULES = (
     "scheduler.dependency_lookup",
     "scheduler.instructions",
     "scheduler.ledger",
+    "scheduler.postponed",
     "scheduler.log_texts",
     "scheduler.shutdown",
     "scheduler.view",

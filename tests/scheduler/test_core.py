@@ -17,7 +17,8 @@ from guild_dask.monitor.state import Phase
 from guild_dask.plan.capacity import SEARCH
 from guild_dask.scheduler import instructions as do
 from guild_dask.scheduler.answers import ClaimsRecovered, RunLeft
-from guild_dask.scheduler.core import MOST_POSTPONED, MOST_POSTPONEMENTS, MOST_STARTS, Core, Rules
+from guild_dask.scheduler.core import MOST_STARTS, Core, Rules
+from guild_dask.scheduler.postponed import MOST_AT_A_TIME, PATIENCE
 from guild_dask.scheduler.shutdown import DESTROY_AFTER, GIVE_UP_AFTER, KILL_AFTER
 from guild_dask.scheduler.waiting import Demand
 from guild_dask.worker.job import KILLED, NOT_STARTED
@@ -510,12 +511,17 @@ def test_run_that_cannot_be_read_now_keeps_no_other_from_starting() -> None:
     for _ in range(3):
         world.cycle(10.0)
         assert world.core.due > world.now  # no busy loop
-    text = "Run a cannot start now (cannot read attribute 'flags': Input/output error); trying again at each poll"
+    text = "Run a cannot start now (cannot read attribute 'flags': Input/output error); it will be tried again"
     assert world.log.count(text) == 1
     world.unreadable.clear()
     world.start("b")
     world.end("b")
-    world.cycle(10.0)
+    for _ in range(2):
+        world.cycle(10.0)
+        if "c" in world.jobs:
+            world.start("c")
+            world.end("c")
+    world.cycle(30.0)
     assert world.jobs == {"a": "w"}
 
 
@@ -534,20 +540,61 @@ def test_home_of_which_nothing_can_be_read_is_not_read_run_by_run() -> None:
     for name in names:
         world.stage(name)
     world.cycle()
-    assert len(kinds_of(world, do.Claim)) <= MOST_POSTPONED
+    assert len(kinds_of(world, do.Claim)) <= MOST_AT_A_TIME
+
+
+def test_many_runs_that_cannot_be_read_keep_no_other_from_starting_for_long() -> None:
+    world = a_world(slots=4)
+    names = [f"{number:03}" for number in range(3 * MOST_AT_A_TIME)]
+    world.unreadable = set(names)
+    for name in (*names, "readable"):
+        world.stage(name)
+    for _ in range(12):
+        world.cycle(10.0)
+    assert world.jobs == {"readable": "w"}
+
+
+def test_run_that_cannot_be_read_requests_no_worker() -> None:
+    world = a_world(slots=1)
+    world.most_waiting = 4
+    world.unreadable = {"a"}
+    world.stage("a")
+    for _ in range(3):
+        world.cycle(10.0)
+    adjustments = [each for each in kinds_of(world, do.AdjustWorkers) if isinstance(each, do.AdjustWorkers)]
+    assert [each.waiting for each in adjustments] == [[], [], []]
+    world.stage("b")
+    world.stage("c")
+    world.cycle()
+    assert isinstance(world.done[-2], do.AdjustWorkers)
+    assert [run.id for run in world.done[-2].waiting] == ["c"]
 
 
 def test_run_once_waits_a_while_for_a_run_that_cannot_be_read() -> None:
     world = a_world(run_once=True)
     world.unreadable = {"a"}
     world.stage("a")
-    for _ in range(3):
-        world.cycle(10.0)
-    assert not world.core.is_over
-    for _ in range(MOST_POSTPONEMENTS):
+    for _ in range(30):
+        world.cycle(0.1)  # events make no difference
+        assert not world.core.is_over
+    for _ in range(2 * PATIENCE):
         world.cycle(10.0)
     assert world.core.is_over
     assert "1 left staged" in world.core.summary(world.now)
+
+
+def test_run_once_waits_a_while_for_many_runs_that_cannot_be_read() -> None:
+    world = a_world(slots=200, run_once=True)
+    names = [f"{number:03}" for number in range(2 * MOST_AT_A_TIME)]
+    world.unreadable = set(names)
+    for name in names:
+        world.stage(name)
+    world.cycle()
+    assert not world.core.is_over
+    world.unreadable.clear()
+    for _ in range(3):
+        world.cycle(10.0)
+    assert sorted(world.jobs) == names
 
 
 def test_wait_for_running_holds_all_runs_until_others_have_ended() -> None:

@@ -26,6 +26,7 @@ from guild_dask.scheduler.ledger import ActiveRun
 from guild_dask.worker.options import StarterOptions
 from tests.home.test_run_directory import make_run
 from tests.scheduler.world import ME, staged_run
+from tests.support.failing_files import unreadable_file
 
 
 def options(*tags: str, limit: float | None = None, devices: Any = None, worker: Any = None) -> StarterOptions:
@@ -107,7 +108,7 @@ def _fails_for_tags(content: Callable[..., bytes]) -> Callable[..., bytes]:
 # Claims
 
 
-@pytest.mark.parametrize("broken", ["folder", "attribute"])
+@pytest.mark.parametrize("broken", ["folder", "attribute", "record"])
 def test_run_that_cannot_be_read_now_keeps_no_other_from_being_claimed(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
@@ -125,26 +126,15 @@ def test_run_that_cannot_be_read_now_keeps_no_other_from_being_claimed(
     home.heartbeat.renew()
     dispatcher = Dispatcher(Identity("me", me, {}, "/"), home, cluster, follower, nothing)
     wanted = [(run, Claim(run.id, "me", me, me)) for run in home.staged().staged]
-    unreadable = {"folder": elsewhere, "attribute": bad / ".guild" / "attrs" / "flags"}[broken]
-    stat, opened = os.stat, files.content
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "stat", _fails_for(str(unreadable), stat))
-        patched.setattr(files, "content", _fails_for(str(unreadable), opened))
+    guild_dir = bad / ".guild"
+    unreadable = {"folder": elsewhere, "attribute": guild_dir / "attrs" / "flags", "record": guild_dir / "LOCK"}[broken]
+    with unreadable_file(monkeypatch, str(unreadable)):
         answered = dispatcher.claim(wanted)
     assert [active.run.id for active in answered.taken] == ["bbb"]
     assert list(answered.postponed) == ["aaa"]
     assert "Input/output error" in answered.postponed["aaa"]
     assert not answered.missing
     assert status(str(bad)) is Status.STAGED
-
-
-def _fails_for(path: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    def fail(file: Any, *args: Any, **options: Any) -> Any:
-        if not isinstance(file, int) and os.fspath(file) == path:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return call(file, *args, **options)
-
-    return fail
 
 
 # Submission

@@ -81,6 +81,7 @@ class World:
     can_look_up: bool = True  # other runs than those that are staged can be read
     control: Control = field(default_factory=Control)
     running_elsewhere: tuple[str, ...] = ()
+    most_waiting: int = 0  # runs of each kind for which the cluster may request workers
     refused: dict[str, str] = field(default_factory=dict)  # runs that cannot be claimed, with why
     unreadable: set[str] = field(default_factory=set)  # runs that cannot be read now
     unclaimable: set[str] = field(default_factory=set)  # listed as staged, and never to be had
@@ -208,7 +209,7 @@ class World:
                 self._home(self.can_look_up)
                 return RunningFound(self.running_elsewhere)
             case do.SeeWorkers():
-                return WorkersSeen(ClusterView(tuple(self.workers.values())))
+                return WorkersSeen(ClusterView(tuple(self.workers.values()), most_waiting=self.most_waiting))
             case do.Claim(wanted=wanted):
                 self._home()
                 return self._claim(wanted)

@@ -43,3 +43,21 @@ class Files:
             return call(*args, **kwargs)
 
         return counted
+
+
+@contextlib.contextmanager
+def unreadable_file(monkeypatch: pytest.MonkeyPatch, *paths: str) -> Iterator[None]:
+    """Lets some files fail within the block, as with a bad block, or folders as on a mount whose server is gone."""
+
+    def checked(call: Callable[..., Any]) -> Callable[..., Any]:
+        def fail(file: Any, *args: Any, **options: Any) -> Any:
+            if not isinstance(file, int) and os.fspath(file) in paths:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return call(file, *args, **options)
+
+        return fail
+
+    with monkeypatch.context() as patched:
+        for module, name in (*OPENING, *LOOKING):
+            patched.setattr(module, name, checked(getattr(module, name)))
+        yield
