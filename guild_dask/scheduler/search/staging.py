@@ -56,7 +56,8 @@ class Stager:
             found = run_directory.attribute(run_dir, "flags")
             # Names that are no texts cannot be sorted, as a key needs them.
             return not isinstance(found, dict) or found.keys() != flags.keys() or key_of(found) != key_of(flags)
-        except run_directory.BrokenRun:
+        except run_directory.BrokenRun as e:
+            raise_if_of_home(e)
             return run_directory.has(run_dir, layout.STAGED)
 
     def unstage(self, trial: str) -> None:
