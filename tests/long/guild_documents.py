@@ -94,7 +94,7 @@ def _is_bad_in_newer(options: argparse.Namespace) -> bool:
     project = debian.copy_project()
     given = [word for name in names for word in ("--python", name)]
     given += ["--at-a-time", str(options.at_a_time), *(["--only", options.only] if options.only else [])]
-    command = ["python3", "-m", "tests.long.guild_documents", *given, *options.document]
+    command = [names[0], "-m", "tests.long.guild_documents", *given, *options.document]
     try:
         debian.run(f"cd {project} && exec {' '.join(command)}")
     except subprocess.CalledProcessError:
