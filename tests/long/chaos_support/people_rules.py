@@ -54,12 +54,13 @@ def _waits(plan: Plan, seen: Seen) -> bool:
 def _unexplained_end(seen: Seen) -> Iterator[Violation]:
     """The last attempt completed or failed by itself, or something is known that ended it."""
     acts = {kill.run_id for kill in seen.kills} | {deed.run_id for deed in seen.deeds if deed.may_end_run}
+    with_scheduler = {-15, -9} if any(deed.kind == "Ctrl-C twice" for deed in seen.deeds) else {-15}
     for plan in seen.plans:
         status, life = seen.statuses.get(plan.run_id, ""), seen.life(plan.run_id)
         starts = life.of("start")
         has_ended = bool(starts) and any(line.pid == starts[-1].pid for line in life.of("end"))
         own = ("error" if plan.exit_code else "completed") if has_ended else "terminated"
-        was_stopped = seen.exit_statuses.get(plan.run_id) == -15  # with its scheduler, if not by itself
+        was_stopped = seen.exit_statuses.get(plan.run_id) in with_scheduler  # if not by itself
         is_explained = plan.run_id in acts or was_stopped or 0 < plan.limit < plan.seconds
         if status in ENDS and (status == "completed") > has_ended:
             yield Violation("untrue", "is completed, but has not ended well", plan.run_id)
