@@ -187,6 +187,23 @@ def _keep_equal_oprefs(module: Any) -> None:
     module.Run.write_encoded_opref = mended
 
 
+def _clear_pending_once(module: Any) -> None:
+    from weakref import WeakSet
+
+    op_util = module.op_util
+    staged: WeakSet[Any] = WeakSet()
+
+    def set_run_staged(run: Any) -> None:
+        op_util.set_run_staged(run)
+        staged.add(run)
+
+    def clear_run_pending(run: Any) -> None:
+        if run not in staged:
+            op_util.clear_run_pending(run)
+
+    module.op_util = View(op_util, set_run_staged=set_run_staged, clear_run_pending=clear_run_pending)
+
+
 MENDS: tuple[Mend, ...] = (
     Mend(
         "imp",
@@ -315,5 +332,12 @@ MENDS: tuple[Mend, ...] = (
         where=("guild.run",),
         why="'guild runs' fails at the instant in which a staged run is started: its file opref is being rewritten",
         change=_keep_equal_oprefs,
+    ),
+    Mend(
+        "staged-run",
+        where=("guild.op",),
+        why="a run that a scheduler takes in the instant in which it is staged is shown as error until it starts",
+        # Guild removes the marker PENDING twice: the second one may be the scheduler's.
+        change=_clear_pending_once,
     ),
 )

@@ -132,6 +132,34 @@ for opref in ("test:a 1 m op", "test:a 2 m op", "test:a 2 m op"):
     assert open("aaa/.guild/opref").read() == opref
 assert os.path.getmtime("aaa/.guild/opref") == 0, "it was written again"
 """,
+    "staged-run": """
+import os
+from guild import op, op_util, run
+staged, set_started = run.Run("aaa", os.path.abspath("aaa")), op_util.set_run_started
+staged.init_skel()
+op_util.set_run_pending(staged)
+
+def take(run):  # a scheduler takes it as soon as it is staged
+    set_started(run)
+    assert run.status == "staged"
+    op_util.set_run_marker(run, "PENDING")
+    op_util.clear_run_marker(run, "STAGED")
+
+op.init_run, op._stage_run_proc_env, op._resolve_deps = lambda op: staged, lambda *_: None, lambda *_, **__: None
+op_util.set_run_started = take
+assert op.stage(None).status == "pending"
+
+def fail(*_, **__):
+    raise ValueError
+
+op_util.set_run_pending(staged)
+other = run.Run("aaa", staged.dir)
+op.init_run, op._resolve_deps = lambda op: other, fail
+try:
+    op.stage(None)
+except ValueError:
+    assert other.status == "error"
+""",
 }
 
 VALUES = (

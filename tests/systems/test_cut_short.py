@@ -162,7 +162,9 @@ def test_run_that_was_not_handed_over_when_its_worker_died_starts_elsewhere_at_o
         scheduler.wait_for_output("Worker one")
         os.kill(worker.pid, signal.SIGSTOP)
         stage(guild, "work seconds=0.2", "aaa")
-        wait_until(lambda: statuses(user) == {"aaa": "pending"}, describe=scheduler.so_far)
+        wait_until(
+            lambda: statuses(user) == {"aaa": "pending"}, describe=lambda: f"{statuses(user)} {scheduler.so_far()}"
+        )
         worker.kill()
         cluster.start_worker("two")
         wait_until(lambda: statuses(user) == {"aaa": "completed"}, describe=scheduler.so_far)
