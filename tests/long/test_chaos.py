@@ -100,6 +100,7 @@ def test_end_of_a_run_is_its_own_or_explained() -> None:
     assert _broken(_seen(CUT_SHORT, RUN, "terminated", -9)) == ["unexplained"]
     assert _broken(_seen(CUT_SHORT, RUN, "terminated", -9, kills=[Kill("starter KILL", 7, "aaa")])) == []
     assert _broken(_seen(CUT_SHORT, RUN, "terminated", -9, deeds=[Deed("stop", "aaa", 1.0, 2.0, 0)])) == []
+    assert _broken(_seen(CUT_SHORT, RUN, "terminated", -9, deeds=[Deed("Ctrl-C twice", "", 1.0, 2.0, 0)])) == []
     assert _broken(_seen([], RUN, "staged", None)) == ["lost"]
     assert _broken(_seen([], replace(RUN, never_starts=True), "staged", None)) == []
 
