@@ -628,7 +628,9 @@ RUNS = ("a", "b", "c", "d")
 WORKERS = ("u", "v")
 ACTIONS = st.one_of(
     st.tuples(
-        st.sampled_from(("stage", "delete", "tag", "take", "start", "end", "fail", "die", "lose", "deny", "allow")),
+        st.sampled_from(
+            ("stage", "delete", "tag", "take", "start", "end", "fail", "die", "lose", "deny", "allow", "spoil", "heal")
+        ),
         st.sampled_from(RUNS),
     ),
     st.tuples(st.sampled_from(("come", "go")), st.sampled_from(WORKERS)),
@@ -668,6 +670,8 @@ ACTS: dict[str, tuple[Callable[[World, Any], bool], Callable[[World, Any, int], 
     "lose": (lambda w, r: r in w.jobs, lambda w, r, _n: w.lose(r)),
     "deny": (lambda _w, _r: True, lambda w, r, _n: w.unclaimable.add(r)),
     "allow": (lambda _w, _r: True, lambda w, r, _n: w.unclaimable.discard(r)),
+    "spoil": (lambda _w, _r: True, lambda w, r, _n: w.unreadable.add(r)),
+    "heal": (lambda _w, _r: True, lambda w, r, _n: w.unreadable.discard(r)),
     "come": (lambda w, name: name not in w.workers, lambda w, name, n: w.add_worker(name, 1 + n % 2, gpu=float(n % 2))),
     "go": (lambda w, name: name in w.workers, lambda w, name, _n: w.remove_worker(name)),
     "home": (lambda _w, _n: True, lambda w, _s, _n: _toggle_home(w)),
@@ -714,6 +718,7 @@ def test_after_any_order_of_events_every_run_that_can_start_does(
     world.is_home_available = world.can_look_up = True
     world.control = Control()
     world.unclaimable.clear()
+    world.unreadable.clear()
     for name in WORKERS:
         if name not in world.workers:
             world.add_worker(name, 1, gpu=1.0)
