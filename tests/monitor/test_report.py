@@ -348,6 +348,8 @@ def test_report_of_a_killed_scheduler_has_the_ends_that_its_runs_recorded(user: 
     dead_at = time.time()
     (user.root / "go").touch()
     wait_until(lambda: statuses(user) == {"aaa": "completed", "bbb": "error", "ccc": "running", "sss": "terminated"})
+    # A run is `error`, too, in the moment between the end of its process and the record of that.
+    wait_until((user.guild_home / "runs" / "bbb" / ".guild" / "attrs" / "exit_status").exists)
     killed = files.history_of(run_dir)
     assert killed
     assert killed.stop <= dead_at
