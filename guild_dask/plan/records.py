@@ -9,12 +9,15 @@ import enum
 import functools
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from guild_dask.plan.units import Amount, amount_for_text
 
 T = TypeVar("T")
+
+# Most values of records.
+_AS_THEY_ARE = frozenset({type(None), bool, int, float, str})
 
 # The key of a record's class, where it may be one of several.
 KIND = "kind"
@@ -25,17 +28,20 @@ TEXT = "text"
 
 def data_for(value: Any) -> Any:
     """Returns a value as data for JSON: an amount as it was typed, a member of an enum as its value."""
-    if isinstance(value, Amount):
-        return value.text
-    if isinstance(value, enum.Enum):
-        return value.value
+    if type(value) in _AS_THEY_ARE:
+        return value
+    if isinstance(value, (Amount, enum.Enum)):
+        return value.text if isinstance(value, Amount) else value.value
     if isinstance(value, (list, tuple)):
         return [data_for(each) for each in value]
     if isinstance(value, Mapping):
         return {str(name): data_for(each) for name, each in value.items()}
     if dataclasses.is_dataclass(value):
-        kinds = _fields(_class_of(value))
-        return {name: _field_data(kinds.get(name), each) for name, each in vars(value).items()}
+        tagged = _tagged(_class_of(value))
+        return {
+            name: tagged_data_for(each) if name in tagged and each is not None else data_for(each)
+            for name, each in vars(value).items()
+        }
     return value
 
 
@@ -43,9 +49,10 @@ def _class_of(value: Any) -> Any:
     return type(value)
 
 
-def _field_data(kind: Any, value: Any) -> Any:
-    """Returns a field as data, with the name of the record's class if it may be one of several."""
-    return tagged_data_for(value) if value is not None and len(_records_in(kind)) > 1 else data_for(value)
+@functools.cache
+def _tagged(kind: Any) -> frozenset[str]:
+    """Returns the fields of a record that may be records of several classes: their data has the name of the class."""
+    return frozenset(name for name, each in _fields(kind).items() if len(_records_in(each)) > 1)
 
 
 def tagged_data_for(value: Any) -> dict[str, Any]:
@@ -76,45 +83,63 @@ def text_for_unknown(data: Any) -> str:
 
 def value_for(kind: type[T], data: Any) -> T:
     """Returns the value that data_for() wrote; raises ValueError if the data is not of that class."""
-    value: T = _value(kind, data)
+    declared: Any = kind
+    value: T = _reader(declared)(data)
     return value
 
 
-def _value(kind: Any, data: Any) -> Any:
+# Returns the value of a declared type that data stands for; raises ValueError if it stands for none.
+Reader = Callable[[Any], Any]
+
+
+@functools.cache
+def _reader(kind: Any) -> Reader:
+    """Returns the reader of a type. Types are taken apart once: claims are read several times for each run."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
-        return _one_of(kind, data)
+        return functools.partial(_one_of, kind, {each: _reader(each) for each in typing.get_args(kind)})
     if origin is tuple:
-        return tuple(_value(typing.get_args(kind)[0], each) for each in _checked(data, list, tuple))
+        return functools.partial(_sequence, _reader(typing.get_args(kind)[0]))
     if origin is not None and issubclass(origin, Mapping):
-        name, value = typing.get_args(kind)
-        return {_value(name, each): _value(value, other) for each, other in _checked(data, Mapping).items()}
-    return _record(kind, data) if dataclasses.is_dataclass(kind) else _plain(kind, data)
+        return functools.partial(_mapping, *map(_reader, typing.get_args(kind)))
+    return functools.partial(_record if dataclasses.is_dataclass(kind) else _plain, kind)
+
+
+def _sequence(read: Reader, data: Any) -> tuple[Any, ...]:
+    return tuple(map(read, _checked(data, list, tuple)))
+
+
+def _mapping(read_name: Reader, read_value: Reader, data: Any) -> dict[Any, Any]:
+    return {read_name(name): read_value(value) for name, value in _checked(data, Mapping).items()}
 
 
 def _records_in(kind: Any) -> list[Any]:
     return [each for each in typing.get_args(kind) if dataclasses.is_dataclass(each)]
 
 
-def _one_of(union: Any, data: Any) -> Any:
-    kinds = typing.get_args(union)
-    if len(_records_in(union)) > 1 and isinstance(data, Mapping):
-        kinds = tuple(each for each in kinds if getattr(each, "__name__", "") == data.get(KIND))
-    for kind in kinds:
+def _one_of(union: Any, readers: Mapping[Any, Reader], data: Any) -> Any:
+    if isinstance(data, Mapping) and len(_records_in(union)) > 1:
+        readers = {each: read for each, read in readers.items() if getattr(each, "__name__", "") == data.get(KIND)}
+    for read in readers.values():
         try:
-            return _value(kind, data)
+            return read(data)
         except ValueError:
             continue
-    raise ValueError(f"{data!r} is none of {kinds}")
+    raise ValueError(f"{data!r} is none of {tuple(readers)}")
 
 
 def _record(kind: Any, data: Any) -> Any:
     given = _checked(data, Mapping)
-    found = {name: _value(each, given[name]) for name, each in _fields(kind).items() if name in given}
+    found = {name: read(given[name]) for name, read in _field_readers(kind).items() if name in given}
     try:
         return kind(**found)
     except TypeError as e:  # a field without a default is missing
         raise ValueError(str(e)) from e
+
+
+@functools.cache
+def _field_readers(kind: Any) -> dict[str, Reader]:
+    return {name: _reader(each) for name, each in _fields(kind).items()}
 
 
 @functools.cache
@@ -124,6 +149,8 @@ def _fields(kind: Any) -> dict[str, Any]:
 
 
 def _plain(kind: Any, data: Any) -> Any:
+    if type(data) is kind:
+        return data
     if issubclass(kind, enum.Enum):
         return kind(data)  # raises ValueError itself
     if kind is float and isinstance(data, str):
