@@ -11,7 +11,6 @@ for a few thousand of them.
 import contextlib
 import functools
 import os
-import pathlib
 import re
 import stat
 import time
@@ -184,7 +183,8 @@ def clear_markers(run_dir: str, *names: str) -> None:
     """Removes markers, those of them that are set."""
     _refresh_markers(run_dir)
     for name in names:
-        pathlib.Path(layout.marker(run_dir, name)).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(layout.marker(run_dir, name))
 
 
 @contextlib.contextmanager
@@ -272,51 +272,47 @@ def _reason(error: OSError | UnicodeDecodeError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def check_files(run_dir: str, with_sizes: bool = True) -> None:
-    """Raises BrokenRun if one of Guild's files in a run directory is something else, or too large.
+def check_files(run_dir: str) -> None:
+    """Raises BrokenRun if one of Guild's files in a run directory is something else.
 
-    Guild would wait for ever to read or write a named pipe. What a file is stands in its folder, but its size must be
-    asked for, which takes longer than all else that is read of a staged run.
+    Guild would wait for ever to read or write a named pipe.
     """
     for folder, is_attribute in ((layout.guild_dir(run_dir), False), (layout.attributes(run_dir), True)):
-        size = 0
         try:
             with os.scandir(folder) as entries:
                 for count, entry in enumerate(entries):
-                    if with_sizes or not entry.is_file(follow_symlinks=False):
-                        size += _size(entry, is_attribute)
+                    if not entry.is_file(follow_symlinks=False):
+                        _check_kind(entry, is_attribute)
                     if count > _MOST_FILES:
                         raise BrokenRun(f"it has more than {_MOST_FILES} files in {os.path.basename(folder)!r}")
         except OSError as e:
             raise BrokenRun(f"cannot list {os.path.basename(folder)!r}: {_reason(e)}") from e
-    if size > _MOST_OF_ALL:
-        raise BrokenRun(f"its attributes together are larger than {_MOST_OF_ALL // 1000} kB")
 
 
-def _size(entry: "os.DirEntry[str]", is_attribute: bool) -> int:
-    """Returns the size of a file in a run directory; raises BrokenRun if it is something else."""
+def _check_kind(entry: "os.DirEntry[str]", is_attribute: bool) -> None:
+    """Raises BrokenRun for what is not a file in a run directory, nor a folder beside its attributes."""
     what = f"attribute {entry.name!r}" if is_attribute else f"its file {entry.name!r}"
     try:
-        found = entry.stat()
+        kind = files.kind(entry.stat().st_mode)
     except FileNotFoundError:
-        return 0  # it was removed meanwhile, or is a link to nothing
+        return  # it was removed meanwhile, or is a link to nothing
     except OSError as e:
         raise BrokenRun(f"cannot read {what}: {_reason(e)}") from e
-    kind = files.kind(found.st_mode)
     if kind and (is_attribute or not entry.is_dir()):
         raise BrokenRun(f"cannot read {what}: it is {kind}, not a file")
-    if is_attribute and found.st_size > _MOST_OF_ALL:
-        raise BrokenRun(f"cannot read {what}: it is larger than {_MOST_OF_ALL // 1000} kB")
-    return found.st_size
 
 
 def check_attributes(run_dir: str) -> None:
     """Raises BrokenRun if Guild would run out of memory, or crash, when it starts the run with these attributes."""
     check_files(run_dir)
-    left = record_yaml.MOST_EVENTS
+    size, events = 0, record_yaml.MOST_EVENTS
     for name in _attribute_names(run_dir):
         with _of_attribute(name):
-            left -= record_yaml.measure(files.content(layout.attribute(run_dir, name), _MOST_OF_ALL), left)
+            text = files.content(layout.attribute(run_dir, name), _MOST_OF_ALL)
+            size += len(text)
+            if size > _MOST_OF_ALL:
+                raise BrokenRun(f"its attributes together are larger than {_MOST_OF_ALL // 1000} kB")
+            events -= record_yaml.measure(text, events)
 
 
 def _attribute_names(run_dir: str) -> list[str]:
@@ -365,7 +361,7 @@ def read_staged(run_dir: str) -> Staged:
     since = _since(run_dir)
     op = _operation_data(run_dir)
     name, our = layout.run_id(run_dir), _ours_among(_tags(run_dir))
-    check_files(run_dir, with_sizes=False)  # they are checked when the run is claimed
+    check_files(run_dir)  # what is in them is checked when the run is claimed
     needs, gpus = operation_data.needs(op), operation_data.gpus(op)
     return Staged(name, run_dir, since, our, needs, gpus, is_queue, is_batch, is_search)
 
@@ -415,7 +411,8 @@ def forget_end(run_dir: str) -> None:
     """Removes the recorded end of a run that is to be started again: Guild does not do that itself."""
     _refresh_attributes(run_dir)
     for name in ("exit_status", "stopped"):
-        pathlib.Path(layout.attribute(run_dir, name)).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(layout.attribute(run_dir, name))
 
 
 def staged_signature(run_dir: str) -> tuple[int, ...] | None:

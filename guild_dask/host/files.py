@@ -50,15 +50,21 @@ def open_file(file: Path, flags: int = os.O_RDONLY, folder: int | None = None) -
     Here and below, the path of a file may begin at a folder that is open: what is done in it by its descriptor is done
     there, even if the folder is moved meanwhile.
     """
+    return _open(file, flags, folder)[0]
+
+
+def _open(file: Path, flags: int, folder: int | None) -> tuple[int, os.stat_result]:
+    """Returns a descriptor of a regular file, and the file's status; raises OSError if it is another kind."""
     fd = os.open(file, flags | _AT_ONCE, 0o666, dir_fd=folder)
     try:
-        found = kind(os.fstat(fd).st_mode)
+        status = os.fstat(fd)
+        found = kind(status.st_mode)
         if found:
             raise OSError(errno.EINVAL, f"it is {found}, not a file", os.fspath(file))
     except OSError:
         os.close(fd)
         raise
-    return fd
+    return fd, status
 
 
 def opened(file: Path, flags: int = os.O_RDONLY) -> BinaryIO:
@@ -68,19 +74,24 @@ def opened(file: Path, flags: int = os.O_RDONLY) -> BinaryIO:
 
 def content(file: Path, most: int = MOST, folder: int | None = None) -> bytes:
     """Returns the content of a regular file; raises OSError if it is another kind, or larger than the limit."""
+    return content_and_status(file, most, folder)[0]
+
+
+def content_and_status(file: Path, most: int = MOST, folder: int | None = None) -> tuple[bytes, os.stat_result]:
+    """Returns the content of a file as content() does, and the file's status before it was read."""
     # open() takes three times as long, and tens of thousands of files are read.
-    fd = open_file(file, folder=folder)
+    fd, status = _open(file, os.O_RDONLY, folder)
     try:
-        is_larger = os.fstat(fd).st_size > most
+        is_larger = status.st_size > most
         found = part = b"" if is_larger else os.read(fd, _PIECE)
-        while part and len(found) <= most:
+        while len(part) == _PIECE and len(found) <= most:  # a file gives less only at its end
             part = os.read(fd, _PIECE)
             found += part
     finally:
         os.close(fd)
     if is_larger or len(found) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most // 1000} kB", os.fspath(file))
-    return found
+    return found, status
 
 
 def tail(file: Path, most: int) -> bytes:
@@ -99,7 +110,11 @@ def refresh(*folders: Path) -> None:
 
 def _refresh_around(file: Path, levels: int) -> None:
     """Refreshes the folder of a file and those above it, the outermost first: each may have been made just now."""
-    refresh(*reversed(pathlib.PurePath(file).parents[:levels]))
+    folder = os.path.dirname(file)
+    if levels > 1:
+        _refresh_around(folder, levels - 1)
+    if levels:
+        refresh(folder)
 
 
 def current(file: Path, levels: int = 1, most: int = MOST) -> bytes:
@@ -135,12 +150,12 @@ def names(folder: Path) -> list[str]:
         return []
 
 
-def first(files: Sequence[pathlib.Path], use: Callable[[pathlib.Path], T | None]) -> T | None:
+def first(files: Sequence[Path], use: Callable[[Any], T | None]) -> T | None:
     """Returns the first result of using one of several files in one folder, of which some may be missing.
 
     Their folder is refreshed once. A use that raises FileNotFoundError or returns None is followed by the next.
     """
-    refresh(files[0].parent)
+    refresh(os.path.dirname(files[0]))
     for file in files:
         with contextlib.suppress(FileNotFoundError):
             result = use(file)
