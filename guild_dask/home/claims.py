@@ -20,6 +20,7 @@ import errno
 import os
 import pathlib
 import signal
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -29,6 +30,7 @@ from guild_dask.home.end_note import ENDED, EXITED
 from guild_dask.home.errors import raise_if_of_home
 from guild_dask.home.stop_request import STOP, request_stop
 from guild_dask.host import files
+from guild_dask.host.files import Path
 from guild_dask.host.processes import ProcessIdentity, is_alive
 
 __all__ = ["Claim"]
@@ -67,15 +69,16 @@ def path(folder: pathlib.Path, run_id: str) -> pathlib.Path:
     return folder / f"{run_id}{CLAIMED}"
 
 
-def _files(folder: pathlib.Path, run_id: str) -> list[pathlib.Path]:
+def _files(folder: pathlib.Path, run_id: str) -> list[str]:
     """Returns the files in which the claim of a run may be, in the order in which to look for it."""
-    return [path(folder, run_id).with_suffix(ending) for ending in _STATES]
+    return [f"{folder}/{run_id}{ending}" for ending in _STATES]
 
 
 def take(folder: pathlib.Path, staged: str, claim: Claim) -> None:
     """Turns a run's STAGED marker into a claim; raises OSError, with the run still staged, if that fails."""
     target = path(folder, claim.run_id)
-    folder.mkdir(parents=True, exist_ok=True)
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
     remove(folder, claim.run_id)
     try:
         os.rename(staged, target)
@@ -87,11 +90,25 @@ def take(folder: pathlib.Path, staged: str, claim: Claim) -> None:
         os.unlink(staged)
         return
     try:
-        write(folder, claim)
+        _fill(target, claim)
     except OSError:
         if withdraw(folder, claim.run_id):
             give_back(folder, claim.run_id, staged)
         raise
+
+
+def _fill(marker: pathlib.Path, claim: Claim) -> None:
+    """Writes a claim into the STAGED marker that has become its file; raises FileNotFoundError if it was withdrawn.
+
+    An empty file of its own is filled in place. ext4 brings a file that replaces another to the disk at once, and to
+    remove it then takes milliseconds. A marker that is something else, such as a link to a file of the user's, is
+    replaced.
+    """
+    found = os.lstat(marker)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and not found.st_size:
+        files.overwrite(marker, claim.as_text(), os.O_NOFOLLOW)
+    else:
+        write(marker.parent, claim)
 
 
 def withdraw(folder: pathlib.Path, run_id: str) -> bool:
@@ -165,12 +182,13 @@ def _is_same(found: Claim | None, claim: Claim) -> bool:
 def is_owned_by(claimed: pathlib.Path, owner: ProcessIdentity) -> bool:
     """Returns whether a process owns a claim, started or not; raises OSError if the home cannot be read."""
 
-    def is_same(file: pathlib.Path) -> bool:
-        claim = _claim_in(file)
+    def is_same(file: str) -> bool:
+        claim = _claim_in(files.content(file))
         return claim is not None and claim.owner == owner
 
+    beside = os.path.splitext(claimed)[0]
     states = (STARTED, CLAIMED, HANDING, CLAIMED, STARTED)
-    return files.first([claimed.with_suffix(ending) for ending in states], is_same) or False
+    return files.first([beside + ending for ending in states], is_same) or False
 
 
 def mark_started(claimed: pathlib.Path, owner: ProcessIdentity | None = None) -> bool:
@@ -233,7 +251,7 @@ def written(folder: pathlib.Path, run_id: str) -> int:
     Raises OSError if the home cannot be read.
     """
     try:
-        return files.first(_files(folder, run_id), lambda file: file.lstat().st_mtime_ns) or 0
+        return files.first(_files(folder, run_id), lambda file: os.lstat(file).st_mtime_ns) or 0
     except OSError as e:
         raise_if_of_home(e)
         return 0
@@ -242,20 +260,26 @@ def written(folder: pathlib.Path, run_id: str) -> int:
 def all_claims(folder: pathlib.Path) -> Iterator[Found]:
     """Yields every claim in the folder; raises OSError if it cannot be read."""
     # Listing the folder has refreshed it.
-    listed = (folder / name for name in sorted(files.names(folder)))
-    for run_id, file in {file.stem: file for file in listed if file.suffix in _STATES}.items():
+    listed = map(os.path.splitext, sorted(files.names(folder)))
+    for run_id, ending in {run_id: ending for run_id, ending in listed if ending in _STATES}.items():
         # It may have been renamed since the folder was listed.
-        found = next((each for each in map(_found, (file, *_files(folder, run_id))) if each), None)
+        possible = (f"{folder}/{run_id}{ending}", *_files(folder, run_id))
+        found = next((each for each in map(_found, possible) if each), None)
         if found:
             yield found
 
 
-def _found(file: pathlib.Path) -> Found | None:
-    """Returns the claim in a file, or None if it is not there."""
-    try:
-        return Found(file.stem, _read(file), file.suffix == STARTED, file.lstat().st_mtime_ns)
-    except FileNotFoundError:
-        return None
+def _found(file: str) -> Found | None:
+    """Returns the claim in a file, or None if it is not there; raises OSError if the home cannot be read."""
+    run_id, ending = os.path.splitext(os.path.basename(file))
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            text, status = files.content_and_status(file)
+        except OSError as e:
+            raise_if_of_home(e)
+            text, status = b"", os.lstat(file)
+        return Found(run_id, _claim_in(text), ending == STARTED, status.st_mtime_ns)
+    return None
 
 
 def present(folder: pathlib.Path, run_id: str) -> Found | None:
@@ -272,18 +296,18 @@ def request_end(folder: pathlib.Path, run_id: str, owner: ProcessIdentity) -> No
             os.kill(owner.pid, signal.SIGTERM)
 
 
-def _read(file: pathlib.Path) -> Claim | None:
+def _read(file: Path) -> Claim | None:
     """Returns the claim in a file, or None if there is none in it; raises OSError if the home cannot be read."""
     try:
-        return _claim_in(file)
+        return _claim_in(files.content(file))
     except OSError as e:
         raise_if_of_home(e)
         return None
 
 
-def _claim_in(file: pathlib.Path) -> Claim | None:
-    """Returns the claim in a file, or None if the file has something else; raises OSError if it cannot be read."""
+def _claim_in(text: bytes) -> Claim | None:
+    """Returns the claim that a file has, or None if it has something else."""
     try:
-        return claim_for_text(files.read_text(file, levels=0))
+        return claim_for_text(text.decode())
     except UnicodeDecodeError:
         return None

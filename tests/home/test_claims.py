@@ -269,11 +269,56 @@ def test_run_that_is_not_staged_cannot_be_claimed(folder: pathlib.Path) -> None:
 
 def test_claim_that_cannot_be_written_leaves_the_run_staged(folder: pathlib.Path) -> None:
     marker = a_marker(folder)
-    folder.mkdir(parents=True)
-    (folder / ".aaa.draft").mkdir()  # what is to be written goes here first
-    with pytest.raises(OSError, match=r"\.aaa\.draft"):
+    claims.write(folder, claim_on("aaa"))
+    code = f"""
+try:
+    claims.take(folder, {str(marker)!r}, claims.present(folder, "aaa").claim)
+except OSError:
+    sys.exit(0)
+sys.exit("it was written")
+"""
+    run_without_disk(folder, code)
+    assert marker.exists()
+    assert names_in(folder) == []
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_file_that_a_staged_marker_is_a_link_to_is_left_alone(
+    folder: pathlib.Path, link: Callable[[pathlib.Path, pathlib.Path], None]
+) -> None:
+    other, marker = folder.parent / "other", folder.parent / "STAGED"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    link(other, marker)
+    claims.take(folder, str(marker), claim_on("aaa"))
+    assert other.read_text() == ""
+    assert found_in(folder) == [("aaa", claim_on("aaa"), False)]
+    assert not marker.exists()
+
+
+def test_claim_replaces_what_is_in_its_marker(folder: pathlib.Path) -> None:
+    marker = a_marker(folder)
+    marker.write_text("x" * 10_000)  # as in one that was a claim before
+    claims.take(folder, str(marker), claim_on("aaa"))
+    assert found_in(folder) == [("aaa", claim_on("aaa"), False)]
+
+
+def test_claim_that_is_withdrawn_before_it_is_written_is_not_made_anew(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marker = a_marker(folder)
+    real_open = os.open
+
+    def withdraw_and_open(file: Any, flags: int, *mode: int, **within: Any) -> int:
+        if str(file).endswith(claims.CLAIMED) and flags & os.O_WRONLY:
+            assert claims.withdraw(folder, "aaa")
+        return real_open(file, flags, *mode, **within)
+
+    monkeypatch.setattr(os, "open", withdraw_and_open)
+    with pytest.raises(FileNotFoundError):
         claims.take(folder, str(marker), claim_on("aaa"))
     assert marker.exists()
+    assert names_in(folder) == []
 
 
 def test_removed_claim_leaves_nothing_behind(folder: pathlib.Path) -> None:
