@@ -258,6 +258,8 @@ class GuildHome:
         if result.end is End.COULD_NOT_START:
             with run_directory.opened(run_dir) as run:
                 snapshot.restore(run, self._saved(run_dir))
+            # Without an exit status, it is an error for Guild. That of a former attempt would say otherwise.
+            attempts.keep_former(run_dir, attempts.number_for_claim(run_dir))
         claims.remove(self.claims_folder, run_id)
         return True
 
