@@ -166,7 +166,7 @@ class GuildHome:
             claims.take(self.claims_folder, layout.marker(run.dir, layout.STAGED), claim)
             run_directory.set_marker(run.dir, layout.PENDING)
         except OSError:
-            self._put_back(run.id)
+            self.put_back(run.id)
             raise
         self._directory.forget(run.id)
 
@@ -242,7 +242,7 @@ class GuildHome:
         result = outcome.result
         if result.end is End.STAGED_AGAIN or outcome.is_deleted:
             with translated("cannot stage run %s again", run_id):
-                is_put_back = self._put_back(run_id)
+                is_put_back = self.put_back(run_id)
             if is_put_back or not outcome.is_deleted:
                 return is_put_back
         if outcome.note:
@@ -288,7 +288,7 @@ class GuildHome:
         before = found.claim.before if found.claim else None
         return bool(end) and (before is None or end != run_directory.recorded_start_for_text(before).end)
 
-    def _put_back(self, run_id: str) -> bool:
+    def put_back(self, run_id: str) -> bool:
         """Stages a run that was claimed and never started; False if it has started, or is not claimed.
 
         A run that was deleted meanwhile is staged in Guild's trash, so that it is staged if the user restores it.
