@@ -29,6 +29,15 @@ def all_of(run_dir: str) -> Iterator[Any]:
     return processes.all_where(lambda pid: belongs_to(pid, run_dir))
 
 
+def runs_above(home: str) -> set[str]:
+    """Returns the runs of a Guild home that this process is a part of: those of the processes that it descends from.
+
+    A run that starts warm is no descendant of its starter, but it has the variables, too.
+    """
+    named = ((pid, processes.variable_of(pid, "RUN_ID")) for pid in processes.ancestors(os.getpid()))
+    return {run for pid, run in named if run and belongs_to(pid, layout.run_dir(home, run))}
+
+
 def go_on_without(starter_pid: int, run_dir: str) -> bool:
     """Returns whether processes of a run are alive on this host, though its starter is not.
 

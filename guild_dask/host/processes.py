@@ -179,10 +179,15 @@ def _is_running(process: psutil.Process) -> bool:
 
 def is_below(pid: int, ancestor: int) -> bool:
     """Returns whether a process descends from another one."""
+    return ancestor in ancestors(pid)
+
+
+def ancestors(pid: int) -> list[int]:
+    """Returns the pids of the processes that a process descends from, its parent first."""
     try:
-        return any(parent.pid == ancestor for parent in psutil.Process(pid).parents())
+        return [parent.pid for parent in psutil.Process(pid).parents()]
     except (psutil.Error, ValueError):
-        return False
+        return []
 
 
 def leaves(processes: Iterable[psutil.Process]) -> list[psutil.Process]:

@@ -5,7 +5,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
-from guild_dask.home import claims, layout
+from guild_dask.home import claims, layout, run_processes
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.listing import Listing
 from guild_dask.home.run_directory import BrokenRun, Staged
@@ -62,14 +62,23 @@ def takers(home: str, batch: str, requests: Mapping[str, float]) -> list[Schedul
     Raises OSError or HomeUnavailable if that cannot be read now.
     """
     starter = _starter_of(home, batch)
-    found = (each for each in schedulers.alive(home) if each.id != batch)
+    waiting = _waiting_for(home, batch)
+    found = (each for each in schedulers.alive(home) if each.id not in (batch, *waiting))
     return [each for each in found if _would_take(each, home, batch, requests, starter)]
 
 
-def _starter_of(home: str, batch: str) -> str:
-    """Returns the scheduler that has started the search itself; empty if a user has."""
-    found = claims.present(layout.claims_folder(home), batch)
+def _starter_of(home: str, run: str) -> str:
+    """Returns the scheduler that has started a run; empty if a user has."""
+    found = claims.present(layout.claims_folder(home), run)
     return found.claim.scheduler_id if found and found.claim else ""
+
+
+def _waiting_for(home: str, batch: str) -> set[str]:
+    """Returns the schedulers of runs that wait for the search, such as the pipeline that it is a step of.
+
+    The slot of such a run is free only after the search. Trials might wait for it for ever.
+    """
+    return {_starter_of(home, run) for run in run_processes.runs_above(home) - {batch}}
 
 
 def _would_take(scheduler: Scheduler, home: str, batch: str, requests: Mapping[str, float], starter: str) -> bool:

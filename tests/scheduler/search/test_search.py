@@ -33,7 +33,7 @@ from tests.home.test_run_directory import make_run
 from tests.support.exhaustion import disk, fill
 from tests.support.failing_files import Files
 from tests.support.sandbox import Guild, Sandbox, Started, run_command, wait_until
-from tests.support.scheduling import NO_DASHBOARD, a_project
+from tests.support.scheduling import NO_DASHBOARD, a_project, statuses
 from tests.support.searches import BATCH, SPACE, GivenTrial, a_search, some_trials, trial_id
 
 # Waits for a file, so that a test decides when trials end.
@@ -207,6 +207,30 @@ def test_tags_of_a_search_are_those_of_its_trials_and_limit_how_many_are_in_flig
     assert _states(home) == ["completed"] * 4, ended
     tags = [list(run_view.tags(layout.run_dir(str(home), trial.id))) for trial in _trials(home)]
     assert tags == [["dask:gpu=1"]] * 4
+
+
+PIPE = """
+  optimizers:
+    own: {algorithm: dask:random, dashboard-address: 'no', workers: 1}
+pipe:
+  steps:
+    - run: train
+      flags: {x: [1, 2]}
+      optimizer: own
+      max-trials: 2
+"""
+
+
+def test_search_that_is_a_step_does_not_wait_for_the_slot_of_its_pipeline(
+    home: pathlib.Path, user: Sandbox, guild: Guild
+) -> None:
+    a_project(user, TRAIN + PIPE, {"train.py": SCRIPT})
+    (home / "enough").touch()
+    guild("run pipe --run-id pipe --stage -y")
+    with guild.started(f"run dask:scheduler workers=1 {NO_DASHBOARD} -y") as scheduler:
+        wait_until(lambda: statuses(user)["pipe"] == "completed", describe=scheduler.so_far)
+    (search,) = trials.batches(str(home))
+    assert "Initializing cluster" in pathlib.Path(layout.output(layout.run_dir(str(home), search))).read_text()
 
 
 def test_trials_without_steps_are_reported_once_if_they_are_to_be_ended_early(home: pathlib.Path, guild: Guild) -> None:

@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import pathlib
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from guild_dask.monitor.state import Phase, State, WorkerState, as_data
 from guild_dask.scheduler.search import takers as module
 from guild_dask.scheduler.search.takers import Takers, takers, width_of_all
 from tests.support.failing_files import Files
+from tests.support.sandbox import run_command
 
 # Guild's filters leave the files of attributes open.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -77,6 +79,23 @@ def test_search_does_not_propose_for_itself_and_without_schedulers_there_is_none
     assert takers(str(guild_home), "batch", {}) == []
     _live(str(guild_home), "batch")
     assert takers(str(guild_home), "batch", {}) == []
+
+
+@pytest.mark.parametrize(("run", "found"), [("pipe", []), ("batch", ["one"]), ("another", ["one"])])
+def test_scheduler_of_a_run_that_waits_for_the_search_does_not_take_its_trials(
+    guild_home: pathlib.Path, run: str, found: list[str]
+) -> None:
+    # Its slot is not free before the search has ended.
+    home = str(guild_home)
+    _live(home, "one")
+    process = processes.identity(os.getpid())
+    assert process
+    claims.mark_started(claims.write(layout.claims_folder(home), claims.Claim(run, "one", process, process)))
+    above = {"RUN_ID": "pipe", "RUN_DIR": str(guild_home / "runs" / "pipe")}
+    code = "from guild_dask.scheduler.search.takers import takers\n"
+    code += f"print([each.id for each in takers({home!r}, 'batch', {{}})])"
+    shell = ["sh", "-c", '"$0" -c "$1"; exit $?', sys.executable, code]  # it stays the parent
+    assert run_command(shell, {**os.environ, **above}, guild_home).output == f"{found}\n"
 
 
 @pytest.mark.parametrize("published", ["one", "none"])
