@@ -1,11 +1,11 @@
-"""Whether Guild may start or stage a run that exists: not while a scheduler has it."""
+"""Whether Guild may start or stage a run that exists: not while a scheduler has it, nor a search that is running."""
 
 import os
 
 from guild_dask.home import claims, layout, run_directory
-from guild_dask.home.errors import HomeUnavailable
+from guild_dask.home.errors import HomeUnavailable, raise_if_of_home
 from guild_dask.home.liveness import Liveness, liveness
-from guild_dask.host import processes
+from guild_dask.host import files, processes
 
 # The run directory that this process may start, since its scheduler has claimed it for this process.
 _OWN: set[str] = set()
@@ -27,16 +27,29 @@ def refusal_for(run_dir: str) -> str:
         return ""
     try:
         found = claims.present(layout.claims_folder(home), run)
-        if found is None:
-            return ""
-        if found.claim is None or liveness(found, path) is Liveness.DEAD:
-            return _take_over(home, path, found)
+        if found is None or found.claim is None or liveness(found, path) is Liveness.DEAD:
+            # Also of a search whose scheduler has died, it may be alive.
+            return _refusal_for_search(path) or (_take_over(home, path, found) if found else "")
     except OSError as e:
         return f"cannot read whether a scheduler runs {run[:8]}: {e.strerror or e}"
     who = f"scheduler {found.claim.scheduler_id[:8]}"
     if found.is_started:
         return f"{who} runs {run[:8]} on {found.claim.owner.host}; 'guild-dask stop {run[:8]}' ends it"
     return f"{who} is about to start {run[:8]}"
+
+
+def _refusal_for_search(run_dir: str) -> str:
+    """Returns that the run is a search at work; empty if it is not. Raises OSError if the home cannot be read.
+
+    The search itself would refuse a second process, but only after Guild has replaced the records of the first one.
+    """
+    run = layout.run_id(run_dir)
+    try:
+        is_at_work = files.is_locked(layout.search_lock(run_dir))
+    except OSError as e:
+        raise_if_of_home(e)
+        return ""  # it is no search, or its file system has no locks, which the search reports
+    return f"search {run[:8]} is running already; 'guild stop {run[:8]}' ends it" if is_at_work else ""
 
 
 def _take_over(home: str, run_dir: str, found: claims.Found) -> str:

@@ -11,6 +11,7 @@ microseconds.
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import pathlib
@@ -172,6 +173,18 @@ def remove(folder: Path, names_of_files: Iterable[str]) -> None:
             os.unlink(f"{os.fspath(folder)}/{name}")
         except FileNotFoundError:
             continue
+
+
+def is_locked(file: Path) -> bool:
+    """Returns whether a process holds flock's lock of a file; raises OSError if the file or its lock cannot be used."""
+    fd = open_file(file)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def modified(file: Path) -> float:

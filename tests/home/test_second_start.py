@@ -1,12 +1,14 @@
 """Runs that users start by hand although a scheduler that is dead has claimed them."""
 
+import errno
+import fcntl
 import os
 import pathlib
 from dataclasses import replace
 
 import pytest
 
-from guild_dask.home import claims, run_directory, snapshot
+from guild_dask.home import claims, layout, run_directory, snapshot
 from guild_dask.home.claims import Claim
 from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.recovery import recover
@@ -67,6 +69,19 @@ def test_run_that_is_taken_meanwhile_is_not_started_by_hand(home: GuildHome) -> 
     with home.lock():
         assert "another process has held" in refusal_for(home.run_dir(RUN))
     assert claims.present(home.claims_folder, RUN)
+
+
+def test_file_system_without_locks_refuses_no_start(home: GuildHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = pathlib.Path(layout.search_lock(home.run_dir(RUN)))
+    assert refusal_for(home.run_dir(RUN)) == ""
+    assert not lock.exists()
+    lock.touch()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert refusal_for(home.run_dir(RUN)) == ""
 
 
 def test_guild_starts_it(home: GuildHome, user: Sandbox, guild: Guild) -> None:

@@ -548,11 +548,23 @@ def test_damaged_tags_and_label_of_a_trial_are_left_to_the_user(tmp_path: pathli
     assert pathlib.Path(layout.attribute(run_dir, name)).read_text() == "{"
 
 
-def test_search_that_is_running_is_not_started_again(home: pathlib.Path, guild: Guild) -> None:
+@pytest.mark.parametrize("again", ["--restart batch -y", "--start batch -y", "--restart batch --stage -y"])
+def test_search_that_is_running_is_not_started_again(home: pathlib.Path, guild: Guild, again: str) -> None:
     guild(f"{SEARCH} --stage")
+    before = _records(home)
     with (home / "runs" / "batch" / ".guild" / "dask-search.lock").open("w") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
-        assert "this search is running already" in guild("run --start batch -y", exit_code=2).output
+        refused = guild(f"run {again}", exit_code=1).output
+        assert refused == "guild: search batch is running already; 'guild stop batch' ends it\n"
+        assert _records(home) == before
+        with pytest.raises(CannotSearch, match="this search is running already"), Alone(f.name):
+            pass  # as when two start at the same moment
+
+
+def _records(home: pathlib.Path) -> dict[str, bytes]:
+    folder = home / "runs" / "batch" / ".guild"
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def test_file_system_without_locks_is_not_taken_for_a_search_that_is_running(
