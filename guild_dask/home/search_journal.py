@@ -1,7 +1,7 @@
 """What a search has proposed and decided, in a file of its own run: one line of JSON for each event.
 
     {"event": "started", "at": T, "host": H, "pid": P, "objectives": TEXT}   the search began, or went on
-    {"event": "proposed", "at": T, "trial": RUN, "number": N, "point": {}}   before the trial's run is made
+    {"event": "proposed", "at": T, "trial": RUN, "number": N, "point": {}, "flags": {}}   before the trial's run is made
     {"event": "staged", "at": T, "trial": RUN}                               the run is complete, and was staged
     {"event": "pruning", "at": T, "trial": RUN, "started": T, "step": S}     before an attempt is asked to end
     {"event": "killed", "at": T, "trial": RUN, "started": T}                 before a killed trial is staged again
@@ -32,6 +32,8 @@ class Proposal:
     number: int
     point: Mapping[str, Any]
     at: float  # seconds since 1970
+    # All flags of its run, since a restart may change the others. None: they are no JSON, or another version wrote it.
+    flags: Mapping[str, Any] | None = None
 
 
 @dataclass
@@ -53,7 +55,9 @@ class SearchLog:
         """Takes in one event; raises KeyError, TypeError or ValueError if it is malformed."""
         event = line["event"]
         if event == "proposed":
-            each = Proposal(str(line["trial"]), int(line["number"]), dict(line["point"]), float(line["at"]))
+            number, point, flags = int(line["number"]), dict(line["point"]), line.get("flags")
+            of_run = None if flags is None else dict(flags)
+            each = Proposal(str(line["trial"]), number, point, float(line["at"]), of_run)
             self.proposals[each.trial] = each
         elif event == "staged":
             self.staged.add(str(line["trial"]))
@@ -75,6 +79,14 @@ class SearchLog:
 def _attempt(line: Mapping[str, Any]) -> float | None:
     started = line.get("started")
     return None if started is None else float(started)
+
+
+def as_recorded(flags: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Returns flags if a line gives back the same ones; else None, as with a date or a name that is no text."""
+    try:
+        return flags if json.loads(json.dumps(flags)) == flags else None
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def read(batch_dir: str) -> SearchLog:

@@ -1,12 +1,15 @@
 """The journal of a search, on a disk that refuses what was written."""
 
+import datetime
 import errno
+import math
 import os
 import pathlib
+from typing import Any
 
 import pytest
 
-from guild_dask.home.search_journal import SearchJournal, read
+from guild_dask.home.search_journal import SearchJournal, as_recorded, read
 
 
 def test_event_that_is_written_although_the_disk_reports_an_error_is_on_record(
@@ -60,3 +63,24 @@ def test_line_that_is_damaged_is_not_on_record_and_those_around_it_are(tmp_path:
     SearchJournal(str(tmp_path)).add("staged", trial="aaa")
     found = read(str(tmp_path))
     assert (set(found.proposals), found.staged) == ({"aaa"}, {"aaa"})
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_recorded"),
+    [
+        (
+            {"lr": 1e-5, "n": 2**70, "name": "\ud800ä", "none": None, "far": math.inf, "more": {"a": [1]}},
+            True,
+        ),
+        ({}, True),
+        ({1: 2}, False),
+        ({"lr": {1: 2}}, False),
+        ({"day": datetime.date(2020, 1, 1)}, False),
+    ],
+)
+def test_flags_are_recorded_if_they_are_the_same_when_they_are_read(
+    tmp_path: pathlib.Path, flags: dict[str, Any], is_recorded: bool
+) -> None:
+    (tmp_path / ".guild").mkdir()
+    SearchJournal(str(tmp_path)).add("proposed", trial="aaa", number=1, point={}, flags=as_recorded(flags))
+    assert read(str(tmp_path)).proposals["aaa"].flags == (flags if is_recorded else None)

@@ -8,14 +8,13 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from guild_dask.home import claims, control, layout, run_directory, run_queue, stop_request
 from guild_dask.home.claim_record import Claim
 from guild_dask.home.outcome import Cause, text_for_cause
-from guild_dask.home.search_journal import SearchJournal
+from guild_dask.home.search_journal import Proposal, SearchJournal, as_recorded
 from guild_dask.home.trials import Trial, TrialReader, TrialState, completed_costs, start_time
 from guild_dask.monitor import formatting
 from guild_dask.monitor.flag_columns import text_for_value
@@ -175,12 +174,12 @@ class Search:
     def _repair(self, trials: Sequence[Trial]) -> None:
         is_first = not self._has_repaired
         for trial in trials:
-            flags = self._problem.space.flags(trial.point)
-            if is_first and trial.state is TrialState.WAITING and self._stager.is_damaged(trial.id, flags):
+            proposal = self._journal.log.proposals[trial.id]
+            if is_first and trial.state is TrialState.WAITING and self._stager.is_damaged(proposal):
                 self._stager.unstage(trial.id)
-                self._complete(trial, flags)
+                self._complete(proposal)
             elif trial.state is TrialState.PROPOSED:
-                self._complete(trial, flags)
+                self._complete(proposal)
             elif trial.id not in self._journal.log.staged and trial.state is not TrialState.DELETED:
                 self._journal.add("staged", trial=trial.id)  # else it would be made again if the user deletes it
         self._has_repaired = True
@@ -212,10 +211,11 @@ class Search:
             self._journal.add("killed", trial=trial.id, started=trial.started)
         return True
 
-    def _complete(self, trial: Trial, flags: Mapping[str, Any]) -> None:
-        self._stager.stage(self._journal.log.proposals[trial.id], flags)
-        log.info("Staged trial %s, which was left half staged", trial.id)
-        self._announce(trial.id)
+    def _complete(self, proposal: Proposal) -> None:
+        flags = self._problem.space.flags(proposal.point) if proposal.flags is None else proposal.flags
+        self._stager.stage(proposal, flags)
+        log.info("Staged trial %s, which was left half staged", proposal.trial)
+        self._announce(proposal.trial)
 
     def _announce(self, run_id: str) -> None:
         """Makes schedulers see a staged run whose directory is not new; otherwise they find it at their next poll."""
@@ -236,10 +236,11 @@ class Search:
                 return count
             number += 1
             trial = self._stager.new_id()
-            self._journal.add("proposed", trial=trial, number=number, point=point)
+            flags = self._problem.space.flags(point)
+            self._journal.add("proposed", trial=trial, number=number, point=point, flags=as_recorded(flags))
             shown = " ".join(f"{name}={text_for_value(value)}" for name, value in point.items())
             log.info("Staging trial %s (%d of %d): %s", trial, number, self._limits.max_trials, shown)
-            self._stager.stage(self._journal.log.proposals[trial], self._problem.space.flags(point))
+            self._stager.stage(self._journal.log.proposals[trial], flags)
         return len(points)
 
     def _knowledge(self, trials: Sequence[Trial]) -> Knowledge:

@@ -44,9 +44,9 @@ class Stager:
             _stage(run_dir)
         self._journal.add("staged", trial=proposal.trial)
 
-    def is_damaged(self, trial: str, flags: Mapping[str, Any]) -> bool:
+    def is_damaged(self, proposal: Proposal) -> bool:
         """Returns whether a staged run is not what was staged: a power failure may lose what was just written."""
-        run_dir = layout.run_dir(self._home, trial)
+        run_dir = layout.run_dir(self._home, proposal.trial)
         if not was_staged(run_dir, self._claims):
             return True
         if not run_directory.has(run_dir, layout.STAGED):
@@ -54,8 +54,13 @@ class Stager:
         try:
             run_directory.read_staged(run_dir)
             found = run_directory.attribute(run_dir, "flags")
+            if not isinstance(found, dict):
+                return True
+            # Flags that are not on record are not compared: a restart may have changed those of the search.
+            expected = proposal.point if proposal.flags is None else proposal.flags
+            has_others = proposal.flags is not None and found.keys() != expected.keys()
             # Names that are no texts cannot be sorted, as a key needs them.
-            return not isinstance(found, dict) or found.keys() != flags.keys() or key_of(found) != key_of(flags)
+            return has_others or not found.keys() >= expected.keys() or not _are_same(found, expected)
         except run_directory.BrokenRun as e:
             raise_if_of_home(e)
             return run_directory.has(run_dir, layout.STAGED)
@@ -71,6 +76,10 @@ class Stager:
         run_directory.set_marker(run_dir, layout.PENDING)
         run = batch_util.init_trial_run(self._batch, dict(flags), run_dir)
         run.write_attr(ATTRIBUTE, {"batch": str(self._batch.id), "number": proposal.number})
+
+
+def _are_same(found: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+    return key_of({name: found[name] for name in expected}) == key_of(expected)
 
 
 def _stage(run_dir: str) -> None:

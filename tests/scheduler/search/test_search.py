@@ -11,13 +11,13 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from guild_dask.home import claims, layout, run_directory, run_view, stop_request, trials
-from guild_dask.home.search_journal import SearchJournal
+from guild_dask.home.search_journal import Proposal, SearchJournal
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor import searches
 from guild_dask.plan.objectives import Objective
@@ -311,8 +311,8 @@ def test_staged_trial_whose_flag_is_not_a_number_is_not_damaged(tmp_path: pathli
     run_dir = layout.run_dir(str(tmp_path), trial_id(1))
     pathlib.Path(layout.attribute(run_dir, "flags")).write_text("{lr: 0.1, clip: .nan}")
     stager = Stager(str(tmp_path), BATCH, SearchJournal(layout.run_dir(str(tmp_path), BATCH)))
-    assert not stager.is_damaged(trial_id(1), {"lr": 0.1, "clip": math.nan})
-    assert stager.is_damaged(trial_id(1), {"lr": 0.2, "clip": math.nan})
+    assert not stager.is_damaged(_proposal({"lr": 0.1, "clip": math.nan}))
+    assert stager.is_damaged(_proposal({"lr": 0.2, "clip": math.nan}))
 
 
 @pytest.mark.parametrize("flags", ["{1: 0.1, lr: 0.1}", "{lr: 0.1}", "[1]", "{lr: 0.1, clip: [1], 2: {}}"])
@@ -320,7 +320,51 @@ def test_staged_trial_with_other_flags_is_damaged_whatever_they_are(tmp_path: pa
     a_search(tmp_path, [GivenTrial({"lr": 0.1}, end="staged")], SPACE)
     pathlib.Path(layout.attribute(layout.run_dir(str(tmp_path), trial_id(1)), "flags")).write_text(flags)
     stager = Stager(str(tmp_path), BATCH, SearchJournal(layout.run_dir(str(tmp_path), BATCH)))
-    assert stager.is_damaged(trial_id(1), {"lr": 0.1, "clip": 1})
+    assert stager.is_damaged(_proposal({"lr": 0.1, "clip": 1}))
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_damaged"),
+    [("{lr: 0.1, layers: 2}", False), ("{lr: 0.1}", False), ("{lr: 0.2}", True), ("{layers: 2}", True), ("", True)],
+)
+def test_staged_trial_whose_flags_are_not_on_record_is_compared_by_its_point(
+    tmp_path: pathlib.Path, flags: str, is_damaged: bool
+) -> None:
+    # Another version proposed it, and a restart may have changed the other flags of the search since.
+    a_search(tmp_path, [GivenTrial({"lr": 0.1}, end="staged")], SPACE)
+    pathlib.Path(layout.attribute(layout.run_dir(str(tmp_path), trial_id(1)), "flags")).write_text(flags)
+    journal = SearchJournal(layout.run_dir(str(tmp_path), BATCH))
+    assert journal.log.proposals[trial_id(1)].flags is None
+    assert Stager(str(tmp_path), BATCH, journal).is_damaged(journal.log.proposals[trial_id(1)]) == is_damaged
+
+
+def _proposal(flags: Mapping[str, Any]) -> Proposal:
+    return Proposal(trial_id(1), 1, {"lr": flags["lr"]}, 1.0, flags)
+
+
+def test_restart_with_other_flags_leaves_staged_trials_as_they_are(home: pathlib.Path, guild: Guild) -> None:
+    with guild.started(f"run dask:scheduler workers=2 {NO_DASHBOARD} -y") as scheduler:
+        scheduler.wait_for_output("Waiting for staged runs")
+        run_command("guild-dask pause", os.environ, home)
+        scheduler.wait_for_output("Paused: ")
+        with guild.started(f"{SEARCH} y=2 --force-flags -Fo parallel=2") as search:
+            wait_until(lambda: _states(home) == ["waiting"] * 2, describe=search.so_far)
+            guild("stop batch -y")
+            search.wait()
+    run_command("guild-dask resume", os.environ, home)
+    before = {trial.id: _flags(home, trial.id) for trial in _trials(home)}
+    assert [flags["y"] for flags in before.values()] == [2, 2]
+    half, _ = before
+    (home / "runs" / half / ".guild" / "attrs" / "flags").write_text("")  # as after a power failure
+    (home / "enough").touch()
+    ended = guild("run --restart batch x=3 y=[1,2] z=5 --force-flags --max-trials 3 -Fo workers=1 -y")
+    assert ended.output.count("which was left half staged") == 1, ended
+    assert {run: _flags(home, run) for run in before} == before
+    assert _states(home) == ["completed"] * 3
+
+
+def _flags(home: pathlib.Path, run: str) -> Mapping[str, Any]:
+    return run_view.flags(str(home / "runs" / run))
 
 
 def test_trial_that_cannot_be_staged_again_is_reported_once(
