@@ -99,6 +99,14 @@ class CannotStageTrial(_Fails):
 
 
 @dataclass(frozen=True)
+class SearchDeleted(_Fails):
+    """The run of the search is gone."""
+
+    def __str__(self) -> str:
+        return "its run was deleted"
+
+
+@dataclass(frozen=True)
 class ErrorOfItsOwn(_Fails):
     """There is an error in guild-dask."""
 
@@ -127,6 +135,7 @@ SearchEnd = (
     | FailedInARow
     | MissingScalar
     | CannotStageTrial
+    | SearchDeleted
     | ErrorOfItsOwn
     | UnknownEnd
 )

@@ -147,6 +147,7 @@ def _search_ends() -> tuple[Any, ...]:
         e.MissingScalar("aaa", ("acc", "loss"), ("size",), "bbb", "maximize"),
         e.MissingScalar("aaa", ("acc",), (), "bbb", "minimize"),
         e.CannotStageTrial("no disk"),
+        e.SearchDeleted(),
         e.ErrorOfItsOwn("KeyError(1)", "/home/error.log"),
     )
 

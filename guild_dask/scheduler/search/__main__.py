@@ -104,6 +104,8 @@ class _Process:
         self._flags = flags
         self._settings: SearchSettings = search_settings.settings_for(flags, len(self._problem.objectives))
         self._requests = requirements_for_tags(run_directory.our_tags(self._proto)).amounts
+        seed = run_directory.attribute(self._run.dir, "random_seed")
+        self._seed = seed if isinstance(seed, int) else 0
 
     def _read_problem(self) -> Problem:
         run_dir = self._run.dir
@@ -118,10 +120,11 @@ class _Process:
 
     def run(self) -> int:
         """Searches, and returns the exit code."""
-        settings, unknown = self._scheduler_settings()
-        engine = self._engine()
-        use_libyaml()  # Guild spends half of the time to stage a trial on YAML
         with Alone(layout.search_lock(self._run.dir)):
+            run_directory.forget_end(self._run.dir)  # of the start before: the search would show as ended
+            settings, unknown = self._scheduler_settings()
+            engine = self._engine()
+            use_libyaml()  # Guild spends half of the time to stage a trial on YAML
             journal = SearchJournal(self._run.dir)
             with self._logging(settings):
                 objectives = text_for(self._problem.objectives)
@@ -164,9 +167,8 @@ class _Process:
         return settings_for(self._flags, kept), unknown
 
     def _engine(self) -> Engine:
-        seed = run_directory.attribute(self._run.dir, "random_seed")
         directions = [each.direction for each in self._problem.objectives]
-        return Engine(self._kind, self._problem.space, directions, seed if isinstance(seed, int) else 0)
+        return Engine(self._kind, self._problem.space, directions, self._seed)
 
     def _prior(self, journal: SearchJournal) -> Any:
         if self._settings.prior != "operation":

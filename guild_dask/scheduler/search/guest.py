@@ -12,7 +12,7 @@ from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.listing import Listing
 from guild_dask.monitor.publisher import Publisher
 from guild_dask.monitor.state import EndedRun, State
-from guild_dask.plan.search_ends import CannotStageTrial, ErrorOfItsOwn
+from guild_dask.plan.search_ends import CannotStageTrial, ErrorOfItsOwn, SearchDeleted
 from guild_dask.scheduler.search.search import Search, Step
 from guild_dask.scheduler.search.staging import CannotStage
 
@@ -71,6 +71,8 @@ class Steps:
         except CannotStage as e:
             return Step(True, CannotStageTrial(str(e)))
         except (OSError, HomeUnavailable) as e:
+            if self._search.is_deleted():
+                return Step(True, SearchDeleted())
             self._report(f"cannot use the Guild home: {e}")
             return Step()
         except Exception as e:  # noqa: BLE001  # an error of the search itself must not lose its trials

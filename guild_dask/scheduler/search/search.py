@@ -169,6 +169,14 @@ class Search:
         objectives, batch = self._problem.objectives, self._problem.batch
         return next_trials(trials, self._limits, objectives, width, elapsed, former=self._former, batch=batch)
 
+    def is_deleted(self) -> bool:
+        """Returns whether the run of the search is gone, and the folder of runs is not."""
+        try:
+            is_gone = run_directory.is_missing(layout.run_dir(self._problem.home, self._problem.batch))
+            return is_gone and run_directory.is_folder(layout.runs_dir(self._problem.home))
+        except OSError:
+            return False
+
     # Trials that were left half done, or cut short
 
     def _repair(self, trials: Sequence[Trial]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from guild_dask.home import claims, layout, run_directory, run_view, stop_request, trials
+from guild_dask.home import claims, layout, run_directory, run_view, status, stop_request, trials
 from guild_dask.home.search_journal import Proposal, SearchJournal
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor import searches
@@ -620,6 +620,36 @@ def test_file_system_without_locks_is_not_taken_for_a_search_that_is_running(
     monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(CannotSearch, match=r"cannot lock .*/lock: No locks available"), Alone(str(tmp_path / "lock")):
         pass
+
+
+def test_search_that_goes_on_shows_as_running_and_ends_if_it_is_deleted(home: pathlib.Path, guild: Guild) -> None:
+    (home / "enough").touch()
+    guild(f"{SEARCH} --max-trials 1 -Fo workers=1")
+    (home / "enough").unlink()
+    with guild.started("run --restart batch --max-trials 9 -Fo workers=1 -y") as search:
+        wait_until(lambda: "running" in _states(home), describe=search.so_far)
+        assert status.status(str(home / "runs" / "batch")) is status.Status.RUNNING
+        assert json.loads(guild("runs --operation train+dask:random --json").output)[0]["status"] == "running"
+        (home / "runs" / "batch").rename(home / "batch")
+        (home / "enough").touch()
+        ended = search.wait()
+    assert ended.output.count("dask:random: the search stops: its run was deleted") == 1, ended
+    assert "trying again" not in ended.output
+    assert "Traceback" not in ended.output
+
+
+def test_search_is_deleted_if_its_run_is_gone_and_not_the_folder_of_runs(tmp_path: pathlib.Path) -> None:
+    a_search(tmp_path, some_trials(1), SPACE, is_over=False)
+    space = space_for_flags(dict(SPACE))
+    problem = Problem(str(tmp_path), BATCH, space, (Objective("loss"),), 50)
+    journal = SearchJournal(layout.run_dir(str(tmp_path), BATCH))
+    search = Search(problem, SearchSettings(), _Asked("tpe", space, ["minimize"], 1), journal, Policy())
+    assert not search.is_deleted()
+    (tmp_path / "runs").rename(tmp_path / "unmounted")
+    assert not search.is_deleted()
+    (tmp_path / "unmounted").rename(tmp_path / "runs")
+    shutil.rmtree(tmp_path / "runs" / BATCH)
+    assert search.is_deleted()
 
 
 # Bad days
