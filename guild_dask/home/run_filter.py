@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from guild_dask.home import layout
 from guild_dask.home.errors import check_home, raise_if_of_home
 from guild_dask.home.listing import Listing
-from guild_dask.home.run_directory import BrokenRun, Staged, attribute_times, check_attributes
+from guild_dask.home.run_directory import BrokenRun, Staged, attribute_times, check_attributes, is_search
 
 # Attributes of a waiting run that a user may change.
 _CHANGEABLE = ("tags", "label", "marked", "starred", "comments")
@@ -110,16 +110,16 @@ class Selection:
 
     def matches(self, run_dir: str) -> bool:
         """Returns whether a run matches now."""
-        return self._is_match(run_dir)
+        return self._is_match(layout.run_id(run_dir), _described(run_dir, is_search(run_dir)))
 
     def _judge(self, run: Staged) -> _Judged:
-        times = attribute_times(run.dir, _CHANGEABLE)
+        run_dir = _described(run.dir, run.is_search)
+        times = attribute_times(run_dir, _CHANGEABLE)
         known = self._judged.get(run.id)
         is_known = known is not None and (known.run, known.times) == (run, times)
-        return known if known and is_known else _Judged(run, times, self._is_match(run.dir))
+        return known if known and is_known else _Judged(run, times, self._is_match(run.id, run_dir))
 
-    def _is_match(self, run_dir: str) -> bool:
-        run_id = layout.run_id(run_dir)
+    def _is_match(self, run_id: str, run_dir: str) -> bool:
         try:
             check_attributes(run_dir)  # Guild reads them without a limit
         except BrokenRun as e:
@@ -132,6 +132,14 @@ class Selection:
         except Exception as e:  # noqa: BLE001  # Guild may raise anything for a broken run; others are not affected
             check_home(e, run_id)
             return False
+
+
+def _described(run_dir: str, is_of_search: bool) -> str:
+    """Returns the directory with what a filter compares: for a search, that of its trials' prototype.
+
+    A scheduler that takes the trials starts the search. Its own run has another operation, and no tags.
+    """
+    return layout.prototype(run_dir) if is_of_search else run_dir
 
 
 def _in_lower_case(text: str) -> str:

@@ -47,6 +47,24 @@ def test_runs_are_chosen_by_attributes_and_flags(tmp_path: pathlib.Path, express
     assert chosen(Selection(expression), given) == expected
 
 
+def test_search_is_chosen_by_the_operation_tags_and_flags_of_its_trials(tmp_path: pathlib.Path) -> None:
+    search = make_run(tmp_path / "aaa")
+    (search / ".guild" / "opref").write_text("builtin:guild '' dask tpe")
+    proto = make_run(search / ".guild" / "proto", flags="epochs: 3\n", tags="[big]\n")
+    for expression in ("tags contains big", "op = op", "epochs = 3"):
+        selection = Selection(expression)
+        assert chosen(selection, listing(search)) == ["aaa"]
+        assert selection.matches(str(search))
+    selection = Selection("tags contains small")
+    assert chosen(selection, listing(search)) == []
+    (proto / ".guild" / "attrs" / "tags").write_text("[small]\n")
+    assert chosen(selection, Listing((), {})) == ["aaa"]
+    (proto / ".guild" / "attrs" / "tags").unlink()
+    (proto / ".guild" / "attrs" / "tags").mkdir()
+    found = selection.of(listing(search))
+    assert (found.staged, set(found.broken)) == ((), {"aaa"})
+
+
 def test_run_is_judged_again_when_it_has_changed_and_not_before(tmp_path: pathlib.Path) -> None:
     run_dir = make_run(tmp_path / "aaa", label="x\n")
     selection = Selection("label = x")
