@@ -67,10 +67,12 @@ class Engine:
         found: list[dict[str, Any]] = []
         avoided = set(known.avoided)
         with _quiet():
-            study = self._study(known, len(avoided))
+            study = self._study(known)
             if self._space.first and not known.is_begun:
                 study.enqueue_trial(self._encoded(self._space.first))
             for _ in range(count):
+                # Each point has random numbers of its own, however many are proposed at a time, also after a restart.
+                study.sampler = self._sampler(self._seed_at(len(avoided)))
                 point = self._next(study, avoided)
                 if point is None:
                     break
@@ -91,7 +93,7 @@ class Engine:
 
     def _random_point(self, avoided: set[Any]) -> dict[str, Any] | None:
         """Returns a new point of a space that is much larger than what was tried; None if chance finds none."""
-        sampler = self._optuna.samplers.RandomSampler(seed=zlib.crc32(f"{self._seed}/{len(avoided)}".encode()))
+        sampler = self._optuna.samplers.RandomSampler(seed=self._seed_at(len(avoided)))
         study = self._optuna.create_study(sampler=sampler, directions=self._directions)
         for _ in range(_MOST_DRAWN):
             point = self._decoded(study.ask(self._distributions).params)
@@ -99,11 +101,12 @@ class Engine:
                 return point
         return None
 
-    def _study(self, known: Knowledge, count: int) -> Any:
-        optuna = self._optuna
-        # Each call has random numbers of its own, and the same ones after a restart at the same place.
-        seed = zlib.crc32(f"{self._seed}/{count}".encode())
-        study = optuna.create_study(sampler=self._sampler(seed), directions=self._directions)
+    def _seed_at(self, count: int) -> int:
+        """Returns the seed for the next point after so many known ones."""
+        return zlib.crc32(f"{self._seed}/{count}".encode())
+
+    def _study(self, known: Knowledge) -> Any:
+        study = self._optuna.create_study(sampler=self._sampler(self._seed_at(0)), directions=self._directions)
         study.add_trials(self._told(each) for each in known.observations)
         for point in known.running:
             study.enqueue_trial(self._encoded(point))

@@ -79,6 +79,19 @@ def test_proposals_are_the_same_after_a_restart_and_differ_at_each_place() -> No
     assert len({point["lr"] for point in seen}) == 5
 
 
+@pytest.mark.parametrize("kind", ["tpe", "random"])
+def test_proposals_are_the_same_however_many_are_made_at_a_time(kind: str) -> None:
+    # How many slots are free when the search takes a step depends on chance.
+    engine = _engine({"lr": "loguniform[1e-5:1e-1]", "n": "[1:4]"}, kind)
+    sequences = []
+    for sizes in ((1, 1, 1, 1, 1, 1), (6,), (2, 1, 3)):
+        points: list[dict[str, Any]] = []
+        for size in sizes:
+            points += engine.propose(Knowledge((), points, frozenset(map(key_of, points))), size)
+        sequences.append(points)
+    assert sequences[0] == sequences[1] == sequences[2]
+
+
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 GP = pytest.param("gp", marks=pytest.mark.skipif(not HAS_TORCH, reason="needs PyTorch, which is no requirement"))
 
