@@ -92,6 +92,9 @@ class _Process:
         self._proto = layout.prototype(self._run.dir)
         if not run_directory.is_folder(layout.guild_dir(self._proto)):
             raise CannotSearch(f"it is an optimizer: use guild run OPERATION --optimizer dask:{kind}")
+        # Views, schedulers and Guild's own commands find a search, and the trials it links, there only.
+        if os.path.realpath(self._run.dir) != os.path.realpath(layout.run_dir(self._home, self._run.id)):
+            raise CannotSearch(f"it cannot search in {self._run.dir}: leave out --run-dir")
         # Before the source code is checked: the command that copies it again names them.
         self._objectives = trials.objectives(self._run.dir, search_journal.read(self._run.dir))
         # Guild writes this last. Without it, the source code for the trials may be missing.

@@ -670,6 +670,14 @@ def test_search_that_guild_has_not_prepared_to_the_end_is_refused_until_it_is(ho
     assert _states(home) == ["completed"]
 
 
+def test_search_in_another_folder_is_refused_before_anything_is_staged(home: pathlib.Path, guild: Guild) -> None:
+    folder = home.parent / "elsewhere"
+    search = SEARCH.replace("--run-id batch", f"--run-dir {folder}")
+    refused = guild(f"{search} --max-trials 1 -Fo workers=1", exit_code=2).output
+    assert f"dask:random: it cannot search in {folder}: leave out --run-dir\n" in refused
+    assert not list(home.glob("runs/*"))
+
+
 @pytest.mark.parametrize(
     ("run", "name"),
     [
