@@ -41,13 +41,15 @@ class OutOfTime(_Ends):
 
 @dataclass(frozen=True)
 class TargetReached(_Ends):
-    """A trial is as good as the user wants."""
+    """A trial, or an earlier run that the search learns from, is as good as the user wants."""
 
     objective: str
     target: float
+    earlier: str = ""  # the run that has reached it, if that is none of its trials
 
     def __str__(self) -> str:
-        return f"a trial has reached the target, {self.objective} {self.target:g}"
+        which = f"the earlier run {self.earlier[:8]}" if self.earlier else "a trial"
+        return f"{which} has reached the target, {self.objective} {self.target:g}"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from guild_dask.plan.tags import requirements_for_tags
 from guild_dask.scheduler import own_run, service
 from guild_dask.scheduler.events import OutsideEvent, StopRequested
 from guild_dask.scheduler.search import settings as search_settings
-from guild_dask.scheduler.search.engine import Engine, EngineMissing
+from guild_dask.scheduler.search.engine import Engine, EngineMissing, Observation
 from guild_dask.scheduler.search.guest import EARLY_PERIOD, SearchGuest, Steps
 from guild_dask.scheduler.search.prior import observations
 from guild_dask.scheduler.search.search import Problem, Search, Step, described
@@ -138,6 +138,7 @@ class _Process:
                 journal.add("started", host=os.uname().nodename, pid=os.getpid(), objectives=named)
                 search.publish()  # so that views show it before workers and earlier runs are found
                 search.learn_from(self._prior(journal))
+                self._report_earlier("Best earlier run: %s, %s", search.better_before())
                 last = self._propose_while_others_schedule(search, _checked(search))
             if not (last.is_over or self._is_stopping()):
                 last = self._be_scheduler(search, journal, settings, unknown)
@@ -180,6 +181,10 @@ class _Process:
         found = observations(self._home, self._proto, known.space, known.objectives, journal.log.proposals)
         _log.info("Learning from %d completed run(s) of the same operation", len(found))
         return found
+
+    def _report_earlier(self, text: str, runs: Iterable[Observation]) -> None:
+        for each in runs:
+            _log.info(text, each.run, described(each, self._problem.objectives))
 
     def _propose_while_others_schedule(self, search: Search, last: Step) -> Step:
         """Proposes for living schedulers, for as long as there is one that takes trials; returns the last step."""
@@ -234,6 +239,7 @@ class _Process:
         costs = {run_id: trials.completed_costs(each, self._problem.objectives) for run_id, each in found.items()}
         for run_id in best_of({run_id: each for run_id, each in costs.items() if each}):
             _log.info("Best: trial %s, %s", run_id, described(found[run_id], self._problem.objectives))
+        self._report_earlier("No trial beats earlier run %s, %s", search.better_before(list(found.values())))
         return SEARCH_FAILED if last.is_failure else self._code
 
 

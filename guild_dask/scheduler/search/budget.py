@@ -1,7 +1,8 @@
 """How many trials a search proposes next, and when it is over. Pure."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from guild_dask.home.run_scalars import with_32_bits
 from guild_dask.home.trials import Trial, TrialState, completed_costs
@@ -44,19 +45,23 @@ def next_trials(  # noqa: PLR0913  # all that decides
     *,
     former: Collection[str] = (),
     batch: str = "",
+    earlier: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> NextTrials:
     """Returns how many trials of a batch to propose, or why the search is over.
 
     Deleted trials do not count. Failures of former trials, which ended before the search was started again, do not
-    end it: the user knows them.
+    end it: the user knows them. `earlier` has the values of runs that are no trials, and count for the target only.
     """
     counted = [trial for trial in trials if trial.state is not TrialState.DELETED]
     judged = [trial for trial in counted if trial.state is not TrialState.FAILED or trial.id not in former]
     failure = _failure(judged, limits.max_failures) or _missing(counted, former, objectives, batch)
     if failure:
         return NextTrials(over=failure)
-    if limits.target is not None and _has_reached(counted, objectives[0], limits.target):
-        return NextTrials(over=TargetReached(str(objectives[0]), limits.target))
+    if limits.target is not None:
+        costs = [cost for trial in counted for cost in completed_costs(trial, objectives)]
+        reached = _reached(objectives[0], limits.target, costs, earlier)
+        if reached:
+            return NextTrials(over=reached)
     if limits.max_time is not None and elapsed >= limits.max_time:
         return NextTrials(over=OutOfTime())
     left = limits.max_trials - len(counted)
@@ -66,10 +71,16 @@ def next_trials(  # noqa: PLR0913  # all that decides
     return NextTrials(proposals=max(0, min(left, width - in_flight)))
 
 
-def _has_reached(trials: Sequence[Trial], objective: Objective, target: float) -> bool:
+def _reached(
+    objective: Objective, target: float, costs: Sequence[float], earlier: Mapping[str, Sequence[float]]
+) -> TargetReached | None:
+    """Returns that one of the costs of trials, or else an earlier run, has reached the target; else None."""
     # Event files store most values with 32 bits: 0.9 is read as 0.89999998.
     goal = max(map(objective.cost_of, (target, with_32_bits(target))))
-    return any(cost <= goal for trial in trials for cost in completed_costs(trial, (objective,)))
+    if any(cost <= goal for cost in costs):
+        return TargetReached(str(objective), target)
+    good = (run for run, values in earlier.items() if objective.cost_of(values[0]) <= goal)
+    return next((TargetReached(str(objective), target, run) for run in good), None)
 
 
 def _failure(trials: Sequence[Trial], limit: int | None) -> FailedInARow | None:

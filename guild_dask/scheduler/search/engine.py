@@ -35,6 +35,7 @@ class Observation:
     point: Point
     values: tuple[float, ...] | None  # None: it failed
     pruned: Mapping[int, float] | None = None  # its values by step, if it was ended early
+    run: str = ""  # the id of a run that is no trial of the search
 
 
 @dataclass(frozen=True)

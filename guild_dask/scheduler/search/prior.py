@@ -60,4 +60,4 @@ def _observation(run_dir: str, space: Space, objectives: Sequence[Objective]) ->
     values = tuple(objective.value_of(scalar) for objective, scalar in found if scalar)
     if len(values) < len(objectives) or any(map(math.isnan, values)):
         return None
-    return Observation(space.point(flags), values)
+    return Observation(space.point(flags), values, run=layout.run_id(run_dir))

@@ -19,7 +19,7 @@ from guild_dask.home.trials import Trial, TrialReader, TrialState, completed_cos
 from guild_dask.monitor import formatting
 from guild_dask.monitor.flag_columns import text_for_value
 from guild_dask.monitor.searches import SearchPublisher
-from guild_dask.plan.objectives import Objective, best_of
+from guild_dask.plan.objectives import Objective, best_of, costs
 from guild_dask.plan.retries import Policy
 from guild_dask.plan.search_ends import SearchEnd, SpaceExhausted
 from guild_dask.scheduler.search import stopping
@@ -97,8 +97,17 @@ class Search:
         self._has_warned_without_steps = False
 
     def learn_from(self, prior: Sequence[Observation]) -> None:
-        """Makes the search know runs that are none of its trials."""
+        """Makes the search know completed runs that are none of its trials."""
         self._prior = list(prior)
+
+    def better_before(self, trials: Sequence[Trial] = ()) -> list[Observation]:
+        """Returns the best of the runs that the search knows from before, as far as no trial beats them."""
+        objectives = self._problem.objectives
+        known = {each.run: each for each in self._prior}
+        found = {each.run: costs(objectives, each.values) for each in self._prior if each.values}
+        of_trials = {trial.id: completed_costs(trial, objectives) for trial in trials}
+        best = best_of({**found, **{run_id: each for run_id, each in of_trials.items() if each}})
+        return [known[run_id] for run_id in best if run_id in known]
 
     def publish(self) -> None:
         """Shows the search to its observers, as it is before its first step."""
@@ -167,7 +176,10 @@ class Search:
             self._former = frozenset(trial.id for trial in trials if not trial.is_in_flight)
         elapsed = 0.0 if self._began is None else time.monotonic() - self._began
         objectives, batch = self._problem.objectives, self._problem.batch
-        return next_trials(trials, self._limits, objectives, width, elapsed, former=self._former, batch=batch)
+        earlier = {each.run: each.values for each in self._prior if each.values}
+        return next_trials(
+            trials, self._limits, objectives, width, elapsed, former=self._former, batch=batch, earlier=earlier
+        )
 
     def is_deleted(self) -> bool:
         """Returns whether the run of the search is gone, and the folder of runs is not."""
@@ -359,8 +371,8 @@ def text_for_kills(count: int) -> str:
     return f"{text_for_cause(Cause.KILLED)} {count} time(s)"
 
 
-def described(trial: Trial, objectives: Sequence[Objective]) -> str:
-    """Returns the values and the point of a trial, as text."""
+def described(trial: Trial | Observation, objectives: Sequence[Objective]) -> str:
+    """Returns the values and the point of a trial, or of an earlier run, as text."""
     values = zip(objectives, trial.values or (), strict=False)
     shown = ", ".join(f"{objective} {value:g}" for objective, value in values)
     flags = " ".join(f"{name}={text_for_value(value)}" for name, value in trial.point.items())

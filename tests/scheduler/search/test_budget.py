@@ -96,6 +96,15 @@ def test_target_is_reached_by_a_completed_trial_only() -> None:
     assert next_trials(_trials(TrialState.COMPLETED), Limits(20, target=0.9), accuracy, 4, 0.0).over
 
 
+def test_target_may_have_been_reached_by_an_earlier_run() -> None:
+    limits = Limits(20, target=0.5)
+    earlier = {"bad": (0.7,), "good": (0.5,)}
+    assert next_trials([], limits, LOSS, 4, 0.0, earlier=earlier).over == TargetReached("loss", 0.5, "good")
+    trials = _trials(TrialState.COMPLETED, values=(0.4,))
+    assert next_trials(trials, limits, LOSS, 4, 0.0, earlier=earlier).over == TargetReached("loss", 0.5)
+    assert next_trials([], limits, LOSS, 4, 0.0, earlier={"bad": (0.7,)}).proposals == 4
+
+
 @pytest.mark.parametrize("target", [0.9, 0.1, 0.05, -0.7, 1e-45, 1e300])
 def test_target_is_reached_by_the_very_value_as_event_files_store_it(target: float) -> None:
     (stored,) = struct.unpack("<f", struct.pack("<f", target)) if target < 1e39 else (math.inf,)

@@ -191,6 +191,20 @@ def test_search_whose_trials_could_never_be_read_publishes_none(
     assert shown.counts["completed"] == 9
 
 
+def test_earlier_run_that_no_trial_beats_is_named_and_reaches_the_target(home: pathlib.Path, guild: Guild) -> None:
+    (home / "enough").touch()
+    for x in (1, 2):
+        guild(f"run train x={x} --run-id earlier{x} -y")
+    search = f"{SEARCH} -Fo workers=1 -Fo prior=operation --max-trials 1"
+    done = guild(search).output
+    assert done.count("earlier run earlier") == 1
+    for line in ("Best earlier run: earlier1, loss 1 (x=1)", "No trial beats earlier run earlier1, loss 1 (x=1)"):
+        assert f"{line}\n" in done
+    over = guild(f"{search.replace('--run-id batch', '')} -Fo target=1").output
+    assert "The search is over: the earlier run earlier1 has reached the target, loss 1\n" in over
+    assert "Staging" not in over
+
+
 # Its trials
 
 
