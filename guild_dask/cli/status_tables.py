@@ -229,7 +229,17 @@ def searches(found: Sequence[PublishedSearch], most: int | None) -> list[str]:
         "FLAGS": [each.best[0].flags if each.best else "" for each in shown],
         "LEFT": [_left(each) for each in found[:most]],
     }
-    return table_of(columns, beneath=("FLAGS",), spare=("WAITING", "OPERATION")) + _more(len(found), most)
+    lines = table_of(columns, beneath=("FLAGS",), spare=("WAITING", "OPERATION")) + _more(len(found), most)
+    for each in found[:most]:
+        if each.is_cut_short:
+            batch = each.summary.batch
+            lines += common.wrapped(f"Search {formatting.short(batch)} was {cut_short_text(batch)}")
+    return lines
+
+
+def cut_short_text(batch: str) -> str:
+    """Returns that a search was cut short, and the command that continues it, as the end of a sentence."""
+    return f"cut short; go on with: guild run --restart {formatting.short(batch)}"
 
 
 def _done(summary: Summary) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from guild_dask.home import claims, layout, run_directory, run_info, search_journal
+from guild_dask.home.liveness import Liveness, liveness
 from guild_dask.home.outcome import Cause, cause_for_name
 from guild_dask.home.run_scalars import ScalarReader
 from guild_dask.home.search_journal import Proposal, SearchLog
@@ -87,14 +88,27 @@ class _Known:
 
 
 class TrialReader:
-    """Reads the trials of one search, again and again. Runs that have ended are read once."""
+    """Reads the trials of one search, again and again. Runs that have ended are read once.
 
-    def __init__(self, home: str, batch: str, objectives: Sequence[Objective], with_curves: bool = False) -> None:
+    A search leaves it to schedulers to decide how a run ended that has a claim. A view does not wait for that: with
+    `is_view`, a run whose starter is dead has ended as its own records have it.
+    """
+
+    def __init__(
+        self,
+        home: str,
+        batch: str,
+        objectives: Sequence[Objective],
+        with_curves: bool = False,
+        *,
+        is_view: bool = False,
+    ) -> None:
         self._home = home
         self._claims = layout.claims_folder(home)
         self._batch_dir = layout.run_dir(home, batch)
         self._objectives = objectives
         self._with_curves = with_curves
+        self._is_view = is_view
         self._known: dict[str, _Known] = {}
 
     def read(self, log: SearchLog | None = None) -> list[Trial]:
@@ -144,8 +158,9 @@ class TrialReader:
         found = status(run_dir)
         if found not in ENDED:
             return _STATES[found]
-        if claims.present(self._claims, proposal.trial) is not None:
-            return TrialState.RUNNING  # its scheduler, or the next one, decides how it ended
+        claim = claims.present(self._claims, proposal.trial)
+        if claim is not None and (undecided := self._state_of_claimed(claim, run_dir)):
+            return undecided
         again = status(run_dir)
         if again is not found:
             # A scheduler gave it back meanwhile: for a moment, it is neither pending nor staged, and reads as an error.
@@ -153,6 +168,13 @@ class TrialReader:
         state = _STATES.get(found) or _state_of_ended(run_dir, found, log.pruning.get(proposal.trial, set()))
         is_given_up = state is TrialState.CUT_SHORT and proposal.trial in log.given_up
         return TrialState.FAILED if is_given_up else state
+
+    def _state_of_claimed(self, claim: claims.Found, run_dir: str) -> TrialState | None:
+        """Returns the state of a trial whose run has ended, and has a claim; None if it is as the run's records say."""
+        has_end = run_directory.has_end(run_dir)
+        if not self._is_view or liveness(claim, run_dir, has_end) is not Liveness.DEAD:
+            return TrialState.RUNNING  # its scheduler, or the next one, decides how it ended
+        return None if has_end else TrialState.CUT_SHORT
 
     def _with_values(self, trial: Trial, known: _Known) -> Trial:
         if trial.state in (TrialState.PROPOSED, TrialState.WAITING, TrialState.DELETED):
