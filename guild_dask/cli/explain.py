@@ -6,10 +6,10 @@ from typing import Any
 import click
 
 from guild_dask.cli import common, predecessors, run_list
-from guild_dask.home import control, run_directory, run_info
+from guild_dask.home import control, run_directory, run_info, trials
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.listing import RunsDirectory
-from guild_dask.home.outcome import Cause, End, cause_for_name, text_for_name, text_for_signal
+from guild_dask.home.outcome import Cause, End, Ending, cause_for_name, text_for_name, text_for_signal
 from guild_dask.home.run_view import RunView
 from guild_dask.home.status import Status, end_for
 from guild_dask.monitor import explanation, formatting, schedulers
@@ -154,7 +154,8 @@ def _end(run: RunView, facts: dict[str, Any]) -> list[str]:
         return ["That scheduler has died. The run continues, and the next scheduler counts the resources that it uses."]
     cause, excess = run_info.cause_in(facts)
     if cause:
-        return [_cut_short(run, cause, text_for_name(cause, excess))]
+        ending = Ending(End.TERMINATED.value, None, cause, excess)
+        return [_cut_short(run, cause, trials.with_search(ending, run.dir).how)]
     signal_number = facts.get(run_info.KILLED_BY)
     if isinstance(signal_number, int):
         return [f"It failed{_attempt(facts)}: {text_for_signal(-signal_number)} ({_output(run)})."]

@@ -11,7 +11,7 @@ import click
 from guild_dask.cli import common, run_list
 from guild_dask.cli.run_table import table_of
 from guild_dask.cli.status_tables import ShownRuns
-from guild_dask.home import layout, run_output
+from guild_dask.home import layout, run_output, trials
 from guild_dask.home.lookup import names_of_runs
 from guild_dask.home.outcome import End
 from guild_dask.monitor import formatting, journal, results
@@ -149,7 +149,7 @@ def _ended(title: str, runs: Sequence[EndedRun], shown: ShownRuns, runs_dir: str
         **shown.cells(run.run for run in runs),
         "ATTEMPT": [str(run.attempt) if run.attempt > 1 else "" for run in runs],
         "AFTER": [formatting.duration(run.ran) for run in runs],
-        "HOW": [run.ending.text for run in runs],
+        "HOW": [shown.ending(run).text for run in runs],
         "LAST LINE": [_last_line(runs_dir, run) if runs_dir else "" for run in runs],
     }
     return table_of(columns, shown.flags(run.run for run in runs), beneath=("LAST LINE", "HOW"))
@@ -206,7 +206,7 @@ def _data(run_dir: str, history: History, with_runs: bool = True) -> dict[str, A
         data["runs"] = [
             {
                 **as_data(span.run, for_people=True),
-                "how": span.run.ending.text,
+                "how": trials.with_search(span.run.ending, layout.run_in(runs_dir, span.run.run)).text,
                 "last_line": _last_line(runs_dir, span.run),
                 **run_list.details(home, span.run.run),
             }

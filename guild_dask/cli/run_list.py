@@ -10,7 +10,7 @@ import click
 
 from guild_dask.cli import common
 from guild_dask.cli.run_table import table_of
-from guild_dask.home import attempts, layout, run_directory, run_info, run_view
+from guild_dask.home import attempts, layout, run_directory, run_info, run_view, trials
 from guild_dask.home.lookup import names_of_runs
 from guild_dask.home.outcome import End, Ending
 from guild_dask.home.run_scalars import read_scalars
@@ -43,7 +43,8 @@ class ListedRun:
         if end not in (End.FAILED, End.TERMINATED):
             return ""
         cause, excess = run_info.cause_in(self.facts)
-        return Ending(end.value, self.exit_status, cause, excess).how or "its process died"
+        ending = Ending(end.value, self.exit_status, cause, excess)
+        return trials.with_search(ending, self.run.dir).how or "its process died"
 
 
 def listed(run: RunView) -> ListedRun:

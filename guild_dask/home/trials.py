@@ -14,7 +14,7 @@ from typing import Any
 
 from guild_dask.home import claims, layout, run_directory, run_info, search_journal
 from guild_dask.home.liveness import Liveness, liveness
-from guild_dask.home.outcome import Cause, cause_for_name
+from guild_dask.home.outcome import Cause, Ending, cause_for_name
 from guild_dask.home.run_scalars import ScalarReader
 from guild_dask.home.search_journal import Proposal, SearchLog
 from guild_dask.home.status import ENDED, Status, status
@@ -229,8 +229,9 @@ def _state_of_ended(run_dir: str, found: Status, pruning: set[float | None]) -> 
     """Returns how a trial has ended, of which these attempts were to be ended early."""
     was_to_be_pruned = not pruning.isdisjoint((None, start_time(run_dir)))
     cause = _cause_of(run_dir)
-    if cause is Cause.STOPPED:  # whatever the exit status: an operation may handle the signal
-        return TrialState.PRUNED if was_to_be_pruned else TrialState.STOPPED
+    if cause is Cause.PRUNED or cause is Cause.STOPPED:  # whatever the exit status: an operation may handle the signal
+        # Earlier versions pruned with the stop request of a user.
+        return TrialState.PRUNED if cause is Cause.PRUNED or was_to_be_pruned else TrialState.STOPPED
     if cause in (Cause.SCHEDULER_STOPPED, Cause.KILLED):
         return TrialState.CUT_SHORT  # also if it was to be pruned: that is decided anew
     if found is Status.TERMINATED and was_to_be_pruned:
@@ -320,3 +321,9 @@ def batch_of(run_dir: str) -> str | None:
     """Returns the search that a run is a trial of; None if it is not a trial."""
     found = run_directory.known_attribute(run_dir, ATTRIBUTE)
     return str(found["batch"]) if isinstance(found, dict) and "batch" in found else None
+
+
+def with_search(ending: Ending, run_dir: str) -> Ending:
+    """Returns how an attempt at a run ended with the search that pruned it, if one did."""
+    is_pruned = cause_for_name(ending.cause) is Cause.PRUNED
+    return replace(ending, search=batch_of(run_dir) or "") if is_pruned else ending

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from guild_dask.home.trials import PRUNED
+
 
 @dataclass(frozen=True)
 class FlagColumns:
@@ -86,9 +88,12 @@ def _common(flags: Sequence[Mapping[str, str]], everywhere: Mapping[str, str]) -
 
 
 def own_label(label: str, tags: Iterable[str], flags: Iterable[str]) -> str:
-    """Returns what a user wrote as the label of a run: without the tags and flags that Guild puts into a label."""
+    """Returns what a user wrote as the label of a run: without the tags and flags that Guild puts into a label.
+
+    What a search has put there stays: that the run was pruned.
+    """
     label, rest = label[:_LONGEST], label[_LONGEST:]
-    for tag in _named_in(label, tags):
+    for tag in _named_in(label, (tag for tag in tags if tag != PRUNED)):
         label = re.sub(rf"(?<!\S){re.escape(tag)}(?!\S)", "", label)
     for name in _named_in(label, flags):
         label = re.sub(rf"(?<!\S){re.escape(name)}=({_VALUE})(?!\S)", "", label)

@@ -27,6 +27,9 @@ STATES = [
     ("pruned", 143, "stopped", "pruned"),  # it handles SIGTERM
     ("pruned", 0, "", "completed"),
     ("pruned", 0, "stopped", "completed"),  # it had ended by itself before the signal came
+    ("failed", -15, "pruned", "pruned"),
+    ("failed", 143, "pruned", "pruned"),
+    ("pruned", 0, "pruned", "completed"),
     ("failed", 1, "stopped", "stopped"),
     ("failed", -15, "", "stopped"),
     ("failed", -9, "", "failed"),  # its starter was killed with it, as by the kernel

@@ -105,11 +105,12 @@ def test_one_run_or_none_has_nothing_in_common() -> None:
         ("dask:gpu=1 lr=0.1 name='a b' sizes=[1, 2]", ""),
         ("baseline lr=0.1", "baseline"),
         ("dask:gpu=10 slr=1", "dask:gpu=10 slr=1"),
+        ("pruned lr=0.1", "pruned"),  # a search has written that, and a tag of that name
         ("", ""),
     ],
 )
 def test_label_has_only_what_the_user_wrote(label: str, own: str) -> None:
-    assert own_label(label, ["dask:gpu=1"], ["lr", "name", "sizes"]) == own
+    assert own_label(label, ["dask:gpu=1", "pruned"], ["lr", "name", "sizes"]) == own
 
 
 # The record of a label and that of tags have 80 kB each, at most.
