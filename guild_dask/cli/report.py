@@ -175,7 +175,7 @@ def _results(runs: Sequence[EndedRun], shown: ShownRuns, runs_dir: str) -> list[
     """Returns a table of completed runs with their scalars, the best first."""
     if not runs:
         return []
-    found = [(run, run_list.last_scalars(layout.run_in(runs_dir, run.run))) for run in runs]
+    found = [(run, run_list.results_in(layout.run_in(runs_dir, run.run))) for run in runs]
     names = results.by_importance({name for _, scalars in found for name in scalars})
     best = (results.best_first(found, names[0]) if names else found)[:_SHOWN]
     columns = {

@@ -35,6 +35,7 @@ class ListedRun:
     changed: float  # when it was staged, started or ended last, in seconds since the epoch
     facts: Mapping[str, Any]  # where a scheduler ran it, and how it ended
     exit_status: int | None
+    has_trials: bool = False  # it is a batch or a search
 
     @property
     def how(self) -> str:
@@ -56,7 +57,9 @@ def listed(run: RunView) -> ListedRun:
     changed = next((each / 1e6 for each in times if isinstance(each, int)), 0.0)
     label = own_label(run.label, run.tags, flags)
     status = run_directory.exit_status(run.dir) if has_ended else None
-    return ListedRun(run, flags, label, changed, facts if isinstance(facts, dict) else {}, status)
+    return ListedRun(
+        run, flags, label, changed, facts if isinstance(facts, dict) else {}, status, run_directory.has_trials(run.dir)
+    )
 
 
 def all_runs() -> Iterable[ListedRun]:
@@ -92,12 +95,16 @@ def chosen(runs: Iterable[ListedRun], statuses: Collection[Status], since: float
 
 def scalars_of(run: ListedRun) -> dict[str, float]:
     """Returns the last values of a run's scalars; none for a run that is staged again, whose scalars are old."""
-    return {} if run.run.status in (Status.STAGED, Status.PENDING) else last_scalars(run.run.dir)
+    return {} if run.run.status in (Status.STAGED, Status.PENDING) else _last_scalars(run.run.dir)
 
 
-def last_scalars(run_dir: str) -> dict[str, float]:
-    """Returns the last values of the scalars in a run directory."""
+def _last_scalars(run_dir: str) -> dict[str, float]:
     return {name: scalar.last for name, scalar in read_scalars(run_dir, _MOST_READ).items()}
+
+
+def results_in(run_dir: str) -> dict[str, float]:
+    """Returns the last values of the scalars in a run directory; none of a batch or a search, which has no results."""
+    return {} if run_directory.has_trials(run_dir) else _last_scalars(run_dir)
 
 
 def most_scalars() -> int:
@@ -108,7 +115,7 @@ def most_scalars() -> int:
 def table(title: str, runs: Sequence[ListedRun], has_scalars: bool = False) -> list[str]:
     """Returns the lines of a table of runs: what tells them apart, their results, and how they ended."""
     columns = columns_for([(each.run.operation, each.flags) for each in runs])
-    scalars = [scalars_of(each) if has_scalars else {} for each in runs]
+    scalars = [scalars_of(each) if has_scalars and not each.has_trials else {} for each in runs]
     shown = results.by_importance({name for each in scalars for name in each})[: most_scalars()]
     is_one_operation = len(columns.common) == 1 and len(runs) > 1
     now = time.time()

@@ -455,18 +455,35 @@ def _parsed_opref(text: str) -> Any:
 
 
 def operation(run_dir: str) -> str:
-    """Returns the run's operation, as Guild shows it, a script without its folder; empty if it is unreadable."""
+    """Returns the run's operation, as Guild shows it, a script without its folder; empty if it is unreadable.
+
+    That of a batch or a search has the name of its trials: `train+`, `train+dask:tpe`.
+    """
+    name = own_operation(run_dir)
+    if not has_trials(run_dir):
+        return name
+    return f"{operation(layout.prototype(run_dir))}{'' if name.startswith(_BATCH) else _BATCH}{name}"
+
+
+def own_operation(run_dir: str) -> str:
+    """Returns the same without the name of the trials: that of a search is `dask:tpe`."""
     try:
-        return _operation(run_dir)
+        return _own_operation(run_dir)
     except BrokenRun:
         return ""
 
 
-def _operation(run_dir: str) -> str:
+def _own_operation(run_dir: str) -> str:
     reference = opref(run_dir)
-    name = str(reference.op_name if reference.pkg_type == "script" else reference.to_opspec())
-    # Guild shows a batch by the name of its trials.
-    return f"{operation(layout.prototype(run_dir))}{name}" if name == _BATCH else name
+    return str(reference.op_name if reference.pkg_type == "script" else reference.to_opspec())
+
+
+def has_trials(run_dir: str) -> bool:
+    """Returns whether the run is a batch or a search, whose scalars, if it has any, are no results of its operation."""
+    try:
+        return opref(run_dir).pkg_type == "builtin" and os.path.isdir(layout.prototype(run_dir))
+    except BrokenRun:
+        return False
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -492,7 +509,7 @@ def _is_queue(run_dir: str, reference: Any) -> bool:
 
 def _is_prototype_a_queue(run_dir: str) -> bool:
     try:
-        return _operation(layout.prototype(run_dir)) in _QUEUES
+        return _own_operation(layout.prototype(run_dir)) in _QUEUES
     except BrokenRun as e:
         raise_if_of_home(e)
         return False

@@ -294,7 +294,7 @@ def search(home: str, batch: str) -> RecordedSearch:
     return RecordedSearch(
         batch,
         status(run_dir),
-        run_directory.operation(run_dir),
+        run_directory.own_operation(run_dir),
         run_directory.operation(proto),
         objectives(run_dir, log),
         trials if isinstance(trials, int) else 0,

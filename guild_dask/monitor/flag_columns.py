@@ -44,10 +44,10 @@ def columns_for(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> FlagColumns:
 
     A flag differs if two runs of one operation have different values of it, or only one of them has it. The flags of an
     operation with one run count as different, so that they are shown with the run, unless all runs that have the flag
-    agree.
+    agree. A flag that is null is not set, and left out.
     """
     flags_of: dict[str, list[Mapping[str, str]]] = {}
-    texts = [{name: text_for_value(value) for name, value in flags.items()} for _, flags in runs]
+    texts = [texts_of(flags) for _, flags in runs]
     for (operation, _), flags in zip(runs, texts, strict=True):
         flags_of.setdefault(operation, []).append(flags)
     everywhere = _everywhere(flags_of.values())
@@ -116,6 +116,11 @@ _VALUE = r"""'[^']*'|"[^"]*"|\[[^\]]*\]|\{[^}]*\}|\S*"""
 def text_for(flags: Mapping[str, str]) -> str:
     """Returns flags as a user types them."""
     return " ".join(f"{name}={value}" for name, value in flags.items())
+
+
+def texts_of(flags: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the flags that are set, each with its value as text."""
+    return {name: text_for_value(value) for name, value in flags.items() if value is not None}
 
 
 def text_for_value(value: Any) -> str:

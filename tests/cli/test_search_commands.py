@@ -6,6 +6,8 @@ import os
 import pathlib
 import time
 
+from guild.summary import SummaryWriter
+
 from guild_dask.home import trials
 from guild_dask.monitor import searches
 from guild_dask.monitor.searches import SearchPublisher
@@ -67,6 +69,23 @@ def test_search_that_was_killed_is_shown_with_what_its_trials_achieved_since(use
     assert f"Search bbbbbbbb {go_on}" in output
     assert data_of("best --json")["is_cut_short"]
     assert data_of("status --json")["searches"][0]["counts"]["completed"] == 2
+
+
+def test_row_of_a_search_is_as_short_as_that_of_its_trials(user: Sandbox) -> None:
+    a_search(user.guild_home, some_trials(2), {"lr": "[0.1:0.5]"})
+    records = user.guild_home / "runs" / BATCH / ".guild"
+    (records / "opref").write_text("builtin:guild-dask 0.1.0 dask tpe")
+    (records / "attrs" / "flags").write_text(json.dumps({"workers": 2, "max-time": None, "resources": None}))
+    with SummaryWriter(str(records)) as writer:
+        writer.add_scalar("runs_completed", 2, 1)
+    head, *rows = typed("runs").output.splitlines()
+    [row] = [row.split() for row in rows if row.startswith(BATCH[:8])]
+    assert head.split() == ["RUN", "OPERATION", "FLAGS", "STATUS", "loss", "WHEN"]
+    assert row[:5] == [BATCH[:8], "train+dask:tpe", "workers=2", "completed", "-"]
+    [found] = [each for each in data_of("runs") if each["run"] == BATCH]
+    assert found["flags"]["max-time"] is None, "--json has everything"
+    assert found["scalars"] == {"runs_completed": 2}
+    assert data_of("best --json")["optimizer"] == "dask:tpe"
 
 
 def test_best_of_several_objectives_is_the_pareto_set(user: Sandbox) -> None:

@@ -88,9 +88,16 @@ def test_flags_of_the_operation_with_the_most_runs_come_first() -> None:
 
 
 def test_flag_that_one_run_lacks_differs() -> None:
-    found = columns_for([flags(a=1), flags(a=1, b=None)])
-    assert [found.text(number) for number in range(2)] == ["", "b=null"]
+    found = columns_for([flags(a=1), flags(a=1, b=2)])
+    assert [found.text(number) for number in range(2)] == ["", "b=2"]
     assert found.common_text == "a=1 for all"
+
+
+def test_flag_that_is_not_set_is_left_out() -> None:
+    # A search has some twenty flags, most of which are null.
+    found = columns_for([flags(a=1, b=None), flags(a=2, b=None, c=None), ("load", {"n": None})])
+    assert [found.text(number) for number in range(3)] == ["a=1", "a=2", ""]
+    assert found.common_text == ""
 
 
 def test_one_run_or_none_has_nothing_in_common() -> None:
