@@ -150,15 +150,6 @@ def widest_table() -> float:
     return width() if _columns() or sys.stdout.isatty() else math.inf
 
 
-# In a narrower terminal, tables have fewer columns.
-_WIDE = 100
-
-
-def is_wide() -> bool:
-    """Returns whether tables may have columns that are not needed most."""
-    return widest_table() >= _WIDE
-
-
 # A duration stays on one line: textwrap does not break at a non-breaking space.
 _DURATION = re.compile(r"(?<=\d) (?=(?:s|min|h|d)\b)")
 _NO_BREAK = "\u00a0"

@@ -176,18 +176,15 @@ def _results(runs: Sequence[EndedRun], shown: ShownRuns, runs_dir: str) -> list[
     if not runs:
         return []
     found = [(run, run_list.results_in(layout.run_in(runs_dir, run.run))) for run in runs]
-    names = results.by_importance({name for _, scalars in found for name in scalars})
+    names, spare = results.columns_for([scalars for _, scalars in found], run_list.MOST_SCALARS)
     best = (results.best_first(found, names[0]) if names else found)[:_SHOWN]
     columns = {
         "COMPLETED": [formatting.short(run.run) for run, _ in best],
         **shown.cells(run.run for run, _ in best),
-        **{
-            name: [results.text_for(scalars.get(name)) for _, scalars in best]
-            for name in names[: run_list.most_scalars()]
-        },
+        **{name: [results.text_for(scalars.get(name)) for _, scalars in best] for name in names},
         "TOOK": [formatting.duration(run.ran) for run, _ in best],
     }
-    return table_of(columns, shown.flags(run.run for run, _ in best))
+    return table_of(columns, shown.flags(run.run for run, _ in best), spare=spare[::-1])
 
 
 def _data(run_dir: str, history: History, with_runs: bool = True) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from guild_dask.plan.units import ACCEPTED_DURATIONS, duration_for_text
 
 # The most bytes that are read of a run's event files, and the most scalars in a table.
 _MOST_READ = 1_000_000
-_SCALARS = 3
+MOST_SCALARS = 3
 
 
 @dataclass(frozen=True)
@@ -107,16 +107,11 @@ def results_in(run_dir: str) -> dict[str, float]:
     return {} if run_directory.has_trials(run_dir) else _last_scalars(run_dir)
 
 
-def most_scalars() -> int:
-    """Returns the number of scalars that fit into a table."""
-    return _SCALARS if common.is_wide() else 1
-
-
 def table(title: str, runs: Sequence[ListedRun], has_scalars: bool = False) -> list[str]:
     """Returns the lines of a table of runs: what tells them apart, their results, and how they ended."""
     columns = columns_for([(each.run.operation, each.flags) for each in runs])
     scalars = [scalars_of(each) if has_scalars and not each.has_trials else {} for each in runs]
-    shown = results.by_importance({name for each in scalars for name in each})[: most_scalars()]
+    shown, spare = results.columns_for(scalars, MOST_SCALARS)
     is_one_operation = len(columns.common) == 1 and len(runs) > 1
     now = time.time()
     headings = {
@@ -129,7 +124,7 @@ def table(title: str, runs: Sequence[ListedRun], has_scalars: bool = False) -> l
         "WHEN": [f"{formatting.duration(now - each.changed)} ago" if each.changed else "-" for each in runs],
         "HOW": [each.how for each in runs],
     }
-    lines = table_of(headings, columns.own, beneath=("HOW",))
+    lines = table_of(headings, columns.own, beneath=("HOW",), spare=spare[::-1])
     texts = [f"All are runs of {runs[0].run.operation}" if is_one_operation else "", columns.common_text]
     return lines + common.wrapped(": ".join(text for text in texts if text))
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from guild_dask.home.outcome import End
+from guild_dask.monitor import results
 from guild_dask.monitor.flag_columns import columns_for, own_label, text_for_value
 from guild_dask.monitor.results import best_first, by_importance, is_high_good
 from guild_dask.monitor.run_states import STATES, state_for
@@ -176,3 +177,11 @@ def test_best_run_is_first_and_runs_without_a_value_are_last() -> None:
     ]
     assert [run for run, _ in best_first(runs, "loss")] == ["d", "a", "b", "c"]
     assert [run for run, _ in best_first([("a", {"acc": 0.3}), ("b", {"acc": 0.9})], "acc")] == ["b", "a"]
+
+
+def test_result_that_is_the_only_one_of_a_run_is_shown_before_others() -> None:
+    train = ["loss", "val_loss", "seconds"]
+    assert results.columns_for([train], 3) == (["val_loss", "loss", "seconds"], ["loss", "seconds"])
+    assert results.columns_for([train, ["acc"]], 3) == (["val_loss", "loss", "acc"], ["loss"])
+    assert results.columns_for([train, ["acc"]], 2) == (["val_loss", "acc"], [])
+    assert results.columns_for([[], []], 3) == ([], [])
