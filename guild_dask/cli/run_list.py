@@ -93,6 +93,23 @@ def chosen(runs: Iterable[ListedRun], statuses: Collection[Status], since: float
     return sorted(found, key=lambda each: (-each.changed, each.run.id))
 
 
+def none_text(subject: str, statuses: Collection[Status], is_since: bool) -> str:
+    """Returns, as a sentence, that there is no run like those that were asked for: `No run has failed.`."""
+    if not statuses and not is_since:
+        return f"There are no {subject}s."
+    what = " or ".join(_ARE[status] for status in statuses) or "has changed"
+    return f"No {subject} {what}{' in that time' if is_since else ''}."
+
+
+_ARE = {
+    Status.ERROR: "has failed",
+    Status.TERMINATED: "was terminated",
+    Status.COMPLETED: "has completed",
+    Status.RUNNING: "is running",
+    Status.STAGED: "is staged",
+}
+
+
 def scalars_of(run: ListedRun) -> dict[str, float]:
     """Returns the last values of a run's scalars; none for a run that is staged again, whose scalars are old."""
     return {} if run.run.status in (Status.STAGED, Status.PENDING) else _last_scalars(run.run.dir)

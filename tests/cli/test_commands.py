@@ -456,6 +456,20 @@ def test_shell_can_complete(user: Sandbox, shell: str) -> None:
     assert "_GUILD_DASK_COMPLETE" in typed(f"completion {shell}").output
 
 
+def test_empty_list_says_what_there_is_none_of(user: Sandbox) -> None:
+    (user.guild_home / "runs").mkdir(parents=True)
+    for command, text in {
+        "runs": "There are no runs.",
+        "runs --failed": "No run has failed.",
+        "runs --running --staged": "No run is running or is staged.",
+        "runs --since 2h": "No run has changed in that time.",
+        "runs --completed --since 2h": "No run has completed in that time.",
+        "retry --failed": "No run of a scheduler has failed.",
+        "retry --failed --terminated": "No run of a scheduler has failed or was terminated.",
+    }.items():
+        assert typed(command).output.strip() == text
+
+
 def test_runs_are_completed(user: Sandbox, guild: Guild, monkeypatch: pytest.MonkeyPatch) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap", "abc", "xyz")

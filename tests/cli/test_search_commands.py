@@ -6,6 +6,7 @@ import os
 import pathlib
 import time
 
+import pytest
 from guild.summary import SummaryWriter
 
 from guild_dask.home import trials
@@ -86,6 +87,17 @@ def test_row_of_a_search_is_as_short_as_that_of_its_trials(user: Sandbox) -> Non
     assert found["flags"]["max-time"] is None, "--json has everything"
     assert found["scalars"] == {"runs_completed": 2}
     assert data_of("best --json")["optimizer"] == "dask:tpe"
+
+
+def test_results_of_each_operation_are_shown_in_a_narrow_terminal(
+    user: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [GivenTrial({"lr": 0.1}, [2.0]), GivenTrial({"lr": 0.2}, [1.0]), GivenTrial({}, scalars={"acc": 0.9})]
+    a_search(user.guild_home, given, {"lr": "[0.1:0.5]"})
+    monkeypatch.setenv("COLUMNS", "80")
+    head, *rows = typed("runs --completed").output.splitlines()
+    assert head.split()[-3:] == ["loss", "acc", "WHEN"]
+    assert any(row.startswith(trial_id(3)[:8]) and " 0.9 " in row for row in rows)
 
 
 def test_best_of_several_objectives_is_the_pareto_set(user: Sandbox) -> None:
