@@ -76,6 +76,7 @@ class Heartbeat:
         self._clock = SteadyClock(clock)
         self._folder = layout.schedulers_folder(home)
         self._own = layout.heartbeat(home, scheduler_id)
+        self._is_ours = False  # a killed process of the same scheduler, as of a search, may have left one
         self.home = home
         self.scheduler_id = scheduler_id
         self.process = process
@@ -88,9 +89,12 @@ class Heartbeat:
     def renew(self) -> None:
         """Sends a heartbeat. Errors of the home are ignored here: other parts report them."""
         with contextlib.suppress(OSError):
-            if not self._own.exists():
+            if not (self._is_ours and self._own.exists()):
                 self._folder.mkdir(parents=True, exist_ok=True)
+                if not self._is_ours:
+                    self._own.with_suffix(layout.STATE).unlink(missing_ok=True)  # it is that of the killed process
                 files.write(self._own, json.dumps(self.process.as_data()), self._own.with_suffix(_DRAFT).name)
+                self._is_ours = True
             self._own.touch()
             self._clock.see(self._own.stat().st_mtime)
 
