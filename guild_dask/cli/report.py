@@ -98,7 +98,7 @@ def _show_list(as_json: bool) -> None:
     columns = {
         "SCHEDULER": [formatting.short(layout.run_id(run_dir)) for run_dir, _ in known],
         "STARTED": [time.strftime("%Y-%m-%d %H:%M", time.localtime(history.start)) for _, history in known],
-        "WORKED": [formatting.duration(history.stop - history.start) for _, history in known],
+        "WORKED": [formatting.duration(history.worked) for _, history in known],
         "RUNS": [summary.ends(history) for _, history in known],
         "NOW": ["" if history.is_over else "at work" for _, history in known],
     }
@@ -193,6 +193,7 @@ def _data(run_dir: str, history: History, with_runs: bool = True) -> dict[str, A
         "scheduler": layout.run_id(run_dir),
         "started": history.start,
         "stopped": history.stop if history.is_over else None,
+        "seconds_worked": round(history.worked, 3),
         "killed": history.is_killed,
         "ends": dict(history.ends),
         "mean_use": {use.name: round(use.mean_share, 4) for use in history.uses},

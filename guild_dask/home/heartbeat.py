@@ -77,6 +77,7 @@ class Heartbeat:
         self._folder = layout.schedulers_folder(home)
         self._own = layout.heartbeat(home, scheduler_id)
         self._is_ours = False  # a killed process of the same scheduler, as of a search, may have left one
+        self.of_killed = 0.0  # the time of that one, once renew() has replaced it; 0: there was none
         self.home = home
         self.scheduler_id = scheduler_id
         self.process = process
@@ -92,6 +93,8 @@ class Heartbeat:
             if not (self._is_ours and self._own.exists()):
                 self._folder.mkdir(parents=True, exist_ok=True)
                 if not self._is_ours:
+                    with contextlib.suppress(FileNotFoundError):
+                        self.of_killed = self._own.stat().st_mtime
                     self._own.with_suffix(layout.STATE).unlink(missing_ok=True)  # it is that of the killed process
                 files.write(self._own, json.dumps(self.process.as_data()), self._own.with_suffix(_DRAFT).name)
                 self._is_ours = True

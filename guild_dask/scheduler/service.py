@@ -110,7 +110,9 @@ def run(
         _watch(home, this_run.id, events, closing)
         facts = {"trials_of": guest.batch if guest else None, "slots_at_most": opened.most_waiting}
         about = scheduler_state(this_run.id, identity.process, **facts)
-        views = observers.open_views(settings, about, this_run.dir, opened, put=events.put, access=access)
+        views = observers.open_views(
+            settings, about, this_run.dir, opened, put=events.put, access=access, last_heartbeat=heartbeat.of_killed
+        )
         closing.callback(views.close)
         closing.callback(observers.show_progress(settings, views.publisher, stream, follower, opened))
         dispatcher = Dispatcher(

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import time
 from dataclasses import replace
 
 import pytest
@@ -202,6 +203,7 @@ def test_scheduler_that_goes_on_after_a_kill_is_alive(tmp_path: pathlib.Path) ->
     state.write_text("what the killed process did")
     again = Heartbeat(str(tmp_path), "own", me)
     again.renew()
+    assert time.time() - 60 < again.of_killed <= time.time()
     assert not state.exists()
     state.write_text("what this process does")
     again.renew()

@@ -206,6 +206,7 @@ def test_events_stay_in_the_run_of_the_scheduler(user: Sandbox, guild: Guild) ->
     guild(f"run dask:scheduler resources=gpu=1 workers=1 run-once=yes {NO_DASHBOARD} --run-id sss -y")
     events = journal.read(layout.events(layout.run_dir(str(user.guild_home), "sss")))
     assert [(event["event"], event.get("run"), event.get("end")) for event in events] == [
+        ("began", None, None),
         ("workers", None, None),
         ("started", "aaa", None),
         ("ended", "aaa", "completed"),
@@ -213,11 +214,11 @@ def test_events_stay_in_the_run_of_the_scheduler(user: Sandbox, guild: Guild) ->
         ("ended", "bbb", "failed"),
         ("stopped", None, None),
     ]
-    ended = events[2]
+    ended = events[3]
     assert ended["requests"] == {"gpu": "1"}
     assert ended["ran"] > 0
     assert ended["waited"] > 0
-    assert events[4]["exit_code"] == 1
+    assert events[5]["exit_code"] == 1
     assert events[-1]["ends"] == {"completed": 1, "failed": 1}
 
 
