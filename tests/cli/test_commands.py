@@ -134,6 +134,14 @@ def test_without_scheduler_the_status_counts_and_names_the_command(user: Sandbox
     assert "\n  guild run dask:scheduler gpus=auto\n" in typed("explain aaa").output
 
 
+def test_memory_without_a_unit_is_explained_before_there_is_a_scheduler(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap", "aaa", options="--tag dask:mem=8")
+    assert "Tag 'dask:mem=8' requests 8 bytes of memory: amounts of mem are bytes; write mem=8GB" in " ".join(
+        typed("explain aaa").output.split()
+    )
+
+
 def test_status_shows_where_runs_are_and_why_others_wait(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "bad", "bad")
