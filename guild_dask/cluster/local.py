@@ -29,6 +29,9 @@ from guild_dask.worker.runner import RUNNER
 # Least period of each of Dask's periodic callbacks in our process, in milliseconds.
 _LEAST_PERIOD = 5000.0
 
+# How many futures of ended runs are released together, since Dask sends a message to its scheduler and one to the worker.
+_RELEASED_TOGETHER = 20
+
 # Seconds that a closing worker waits for its heartbeat to end.
 _LONGEST_HEARTBEAT = 2.0
 
@@ -176,15 +179,17 @@ class LocalCluster(FixedWorkers):
             return
         self._futures[key] = future
         # After the submission: Dask delays messages that closely follow others by a few milliseconds.
-        self._release_done()
+        self._release_done(_RELEASED_TOGETHER)
 
-    def _release_done(self) -> None:
-        """Releases futures whose tasks are done, and reports tasks that Dask could not run."""
-        for key, future in list(self._futures.items()):
-            if future.done():
-                if future.status != "finished":
-                    problem = future.exception() if future.status == "error" else f"its Dask task is {future.status}"
-                    _report_lost(key, f"its worker reports: {problem}")
+    def _release_done(self, least: int = 1) -> None:
+        """Releases futures whose tasks are done, if there are enough, and reports tasks that Dask could not run."""
+        done = {key: future for key, future in self._futures.items() if future.done()}
+        for key, future in done.items():
+            if future.status != "finished":
+                problem = future.exception() if future.status == "error" else f"its Dask task is {future.status}"
+                _report_lost(key, f"its worker reports: {problem}")
+        if len(done) >= least:
+            for key, future in done.items():
                 del self._futures[key]
                 future.release()
 
