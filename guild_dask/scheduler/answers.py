@@ -110,6 +110,13 @@ class DeletedFound:
 
 
 @dataclass(frozen=True)
+class TakersFound:
+    """The schedulers that took runs; an empty text for a Guild queue or a user. Runs that were deleted are left out."""
+
+    schedulers: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class ClaimChecked:
     """Whether a run has started, whose job ended or was lost without having had the claim."""
 
@@ -146,6 +153,7 @@ Answer = (
     | WorkersSeen
     | ClaimAnswered
     | DeletedFound
+    | TakersFound
     | ClaimChecked
     | StartChecked
     | HomeFailed

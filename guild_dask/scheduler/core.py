@@ -8,7 +8,8 @@ A cycle of a working scheduler:
 
     begin_cycle()  -> as they are due: RenewHeartbeat, ReadControl, Settle, TidyCluster, Recover, ListRuns (or
                       RefreshRuns); then SeeWorkers
-    Listed         -> LookUp, FindRunning, if runs depend on others or wait for running ones
+    Listed         -> FindTakers, if runs that were to start here are gone; LookUp, FindRunning, if runs depend on
+                      others or wait for running ones
     WorkersSeen    -> Log what is new of waiting runs; Claim what fits
     ClaimAnswered  -> Submit the claimed runs; poll and plan again if a run could not be claimed
     end_cycle()    -> AdjustWorkers, Publish
@@ -57,6 +58,7 @@ from guild_dask.scheduler.answers import (
     Settled,
     SettleFailed,
     StartChecked,
+    TakersFound,
     WorkersSeen,
 )
 from guild_dask.scheduler.dependency_lookup import DependencyLookup
@@ -72,6 +74,7 @@ from guild_dask.scheduler.instructions import (
     CloseOutput,
     FindDeleted,
     FindRunning,
+    FindTakers,
     Instruction,
     KillRun,
     ListRuns,
@@ -321,18 +324,27 @@ class Core:
         self._have_workers_changed = False
         self._has_listed = self._must_hold_back = True
         broken_before = self.waiting.broken
+        taken = tuple(run_id for run_id in sorted(event.listing.gone) if self._has_lost(run_id))
         listing = self._without_retried(event.listing, now)
         obstacles = self.waiting.update(listing)
         for run_id in (*listing.gone, *(broken_before.keys() - listing.broken.keys())):
             self._forget(run_id)
         logs = [log for run_id, obstacle in obstacles.items() for log in self._hold(run_id, obstacle)]
         logs += self.announcer.unreadable(listing.broken)
+        news: list[Instruction] = [*logs, *([FindTakers(taken)] if taken else [])]
         references = self.waiting.references()
         self._known = self._dependencies.known(references, self.ledger.active, self.waiting)
         unknown = references - self._known.keys()
         if unknown:
-            return [*logs, LookUp(unknown, frozenset(self.ledger.vanished))]
-        return [*logs, *self._hold_back(self._known)]
+            return [*news, LookUp(unknown, frozenset(self.ledger.vanished))]
+        return [*news, *self._hold_back(self._known)]
+
+    def _has_lost(self, run_id: str) -> bool:
+        """Returns whether a run that is not staged any more was to start here, and did not."""
+        return self.announcer.has_promised(run_id) and not self.ledger.knows(run_id)
+
+    def _takers_found(self, event: TakersFound, _now: float) -> list[Instruction]:
+        return [Log(INFO, log_texts.taken(run_id, taker)) for run_id, taker in event.schedulers.items()]
 
     def _without_retried(self, listing: Listing, now: float) -> Listing:
         """Returns the listing without retried runs that are not due, and with those that have come due."""
@@ -669,6 +681,7 @@ _HANDLERS: Mapping[type, Any] = {
     WorkersSeen: Core._workers_seen,
     ClaimAnswered: Core._claim_answered,
     DeletedFound: Core._deleted_found,
+    TakersFound: Core._takers_found,
     HomeFailed: Core._home_failed,
     JobEnded: Core._job_ended,
     JobLost: Core._job_lost,

@@ -127,6 +127,16 @@ class Dispatcher:
         """Returns those of the runs whose directory is not there any more."""
         return tuple(run_id for run_id in run_ids if not self.home.has(run_id))
 
+    def takers(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """Returns who took runs that are not staged any more, as far as that can be seen now. It is for the log."""
+        found: dict[str, str] = {}
+        for run_id in run_ids:
+            with contextlib.suppress(OSError, HomeUnavailable):
+                taker = self.home.taker(run_id)
+                if taker is not None:
+                    found[run_id] = taker
+        return found
+
     # Submission
 
     def submit(self, active: ActiveRun) -> JobLost | None:

@@ -109,6 +109,13 @@ class FindDeleted:
 
 
 @dataclass(frozen=True)
+class FindTakers:
+    """Find out who took runs that were to start here and are not staged any more. Answer: TakersFound."""
+
+    run_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class CheckClaim:
     """Find out whether a run has started under our claim. Answer: ClaimChecked."""
 
@@ -216,6 +223,7 @@ Instruction = (
     | Claim
     | Submit
     | FindDeleted
+    | FindTakers
     | CheckClaim
     | RequestDrain
     | CheckStart

@@ -29,6 +29,7 @@ from guild_dask.scheduler.answers import (
     LookedUp,
     RunningFound,
     StartChecked,
+    TakersFound,
     WorkersSeen,
 )
 from guild_dask.scheduler.core import Core
@@ -73,6 +74,7 @@ class Loop:
             do.Claim: lambda each: dispatcher.claim(each.wanted),
             do.Submit: lambda each: dispatcher.submit(each.run),
             do.FindDeleted: lambda each: DeletedFound(dispatcher.deleted(each.run_ids)),
+            do.FindTakers: lambda each: TakersFound(dispatcher.takers(each.run_ids)),
             do.CheckClaim: self._check_claim,
             do.RequestDrain: self._request_drain,
             do.CheckStart: lambda each: StartChecked(each.run_id, dispatcher.has_started(each.run_id)),

@@ -117,6 +117,13 @@ def test_missing_home_is_named(user: Sandbox) -> None:
     assert "there is no Guild home at /no/where" in typed("-H /no/where status", exit_code=1).output
 
 
+def test_home_that_is_a_file_is_named(user: Sandbox) -> None:
+    file = user.folder / "file"
+    file.touch()
+    for command in ("status", "runs", "pause"):
+        assert f"{file} is not a folder; set GUILD_HOME" in typed(f"-H {file} {command}", exit_code=1).output
+
+
 def test_run_is_found_by_the_first_letters_of_its_id(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap", "abc", "abd")

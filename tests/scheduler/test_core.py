@@ -408,6 +408,44 @@ def test_run_that_was_deleted_or_taken_before_the_claim_is_passed_over() -> None
     assert not any("run c was deleted" in text for text in world.log)
 
 
+def test_announced_run_that_another_scheduler_takes_is_logged_once() -> None:
+    # Else both logs would say that they start it.
+    world = a_world()
+    for run_id in "abc":
+        world.stage(run_id)
+    world.cycle()
+    world.start("a")
+    world.take_elsewhere("b")
+    world.delete("c")
+    for _ in range(2):
+        world.cycle(10.0)
+    assert world.log.count("Starting staged run b") == 1
+    assert [text for text in world.log if "was taken" in text] == ["Run b was taken by scheduler other"]
+
+
+def test_run_that_was_not_announced_is_not_logged_when_another_scheduler_takes_it() -> None:
+    world = a_world()
+    world.stage("a", "dask:gpu=1")
+    world.cycle()
+    assert "Ignorning staged run a (requires resources not defined for cluster: gpu)" in world.log
+    world.take_elsewhere("a")
+    world.cycle(10.0)
+    assert not any("was taken" in text for text in world.log)
+
+
+def test_last_run_that_another_scheduler_takes_is_logged_before_run_once_ends() -> None:
+    world = a_world(run_once=True)
+    world.stage("a")
+    world.stage("b")
+    world.cycle()
+    world.take_elsewhere("b")
+    world.start("a")
+    world.end("a")
+    world.cycle()
+    assert world.core.is_over
+    assert world.log.count("Run b was taken by scheduler other") == 1
+
+
 @pytest.mark.parametrize("run_once", [False, True])
 def test_run_that_stays_listed_and_cannot_be_claimed_is_tried_once_a_poll(run_once: bool) -> None:
     # As where another scheduler has the devices that it would get.

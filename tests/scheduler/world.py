@@ -34,6 +34,7 @@ from guild_dask.scheduler.answers import (
     Settled,
     SettleFailed,
     StartChecked,
+    TakersFound,
     WorkersSeen,
 )
 from guild_dask.scheduler.core import Core, Rules
@@ -218,6 +219,10 @@ class World:
                 self.jobs[active.run.id] = active.worker
             case do.FindDeleted(run_ids=run_ids):
                 return DeletedFound(tuple(run_id for run_id in run_ids if run_id not in self.runs))
+            case do.FindTakers(run_ids=run_ids):
+                there = [run_id for run_id in run_ids if run_id in self.runs]
+                assert all(self.runs[run_id].is_foreign for run_id in there), "our own run counts as another's"
+                return TakersFound(dict.fromkeys(there, "other"))
             case do.CheckClaim():
                 run = self.runs.get(each.run_id)
                 has_started = run is not None and run.where == STARTED
