@@ -29,7 +29,7 @@ from guild_dask.worker.runner import RUNNER
 # Least period of each of Dask's periodic callbacks in our process, in milliseconds.
 _LEAST_PERIOD = 5000.0
 
-# How many futures of ended runs are released together, since Dask sends a message to its scheduler and one to the worker.
+# How many futures of ended runs are released together: for each release, Dask sends two messages.
 _RELEASED_TOGETHER = 20
 
 # Seconds that a closing worker waits for its heartbeat to end.
