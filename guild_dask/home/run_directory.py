@@ -36,6 +36,9 @@ _MOST_OF_ALL = 4_000_000
 # Files in one folder of Guild's records; Guild has some twenty.
 _MOST_FILES = 1_000
 
+# Microseconds, in the year 6536: a later time is none, and cannot be shown as a date.
+_LATEST = 2**57
+
 # Characters of a time, a pid or an exit code.
 _LONGEST_FACT = 40
 
@@ -375,9 +378,19 @@ def _since(run_dir: str) -> int:
     attribute_time = _modified(layout.attribute(run_dir, "started"))
     marker_time = _modified(layout.marker(run_dir, layout.STAGED))
     since = _attribute(run_dir, "started") or _attribute(run_dir, "initialized")
-    if not isinstance(since, int):
+    if not isinstance(since, int) or seconds_for(since) is None:
         raise BrokenRun("it has no time of staging")
     return since if attribute_time >= marker_time else max(since, marker_time // 1000)
+
+
+def seconds_for(recorded: Any) -> float | None:
+    """Returns a time that Guild recorded, in seconds; None for a value that is no time."""
+    return recorded / 1e6 if isinstance(recorded, int) and 0 <= recorded < _LATEST else None
+
+
+def recorded_seconds(run_dir: str, name: str) -> float | None:
+    """Returns a time of a run, in seconds, or None if it is missing or unreadable; without a refresh, for views."""
+    return seconds_for(known_attribute(run_dir, name))
 
 
 def keep_position(run_dir: str) -> None:
