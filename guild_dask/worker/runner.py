@@ -338,7 +338,8 @@ def _claim_path(job: Job) -> pathlib.Path:
 
 
 def _directory(job: Job) -> str:
-    return job.directory if os.path.isdir(job.directory) else job.run_dir
+    # Where it is missing on this host, or cannot be entered: its `.` is seen only by who may enter it.
+    return job.directory if os.path.isdir(os.path.join(job.directory, ".")) else job.run_dir
 
 
 def _end_orphans(starter_pid: int, job: Job) -> None:

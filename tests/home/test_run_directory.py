@@ -1,6 +1,7 @@
 """One run directory, as Guild writes it and as an accident leaves it."""
 
 import contextlib
+import errno
 import os
 import pathlib
 import shutil
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from guild_dask.home import layout, run_directory, working_directory
 from guild_dask.home.run_directory import BrokenRun, Staged
 from tests.support import hostile
+from tests.support.failing_files import unreadable_file
 from tests.support.sandbox import Guild
 
 checked = settings(deadline=None, max_examples=200)
@@ -341,6 +343,21 @@ def test_trial_is_started_in_its_project(run_dir: pathlib.Path, tmp_path: pathli
     assert working_directory.working_directory(str(run_dir), "/") == str(tmp_path)
     (run_dir / ".guild/opref").write_text(f"script:{tmp_path} abc '' op.py")
     assert working_directory.working_directory(str(run_dir), "/") == str(tmp_path)
+
+
+def test_directory_that_cannot_be_entered_is_passed_over(
+    run_dir: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its own entry in the folder above can be seen; nothing inside of it can.
+    locked, project = tmp_path / "locked", tmp_path / "project"
+    locked.mkdir()
+    project.mkdir()
+    (run_dir / ".guild/ENV").write_text(f"export CMD_DIR={locked}\n")
+    (run_dir / ".guild/opref").write_text(f"guildfile:{project}/guild.yml abc '' op")
+    with unreadable_file(monkeypatch, f"{locked}/.", error=errno.EACCES):
+        assert working_directory.working_directory(str(run_dir), "/") == str(project)
+        (run_dir / ".guild/opref").write_text(f"guildfile:{locked}/guild.yml abc '' op")
+        assert working_directory.working_directory(str(run_dir), "/") == "/"
 
 
 # What it needs
