@@ -33,6 +33,9 @@ _LONGEST = 80_000
 _LONGEST_OPERATION = 1_000_000
 _MOST_OF_ALL = 4_000_000
 
+# Runs that one run may come after, by its tags and its operation: they are looked up again until they have completed.
+_MOST_REFERENCES = 10_000
+
 # Files in one folder of Guild's records; Guild has some twenty.
 _MOST_FILES = 1_000
 
@@ -366,7 +369,10 @@ def read_staged(run_dir: str) -> Staged:
     name, our = layout.run_id(run_dir), _ours_among(_tags(run_dir))
     check_files(run_dir)  # what is in them is checked when the run is claimed
     needs, gpus = operation_data.needs(op), operation_data.gpus(op)
-    return Staged(name, run_dir, since, our, needs, gpus, is_queue, is_batch, is_search)
+    staged = Staged(name, run_dir, since, our, needs, gpus, is_queue, is_batch, is_search)
+    if len(needs) + len(staged.requirements.after) > _MOST_REFERENCES:
+        raise BrokenRun(f"it comes after more than {_MOST_REFERENCES} runs")
+    return staged
 
 
 def _since(run_dir: str) -> int:

@@ -374,6 +374,15 @@ def test_run_that_needs_thousands_of_runs_waits_for_all_of_them(tmp_path: pathli
     assert len(run_directory.read_staged(str(run_dir)).needs) == 2_500
 
 
+def test_run_that_comes_after_too_many_runs_is_broken(tmp_path: pathlib.Path) -> None:
+    # Each is looked up at each poll.
+    run_dir = make_run(tmp_path / "aaa", op=_operation_that_needs(10_000))
+    assert len(run_directory.read_staged(str(run_dir)).needs) == 10_000
+    (run_dir / ".guild" / "attrs" / "tags").write_text("[dask-after:bbb]\n")
+    with pytest.raises(BrokenRun, match="comes after more than 10000 runs"):
+        run_directory.read_staged(str(run_dir))
+
+
 @pytest.mark.parametrize(
     "op", ["operation: [\n", _operation_that_needs(40_000), "operation: \xff"], ids=["", "large", "bytes"]
 )
