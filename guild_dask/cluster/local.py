@@ -17,7 +17,7 @@ from distributed.utils import format_dashboard_link
 
 from guild_dask.cluster.base import ClusterError, FixedWorkers, WorkerCapacity
 from guild_dask.cluster.dask_settings import settings_of_a_cluster
-from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
+from guild_dask.cluster.events import ClusterEvent, JobLost, job_ended
 from guild_dask.cluster.http_ports import NoPortWithoutDashboard
 from guild_dask.cluster.tasks import known_to_dask
 from guild_dask.host.http_access import Access
@@ -89,7 +89,7 @@ def _do(key: str) -> None:
         _report_lost(key, f"its worker reports: {e}")
         return
     if _jobs.pop(key, None):
-        report(JobEnded(work.run_id, ended.exit_code, ended.had_claim, ended.problem))
+        report(job_ended(work.run_id, ended))
 
 
 def _report_lost(key: str, problem: str) -> None:

@@ -226,9 +226,11 @@ class StartsFailed(_Waits):
     """The run was submitted to workers several times, and never started."""
 
     count: int
+    problem: str = ""  # of the last attempt, if it is known
 
     def __str__(self) -> str:
-        return f"{self.count} attempts to start it failed"
+        text = f"{self.count} attempts to start it failed"
+        return f"{text}: {self.problem}" if self.problem else text
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,7 @@ class ClaimChecked:
     exit_code: int | None
     problem: str
     has_started: bool
+    may_be_of_run: bool = False  # as the cluster reported the problem
 
 
 @dataclass(frozen=True)

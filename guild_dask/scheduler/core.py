@@ -102,7 +102,7 @@ from guild_dask.scheduler.waiting import Demand, WaitingRuns
 from guild_dask.scheduler.workers import FailingWorkers, Troubles, workers_for
 from guild_dask.worker.job import KILLED, NOT_STARTED
 
-# How often a run is submitted whose starter died before it could start it.
+# How often a run is submitted that no worker could start, though none was short of anything.
 MOST_STARTS = 3
 
 
@@ -497,13 +497,13 @@ class Core:
 
     def _job_ended(self, event: JobEnded, now: float) -> list[Instruction]:
         if event.problem and event.exit_code == NOT_STARTED:
-            return [CheckClaim(event.run_id, None, event.problem)]
+            return [CheckClaim(event.run_id, None, event.problem, event.may_be_of_run)]
         if not event.had_claim:
             return [CheckClaim(event.run_id, event.exit_code, "its worker was restarted")]
         return self._end(event.run_id, event.exit_code, now, event.problem)
 
     def _job_lost(self, event: JobLost, _now: float) -> list[Instruction]:
-        return [CheckClaim(event.run_id, None, event.problem)]
+        return [CheckClaim(event.run_id, None, event.problem, event.may_be_of_run)]
 
     def _claim_checked(self, event: ClaimChecked, now: float) -> list[Instruction]:
         if event.has_started:
@@ -517,8 +517,9 @@ class Core:
         logs = [Log(WARNING, log_texts.start_failed(event.run_id, worker, event.problem, interval))] if is_news else []
         self._may_start_later = True
         self._next_poll = min(self._next_poll, now + interval)
-        self.ledger.starts.pop(event.run_id, None)  # it is not the run's fault
-        return [*logs, *self._settle(event.run_id, NOT_STARTED)]
+        if not event.may_be_of_run or self.failing.is_to_blame(worker, self._cluster.workers):
+            self.ledger.starts.pop(event.run_id, None)  # it is not the run's fault
+        return [*logs, *self._settle(event.run_id, NOT_STARTED, event.problem)]
 
     def _end(self, run_id: str, exit_code: int, now: float, message: str = "") -> list[Instruction]:
         if exit_code in (NOT_STARTED, KILLED):
@@ -550,7 +551,7 @@ class Core:
             # A repeated settlement is part of a poll, which lists the run next.
             self._next_poll = self._next_poll if is_repeated else now
             if self.ledger.starts.get(run_id, 0) >= MOST_STARTS:
-                instructions += self._hold(run_id, StartsFailed(MOST_STARTS))
+                instructions += self._hold(run_id, StartsFailed(MOST_STARTS, event.last_line))
         return instructions
 
     def _note(

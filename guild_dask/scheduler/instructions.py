@@ -122,6 +122,7 @@ class CheckClaim:
     run_id: str
     exit_code: int | None  # of the job that ended without the claim; None: it was lost
     problem: str
+    may_be_of_run: bool = False  # as the cluster reported the problem
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ class Loop:
 
     def _check_claim(self, each: do.CheckClaim) -> ClaimChecked:
         has_started = self._dispatcher.has_started(each.run_id)
-        return ClaimChecked(each.run_id, each.exit_code, each.problem, has_started)
+        return ClaimChecked(each.run_id, each.exit_code, each.problem, has_started, each.may_be_of_run)
 
     def _close_output(self, run_id: str) -> None:
         self._dispatcher.follower.finish(run_id)

@@ -134,10 +134,10 @@ class World:
         self.jobs.pop(run_id, None)
         self.tell(JobLost(run_id, "its worker says: no"))
 
-    def refuse(self, run_id: str, problem: str) -> None:
-        """The run's worker cannot start it, because its host is short of something."""
+    def refuse(self, run_id: str, problem: str, may_be_of_run: bool = False) -> None:
+        """The run's worker cannot start it, because its host is short of something, or for another reason."""
         self.jobs.pop(run_id, None)
-        self.tell(JobEnded(run_id, NOT_STARTED, problem=problem))
+        self.tell(JobEnded(run_id, NOT_STARTED, problem=problem, may_be_of_run=may_be_of_run))
 
     def add_worker(self, name: str, slots: int = 1, **resources: float) -> None:
         self.workers[name] = WorkerCapacity(name, slots, resources, f"host-{name}", label=name)
@@ -226,7 +226,7 @@ class World:
             case do.CheckClaim():
                 run = self.runs.get(each.run_id)
                 has_started = run is not None and run.where == STARTED
-                return ClaimChecked(each.run_id, each.exit_code, each.problem, has_started)
+                return ClaimChecked(each.run_id, each.exit_code, each.problem, has_started, each.may_be_of_run)
             case do.CheckStart(run_id=run_id):
                 return StartChecked(run_id, run_id in self.runs and self.runs[run_id].where == STARTED)
         return None
@@ -279,7 +279,7 @@ class World:
         run = self.runs.get(each.run_id)
         if run is None:
             return Settled(each.run_id, Result(End.GONE), is_deleted=True)
-        return Settled(each.run_id, self._result(run, each.may_retry))
+        return Settled(each.run_id, self._result(run, each.may_retry), each.message)
 
     def _result(self, run: Run, may_retry: bool) -> Result:
         if run.where == CLAIMED:
