@@ -40,10 +40,11 @@ def is_home_named() -> bool:
 
 
 def home() -> str:
-    """Returns the Guild home that the user selected; exits with an error if it does not exist."""
+    """Returns the Guild home that the user selected; exits with an error if there is no such folder."""
     path = home_path()
     if not os.path.isdir(path):
-        fail(f"there is no Guild home at {path}; set GUILD_HOME or use --guild-home")
+        problem = f"{path} is not a folder" if os.path.lexists(path) else f"there is no Guild home at {path}"
+        fail(f"{problem}; set GUILD_HOME or use --guild-home")
     return path
 
 

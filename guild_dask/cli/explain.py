@@ -1,5 +1,6 @@
 """`guild-dask explain`: why a run waits, and what would make it start; or where it ran, and how it ended."""
 
+import math
 import time
 from typing import Any
 
@@ -108,7 +109,8 @@ def _texts(run: RunView, requirements: Requirements, explained: list[Explanation
     tag = obstacle_in(requirements, has_devices=any(state.gpus is not None for state in states))
     texts = [(str(part), "") for part in requirements.unreadable if not (tag and run.status is Status.STAGED)]
     memory = (worker.total.get(MEMORY, 0.0) for state in states for worker in state.workers)
-    warning = few_bytes(run.tags, requirements, max(memory, default=0.0))
+    # Without a scheduler, the one to come is taken to count memory in bytes.
+    warning = few_bytes(run.tags, requirements, max(memory, default=0.0 if states else math.inf))
     texts += [(warning, "")] if warning else []
     if run.status is Status.STAGED and run_directory.is_batch(run.dir) and not run_directory.is_queue(run.dir):
         texts.append((f"{BATCH}.", ""))

@@ -53,8 +53,8 @@ def listed(run: RunView) -> ListedRun:
     flags = run_view.flags(run.dir)
     facts = run_directory.known_attribute(run.dir, run_info.NAME)
     has_ended = run.status in ENDED
-    times = [run_directory.known_attribute(run.dir, name) for name in (*(["stopped"] if has_ended else []), "started")]
-    changed = next((each / 1e6 for each in times if isinstance(each, int)), 0.0)
+    times = [run_directory.recorded_seconds(run.dir, name) for name in (*(["stopped"] if has_ended else []), "started")]
+    changed = next((each for each in times if each is not None), 0.0)
     label = own_label(run.label, run.tags, flags)
     status = run_directory.exit_status(run.dir) if has_ended else None
     return ListedRun(

@@ -112,6 +112,11 @@ def _fill(marker: pathlib.Path, claim: Claim) -> None:
         write(marker.parent, claim)
 
 
+def has_snapshot(folder: pathlib.Path, run_id: str) -> bool:
+    """Returns whether the run's records are saved beside its claim, because Guild is about to change them."""
+    return files.exists(path(folder, run_id).with_suffix(SAVED))
+
+
 def withdraw(folder: pathlib.Path, run_id: str) -> bool:
     """Withdraws a claim, so that no process can start the run by it; False if the run has started or is not claimed."""
     withdrawn = path(folder, run_id).with_suffix(WITHDRAWN)

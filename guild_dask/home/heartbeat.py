@@ -76,11 +76,13 @@ class Heartbeat:
         self._clock = SteadyClock(clock)
         self._folder = layout.schedulers_folder(home)
         self._own = layout.heartbeat(home, scheduler_id)
-        self._is_ours = False  # a killed process of the same scheduler, as of a search, may have left one
-        self.of_killed = 0.0  # the time of that one, once renew() has replaced it; 0: there was none
+        self.of_killed = (
+            0.0  # the last heartbeat of a killed process of the same scheduler, once renew() has replaced it
+        )
         self.home = home
         self.scheduler_id = scheduler_id
         self.process = process
+        self._is_written = False  # an earlier process of a restarted scheduler may have left its own
 
     @property
     def token(self) -> str:
@@ -90,14 +92,14 @@ class Heartbeat:
     def renew(self) -> None:
         """Sends a heartbeat. Errors of the home are ignored here: other parts report them."""
         with contextlib.suppress(OSError):
-            if not (self._is_ours and self._own.exists()):
+            if not self._is_written or not self._own.exists():
                 self._folder.mkdir(parents=True, exist_ok=True)
-                if not self._is_ours:
+                if not self._is_written:
                     with contextlib.suppress(FileNotFoundError):
                         self.of_killed = self._own.stat().st_mtime
                     self._own.with_suffix(layout.STATE).unlink(missing_ok=True)  # it is that of the killed process
                 files.write(self._own, json.dumps(self.process.as_data()), self._own.with_suffix(_DRAFT).name)
-                self._is_ours = True
+                self._is_written = True
             self._own.touch()
             self._clock.see(self._own.stat().st_mtime)
 
@@ -109,20 +111,28 @@ class Heartbeat:
     def is_alive(self, scheduler_id: str, process: ProcessIdentity) -> bool:
         """Returns whether a scheduler is alive: by its process on this host, else by its heartbeat."""
         lives = processes.is_alive(process)
-        return counts_as_alive(lives, self._silence_of(scheduler_id) if lives is None else 0.0)
+        return counts_as_alive(lives, self._silence_of(scheduler_id, process) if lives is None else 0.0)
 
-    def _silence_of(self, scheduler_id: str) -> float:
-        """Returns the seconds since a scheduler's last heartbeat; 0 if that cannot be seen."""
+    def _silence_of(self, scheduler_id: str, process: ProcessIdentity) -> float:
+        """Returns the seconds since the last heartbeat of a scheduler's process; 0 if that cannot be seen.
+
+        A heartbeat is of the process that it names: another one has restarted the scheduler under its id since.
+        """
         try:
             self._own.stat()  # a home that shows no heartbeat of our own tells nothing about others
         except OSError:
             return 0.0
+        heartbeat = layout.heartbeat(self.home, scheduler_id)
         try:
-            return self._clock.time() - layout.heartbeat(self.home, scheduler_id).stat().st_mtime
+            silence = self._clock.time() - heartbeat.stat().st_mtime
+            named = identity_for_data(files.read_json(heartbeat))
         except FileNotFoundError:
             return math.inf
+        except ValueError:
+            return silence
         except OSError:
             return 0.0
+        return silence if named in (None, process) else math.inf
 
     def now(self) -> float:
         """Returns the time by the file system's clock, which all hosts share; 0 if the home cannot be used."""

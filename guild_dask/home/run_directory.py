@@ -33,8 +33,14 @@ _LONGEST = 80_000
 _LONGEST_OPERATION = 1_000_000
 _MOST_OF_ALL = 4_000_000
 
+# Runs that one run may come after, by its tags and its operation: they are looked up again until they have completed.
+_MOST_REFERENCES = 10_000
+
 # Files in one folder of Guild's records; Guild has some twenty.
 _MOST_FILES = 1_000
+
+# Microseconds, in the year 6536: a later time is none, and cannot be shown as a date.
+_LATEST = 2**57
 
 # Characters of a time, a pid or an exit code.
 _LONGEST_FACT = 40
@@ -363,7 +369,10 @@ def read_staged(run_dir: str) -> Staged:
     name, our = layout.run_id(run_dir), _ours_among(_tags(run_dir))
     check_files(run_dir)  # what is in them is checked when the run is claimed
     needs, gpus = operation_data.needs(op), operation_data.gpus(op)
-    return Staged(name, run_dir, since, our, needs, gpus, is_queue, is_batch, is_search)
+    staged = Staged(name, run_dir, since, our, needs, gpus, is_queue, is_batch, is_search)
+    if len(needs) + len(staged.requirements.after) > _MOST_REFERENCES:
+        raise BrokenRun(f"it comes after more than {_MOST_REFERENCES} runs")
+    return staged
 
 
 def _since(run_dir: str) -> int:
@@ -375,9 +384,19 @@ def _since(run_dir: str) -> int:
     attribute_time = _modified(layout.attribute(run_dir, "started"))
     marker_time = _modified(layout.marker(run_dir, layout.STAGED))
     since = _attribute(run_dir, "started") or _attribute(run_dir, "initialized")
-    if not isinstance(since, int):
+    if not isinstance(since, int) or seconds_for(since) is None:
         raise BrokenRun("it has no time of staging")
     return since if attribute_time >= marker_time else max(since, marker_time // 1000)
+
+
+def seconds_for(recorded: Any) -> float | None:
+    """Returns a time that Guild recorded, in seconds; None for a value that is no time."""
+    return recorded / 1e6 if isinstance(recorded, int) and 0 <= recorded < _LATEST else None
+
+
+def recorded_seconds(run_dir: str, name: str) -> float | None:
+    """Returns a time of a run, in seconds, or None if it is missing or unreadable; without a refresh, for views."""
+    return seconds_for(known_attribute(run_dir, name))
 
 
 def keep_position(run_dir: str) -> None:

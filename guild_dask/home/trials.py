@@ -197,7 +197,7 @@ class TrialReader:
             tuple(known.scalars.curve(each.scalar) for each in self._objectives),
             tuple(known.scalars.scalars),
             start_time(run_dir),
-            None if trial.is_in_flight else _seconds(run_directory.recorded_attribute(run_dir, "stopped")),
+            None if trial.is_in_flight else _recorded_time(run_dir, "stopped"),
             _cause_of(run_dir) if trial.state is TrialState.CUT_SHORT else None,
         )
 
@@ -252,11 +252,11 @@ def start_time(run_dir: str) -> float | None:
 
     Raises OSError if the home cannot be read.
     """
-    return _seconds(run_directory.recorded_attribute(run_dir, "started"))
+    return _recorded_time(run_dir, "started")
 
 
-def _seconds(time: Any) -> float | None:
-    return time / 1e6 if isinstance(time, int) else None
+def _recorded_time(run_dir: str, name: str) -> float | None:
+    return run_directory.seconds_for(run_directory.recorded_attribute(run_dir, name))
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ def batches(home: str) -> list[str]:
 
 
 def _initialized(run_dir: str) -> float:
-    return _seconds(run_directory.known_attribute(run_dir, "initialized")) or 0.0
+    return run_directory.recorded_seconds(run_dir, "initialized") or 0.0
 
 
 def search(home: str, batch: str) -> RecordedSearch:

@@ -119,6 +119,7 @@ class Publisher:
         self._next = 0.0
         self._epoch = time.time() - time.monotonic()  # computed once, so that a future time is the same in every state
         self.latest: State | None = None
+        self._last_phase = Phase.WORKING  # but for that it stops
         self.due: float | None = None  # when publish() is to be called again, by the monotonic clock
 
     @property
@@ -198,6 +199,7 @@ class Publisher:
             self._note_workers(state.workers)
         if self.latest is None or state != replace(self.latest, updated=0.0):
             self.latest = replace(state, updated=time.time())
+            self._last_phase = self._last_phase if state.phase is Phase.STOPPING else state.phase
             self._write(self.latest)
         latest = self.latest
         for listener in list(self.listeners):
@@ -272,7 +274,7 @@ class Publisher:
 
     def close(self) -> None:
         """Removes the state; the events stay."""
-        left = left_in(self.latest) if self.latest else {}
+        left = left_in(self.latest, self._last_phase) if self.latest else {}
         self._record("stopped", time.time(), {"ends": dict(self._ends), "left": as_data(left)})
         self._journal.close()
         with contextlib.suppress(OSError):

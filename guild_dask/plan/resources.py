@@ -76,15 +76,23 @@ def request_for_spec(spec: str) -> Request:
         return Request({}, (Unreadable(spec, spec, "it is empty; parts must be in format KEY=VAL"),))
     amounts: dict[str, float] = {}
     unreadable: list[Unreadable] = []
-    for part in parts:
+    for before, part in zip(["", *parts], parts, strict=False):
         name, amount, problem = _read_part(part)
-        if amount is None:
+        if amount is None and _is_unit_of(before, part):
+            key = before.partition("=")[0].strip()
+            unreadable.append(Unreadable(spec, part, f"write the unit without a space: {before}{part}", key))
+        elif amount is None:
             # With a single part, the spec as typed (quotes included) is the part.
             key = name.strip() if "=" in part else ""
             unreadable.append(Unreadable(spec, spec if len(parts) == 1 else part, problem, key))
         else:
             amounts[name] = amount
     return Request(amounts, tuple(unreadable))
+
+
+def _is_unit_of(before: str, part: str) -> bool:
+    """Returns whether a part is the unit of the amount before it, as in `mem=8 GB`."""
+    return "=" in before and part.isalpha() and _read_part(before + part)[1] is not None
 
 
 def definition_for_spec(spec: str) -> Request:

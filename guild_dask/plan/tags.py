@@ -4,6 +4,7 @@ Everything here is total: a tag that cannot be read never raises. It is returned
 accepted, and the other tags of the run apply.
 """
 
+import difflib
 import functools
 import re
 from collections.abc import Callable, Mapping
@@ -46,6 +47,8 @@ _UNKNOWN = re.compile(rf"{PREFIX}(?:[-_][\w-]+)?\s*[:=]")
 _SPACED = re.compile(rf"{PREFIX}\s+([\w.-]+)\s*=\s*[\d.]+\s*[a-z]{{0,3}}(?=\s|,|$)")
 _BEGINNING = re.compile(r"[\w-]+")
 _NAME = re.compile(r"([\w-]*)\s*[:=]?\s*(.*)", re.DOTALL)
+# How similar a name must be to be taken for a misspelt one: `retry` for `retries`, and not `team` for `time`.
+_RESEMBLING = 0.65
 _AMOUNTS = tuple(f"{PREFIX}-{name}" for name in ("gpu", "cpu", "mem"))
 
 
@@ -186,6 +189,7 @@ def _unknown(tag: str, _rest: str) -> Any:
     elif begin:
         tag = begin[0].lower() + tag[begin.end() :]
     name, value = _NAME.match(tag.replace("_", "-", 1)).groups()  # type: ignore[union-attr]  # anything matches
+    name = _name_meant_by(name)
     is_amount = name in _AMOUNTS
     meant = f"{name}:" if f"{name}:" in _READERS else RESOURCES if is_amount or name == PREFIX else ""
     if meant:
@@ -194,6 +198,16 @@ def _unknown(tag: str, _rest: str) -> Any:
             raise _Misspelt(f"write it as '{meant}{value}'", f"{meant}{value}")
         raise _Misspelt(f"it has no value; write it as '{meant}...'", _EXAMPLES.get(meant, f"{RESOURCES}gpu=1"))
     raise _Misspelt(f"there is no such tag; use {', '.join((RESOURCES, *_READERS))}")
+
+
+def _name_meant_by(name: str) -> str:
+    """Returns the name of a tag that a misspelt one resembles; the name itself if it resembles none."""
+    names = [each.removesuffix(":") for each in _READERS] + list(_AMOUNTS)
+    if name in names:
+        return name
+    by_end = {each.removeprefix(f"{PREFIX}-"): each for each in names}
+    found = difflib.get_close_matches(name.removeprefix(f"{PREFIX}-"), by_end, n=1, cutoff=_RESEMBLING)
+    return by_end[found[0]] if found else name
 
 
 def _priority(text: str) -> int:

@@ -163,7 +163,7 @@ class Operation:
         """
         if self.is_stopping:
             raise SystemExit(NOT_STARTED)
-        from guild_dask.home import attempts, claims
+        from guild_dask.home import attempts, claims, run_directory
 
         shortage.check_space(self.run_dir, SPACE)
         self.threads = shortage.ReservedThreads(_THREADS)
@@ -178,6 +178,8 @@ class Operation:
             raise SystemExit(NOT_STARTED)
         # Not earlier: a run that does not start keeps its former end.
         attempts.keep_former(self.run_dir, self.options.attempt)
+        # Until Guild has recorded the new process, there is none: an earlier one's pid would hide that it is alive.
+        run_directory.clear_markers(self.run_dir, layout.LOCK)
         if self.options.node:
             run_info.set_node(self.run_dir, self.options.node)
         run_info.write(self.run_dir, self.options.run_info)

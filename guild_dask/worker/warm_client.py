@@ -79,7 +79,7 @@ _CUSTOM = frozenset(("sitecustomize", "usercustomize"))
 class Kind:
     """All that the process of an operation depends on before the user's code begins, beside its run."""
 
-    python: str
+    python: str  # as the command names it, which is what `sys.executable` says
     environ: tuple[tuple[str, str], ...]
     preload: tuple[str, ...] = ()  # modules of the user's choice that its server has loaded, too
 
@@ -88,7 +88,9 @@ def kind_for(
     arguments: Sequence[str], environ: Mapping[str, str], python: str, preload: Sequence[str] = ()
 ) -> Kind | None:
     """Returns the kind of an operation's process, or None if it must be started as a fresh one."""
-    if tuple(arguments[1:3]) != _COMMAND or arguments[0] != python or any(environ.get(name) for name in _OBSERVED_BY):
+    if tuple(arguments[1:3]) != _COMMAND or any(environ.get(name) for name in _OBSERVED_BY):
+        return None
+    if not _is_same_python(arguments[0], python):
         return None
     if any(os.path.normpath(each).startswith(os.pardir) for each in _entries(environ)):
         return None  # a folder beside the run's directory, which a server has in another place
@@ -96,7 +98,20 @@ def kind_for(
         return None  # the user wants another seed for each process
     # A preloaded module may have read any variable when it was imported.
     given = {name: value for name, value in variables_for_server(environ).items() if preload or _is_read_early(name)}
-    return Kind(python, tuple(sorted(given.items())), tuple(preload))
+    return Kind(arguments[0], tuple(sorted(given.items())), tuple(preload))
+
+
+def _is_same_python(path: str, other: str) -> bool:
+    """Returns whether two paths lead to one interpreter of one environment.
+
+    An environment has its interpreter under several names: where it is activated, Guild starts operations with
+    `python`, while the scheduler itself may have been started with `python3`. Environments that share an interpreter
+    have a folder each, with links to it.
+    """
+    if path == other:
+        return True
+    folders = {os.path.realpath(os.path.dirname(each)) for each in (path, other)}
+    return len(folders) == 1 and os.path.realpath(path) == os.path.realpath(other)
 
 
 def _is_read_early(name: str) -> bool:

@@ -73,6 +73,23 @@ def test_claim_is_taken_over_when_its_scheduler_has_left(world: _World) -> None:
     assert recover(world.home).staged_again == ("aaa",)
 
 
+def test_claim_is_taken_over_when_its_scheduler_was_restarted_under_its_id(world: _World) -> None:
+    # By whom the heartbeat is does not depend on when it was sent: the process that had the claim sends none.
+    restarted = Heartbeat(world.own.home, "other", _me())
+    restarted.renew()
+    assert not world.own.is_alive("other", ELSEWHERE)
+    assert not restarted.is_alive("other", ELSEWHERE)
+    assert restarted.is_alive("other", _me())
+    assert recover(GuildHome(world.own.home, restarted)).staged_again == ("aaa",)
+
+
+def test_heartbeat_that_cannot_be_read_counts_by_its_time(world: _World, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "dask" / "schedulers" / "other.json").write_text("[")
+    assert world.own.is_alive("other", ELSEWHERE)
+    world.age_of_other(SILENCE * 2)
+    assert not world.own.is_alive("other", ELSEWHERE)
+
+
 def test_run_that_started_on_another_host_is_never_started_again(world: _World) -> None:
     # On this host, its process cannot be seen.
     assert claims.mark_started(world.claim)

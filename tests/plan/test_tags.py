@@ -47,7 +47,13 @@ def test_run_without_tags_has_no_requirements() -> None:
         ("dask gpu=1", "write it as 'dask:gpu=1'"),
         ("dask gpu=1 mem=8GB", "write it as 'dask:gpu=1 mem=8GB'"),
         ("dask time=90m", "write it as 'dask-time:90m'"),
-        ("dask-prio:3", "there is no such tag; use dask:, dask-priority:"),
+        ("dask-prio:3", "write it as 'dask-priority:3'"),
+        ("dask-afterany:aaa", "write it as 'dask-after-any:aaa'"),
+        ("dask-aftr:aaa", "write it as 'dask-after:aaa'"),
+        ("dask-retry:3", "write it as 'dask-retries:3'"),
+        ("dask-timeout: 1h", "write it as 'dask-time:1h'"),
+        ("dask-memory:8GB", "write it as 'dask:mem=8GB'"),
+        ("dask-own:3", "there is no such tag; use dask:, dask-priority:"),
     ],
 )
 def test_misspelt_tag_is_reported_with_a_hint(tag: str, hint: str) -> None:
@@ -98,7 +104,7 @@ def test_last_of_two_tags_wins() -> None:
         ("dask-after:", "use the id of a run or the beginning of one"),
         ("dask-after:aaa,,bbb", "use the id of a run or the beginning of one"),
         ("dask-after-any:aaa bbb", "use the id of a run or the beginning of one"),
-        ("dask-prio:3", "there is no such tag; use dask:, dask-priority:, dask-time:"),
+        ("dask-team:3", "there is no such tag; use dask:, dask-priority:, dask-time:"),
     ],
 )
 def test_bad_tag_is_reported_with_what_is_accepted_and_the_others_apply(tag: str, accepted: str) -> None:
@@ -126,6 +132,10 @@ def test_bad_tag_is_reported_with_what_is_accepted_and_the_others_apply(tag: str
         ("dask:gpu=l", "dask:gpu=1"),
         ("dask:foo=1 mem=lots", "dask:mem=8GB"),
         ("dask:mem", "dask:mem=8GB"),
+        ("dask:mem=8 GB", "dask:mem=8GB"),
+        ("dask:gpu=1 mem=8 GiB", "dask:mem=8GB"),
+        ("dask-afterany:aaa", "dask-after-any:aaa"),
+        ("dask-retry:2", "dask-retries:2"),
     ],
 )
 def test_run_does_not_start_without_what_an_unreadable_tag_requests(tag: str, example: str) -> None:

@@ -9,9 +9,13 @@ import threading
 import psutil
 import pytest
 
+from guild_dask.home import claims, layout
+from guild_dask.home.claims import Claim
+from guild_dask.host import processes
 from guild_dask.worker.operation import Operation
 from guild_dask.worker.options import StarterOptions, options_for_text
 from guild_dask.worker.starter import popen_for
+from tests.home.test_run_directory import make_run
 
 
 class _Operation(Operation):
@@ -50,6 +54,26 @@ def test_end_is_noted_before_the_process_is_reaped(
     assert process.wait() == code
     process.stdin.close()
     assert operation.seen == [(code, psutil.STATUS_ZOMBIE)]
+
+
+def test_process_of_an_earlier_attempt_is_forgotten_before_the_next_one_begins(tmp_path: pathlib.Path) -> None:
+    # Guild writes the pid of the new process only after its start. If everything but that process is killed before,
+    # the pid of an earlier one, left by `kill -9` of Guild, would pass for it: the run would be started a second time.
+    run_dir, me = tmp_path / "runs" / "aaa", processes.identity(os.getpid())
+    assert me
+    make_run(run_dir)
+    lock = run_dir / ".guild" / "LOCK"
+    lock.write_text("999999")
+    folder = layout.claims_folder(str(tmp_path))
+    claims.write(folder, Claim("aaa", "scheduler", me, me))
+    operation = Operation(str(run_dir), claims.path(folder, "aaa"), StarterOptions())
+    operation.identity = me
+    operation.begin()
+    operation.close()
+    found = claims.present(folder, "aaa")
+    assert found
+    assert found.is_started
+    assert not lock.exists()
 
 
 def test_options_are_read_as_they_were_written() -> None:

@@ -372,12 +372,15 @@ SETS_VARIABLE = f"{CUSTOM}os.environ.setdefault('MPLBACKEND', 'Agg'); sys.meta_p
 
 
 @pytest.mark.every_python
-@pytest.mark.parametrize("custom", [None, SETS_VARIABLE], ids=["plain", "sitecustomize"])
+@pytest.mark.parametrize("environment", ["plain", "activated", "sitecustomize"])
 def test_warm_operation_cannot_tell_that_it_is_one(
-    user: Sandbox, guild: Guild, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, custom: str | None
+    user: Sandbox, guild: Guild, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, environment: str
 ) -> None:
-    if custom:
-        monkeypatch.setenv("PYTHONPATH", installed(tmp_path, {"sitecustomize": custom}))
+    if environment == "activated":
+        # Guild then starts operations with `python`, whatever the scheduler was started with.
+        monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+    if environment == "sitecustomize":
+        monkeypatch.setenv("PYTHONPATH", installed(tmp_path, {"sitecustomize": SETS_VARIABLE}))
     a_project(user, OPERATIONS, FILES)
     cold_and_warm(user, guild, "fail", "facts", "crash", "interrupt", "ends")
     cold, warm = (facts_of(user, f"facts-{name}") for name in ("cold", "warm"))
@@ -387,7 +390,7 @@ def test_warm_operation_cannot_tell_that_it_is_one(
         if cold["facts"][name] != warm["facts"][name]
     }
     assert different == {}
-    assert warm["facts"]["environ"].get("MPLBACKEND") == (custom and "Agg")
+    assert warm["facts"]["environ"].get("MPLBACKEND") == ("Agg" if environment == "sitecustomize" else None)
     # The process began with the run, and so did the clock of its log; the warm server began with an earlier run.
     for name, found in (("cold", cold), ("warm", warm)):
         run_dir = user.guild_home / "runs" / f"facts-{name}"
@@ -824,6 +827,25 @@ ENVIRON = {"RUN_ID": "aaa", "FLAG_LR": "1", "PYTHONPATH": ".:/site", "GUILD_PLUG
 )
 def test_other_commands_start_fresh(command: list[str], environ: dict[str, str]) -> None:
     assert warm_client.kind_for(command, ENVIRON | environ, PYTHON) is None
+
+
+def test_interpreter_of_the_environment_may_have_another_name(tmp_path: pathlib.Path) -> None:
+    for folder in ("venv", "other"):
+        (tmp_path / folder).mkdir()
+        for name in ("python", "python3"):
+            (tmp_path / folder / name).symlink_to(sys.executable)
+    (tmp_path / "link").symlink_to(tmp_path / "venv")
+    (tmp_path / "venv" / "pypy").touch()
+    scheduler = str(tmp_path / "venv" / "python3")
+
+    def python_of(path: str) -> str | None:
+        kind = warm_client.kind_for([str(tmp_path / path), *COMMAND[1:]], ENVIRON, scheduler)
+        return kind.python if kind else None
+
+    for path in ("venv/python3", "venv/python", "link/python"):
+        assert python_of(path) == str(tmp_path / path)  # the server is started with it: `sys.executable` is the same
+    for path in ("other/python3", "venv/pypy", "venv/missing"):
+        assert python_of(path) is None
 
 
 @pytest.mark.parametrize(

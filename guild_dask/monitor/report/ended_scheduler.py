@@ -84,7 +84,7 @@ def _facts(run_dir: str) -> dict[str, Any]:
 
 def _stopped(run_dir: str) -> float:
     """Returns when Guild recorded the end of a run; 0 if it did not."""
-    return (_number(run_dir, "stopped") or 0) / 1e6
+    return run_directory.recorded_seconds(run_dir, "stopped") or 0.0
 
 
 def _number(run_dir: str, name: str) -> int | None:

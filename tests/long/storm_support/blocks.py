@@ -251,22 +251,27 @@ class Block:
             for done in this.done
         )
 
-    def _left(self) -> Iterator[str]:
-        """Yields what is left after the scheduler was stopped."""
+    def _remains(self) -> Iterator[str]:
+        """Yields what a scheduler removes at its end, as far as it is there now."""
         home = self._user.guild_home
-        with contextlib.suppress(AssertionError):
-            wait_until(lambda: not self._site.jobs() and not self._site.processes(), LONGEST_STOP)
         for job in self._site.jobs():
             yield f"left in the queue: {job}"
         if processes := self._site.processes():
             yield f"left on nodes:\n{described(processes)}"
         for name in self._claims():
             yield f"left beside the claims: {name}"
-        left = [*(home / "dask" / "schedulers").glob("*"), *home.glob("runs/*/run-output/*")]
-        left += home.glob("runs/*/certificates/*")
-        for path in left:
+        files = ("dask/schedulers/*", "runs/*/run-output/*", "runs/*/certificates/*")
+        for path in (path for pattern in files for path in home.glob(pattern)):
             if path.suffix != ".draft":
                 yield f"left in the Guild home: {path.relative_to(home)}"
+
+    def _left(self) -> Iterator[str]:
+        """Yields what is left after the scheduler was stopped."""
+        home = self._user.guild_home
+        # Guild's own process, to which the signal goes, too, ends before the scheduler.
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: not any(self._remains()), LONGEST_STOP)
+        yield from self._remains()
         logs = [*self._user.root.glob("output-*"), *home.glob("runs/*/dask.log"), *home.glob("runs/*/.guild/output")]
         for log in logs:
             if found := _TRACEBACK.search(log.read_text(errors="backslashreplace")):
