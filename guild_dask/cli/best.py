@@ -9,10 +9,12 @@ import click
 
 from guild_dask.cli import common
 from guild_dask.cli.run_table import table_of
+from guild_dask.cli.status_tables import cut_short_text
 from guild_dask.home import search_journal, trials
 from guild_dask.home.run_scalars import shortest
 from guild_dask.home.trials import RecordedSearch, Trial
 from guild_dask.monitor import formatting, results, search_results, searches
+from guild_dask.monitor.searches import PublishedSearch
 from guild_dask.plan.objectives import BadObjective, text_for
 from guild_dask.plan.search_ends import data_for_people
 
@@ -47,7 +49,8 @@ def found_search(batch: str | None, with_curves: bool = False) -> tuple[Recorded
             if not run_id:
                 common.fail(f"run {formatting.short(run.id)} is neither a search that has begun nor a trial of one")
         search = trials.search(home, run_id)
-        return search, trials.TrialReader(home, run_id, search.objectives, with_curves).read(search.log)
+        reader = trials.TrialReader(home, run_id, search.objectives, with_curves, is_view=True)
+        return search, reader.read(search.log)
     except (OSError, BadObjective, ValueError) as e:
         common.fail(f"cannot read the search: {e}")
 
@@ -64,19 +67,21 @@ def command(batch: str | None, most: int, as_json: bool) -> None:
     the run of a search, or of one of its trials; the default is the newest search.
     """
     search, found = found_search(batch)
+    current = searches.with_trials(common.home(), search, found, time.time())
     best = search_results.best(found, search.objectives)
     if as_json:
-        common.print_json(_data(search, found, best[:most]))
+        common.print_json(_data(search, current, best[:most]))
         return
-    click.echo("\n".join(_lines(search, found, best, most)), color=common.is_coloured())
+    click.echo("\n".join(_lines(search, current, best, most)), color=common.is_coloured())
 
 
-def _lines(search: RecordedSearch, found: Sequence[Trial], best: Sequence[Trial], most: int) -> list[str]:
-    summary = searches.summary_for(search, found, time.time())
+def _lines(search: RecordedSearch, current: PublishedSearch, best: Sequence[Trial], most: int) -> list[str]:
     title = (
         f"Search {formatting.short(search.batch)}: {search.optimizer} of {search.operation or 'a deleted operation'}"
     )
-    lines = [common.heading(title), *common.wrapped(f"{text_for(search.objectives)}: {counts_text(summary)}")]
+    lines = [common.heading(title), *common.wrapped(f"{text_for(search.objectives)}: {counts_text(current.summary)}")]
+    if current.is_cut_short:
+        lines += common.wrapped(f"The search was {cut_short_text(search.batch)}")
     if not best:
         return [*lines, "No trial has completed with a value yet."]
     shown = best[:most]
@@ -114,7 +119,7 @@ def counts_text(summary: searches.Summary) -> str:
     return f"{', '.join(parts)} of {summary.max_trials} trials"
 
 
-def _data(search: RecordedSearch, found: Sequence[Trial], best: Sequence[Trial]) -> dict[str, Any]:
+def _data(search: RecordedSearch, current: PublishedSearch, best: Sequence[Trial]) -> dict[str, Any]:
     return {
         "search": search.batch,
         "status": search.status.value,
@@ -122,8 +127,10 @@ def _data(search: RecordedSearch, found: Sequence[Trial], best: Sequence[Trial])
         "operation": search.operation,
         "objectives": [{"scalar": str(each), "direction": each.direction} for each in search.objectives],
         "max_trials": search.max_trials,
-        "counts": search_results.counts(found),
+        "counts": dict(current.summary.counts),
         "ended": data_for_people(search.log.ended),
+        "is_at_work": current.is_at_work,
+        "is_cut_short": current.is_cut_short,
         "best": [
             {
                 "run": trial.id,

@@ -40,10 +40,11 @@ def is_home_named() -> bool:
 
 
 def home() -> str:
-    """Returns the Guild home that the user selected; exits with an error if it does not exist."""
+    """Returns the Guild home that the user selected; exits with an error if there is no such folder."""
     path = home_path()
     if not os.path.isdir(path):
-        fail(f"there is no Guild home at {path}; set GUILD_HOME or use --guild-home")
+        problem = f"{path} is not a folder" if os.path.lexists(path) else f"there is no Guild home at {path}"
+        fail(f"{problem}; set GUILD_HOME or use --guild-home")
     return path
 
 
@@ -148,15 +149,6 @@ def _columns() -> int:
 def widest_table() -> float:
     """Returns the largest width of a table; unlimited in a file or a pipe, where nothing may be cut."""
     return width() if _columns() or sys.stdout.isatty() else math.inf
-
-
-# In a narrower terminal, tables have fewer columns.
-_WIDE = 100
-
-
-def is_wide() -> bool:
-    """Returns whether tables may have columns that are not needed most."""
-    return widest_table() >= _WIDE
 
 
 # A duration stays on one line: textwrap does not break at a non-breaking space.

@@ -1,15 +1,16 @@
 """`guild-dask explain`: why a run waits, and what would make it start; or where it ran, and how it ended."""
 
+import math
 import time
 from typing import Any
 
 import click
 
 from guild_dask.cli import common, predecessors, run_list
-from guild_dask.home import control, run_directory, run_info
+from guild_dask.home import control, run_directory, run_info, trials
 from guild_dask.home.errors import HomeUnavailable
 from guild_dask.home.listing import RunsDirectory
-from guild_dask.home.outcome import Cause, End, cause_for_name, text_for_name, text_for_signal
+from guild_dask.home.outcome import Cause, End, Ending, cause_for_name, text_for_name, text_for_signal
 from guild_dask.home.run_view import RunView
 from guild_dask.home.status import Status, end_for
 from guild_dask.monitor import explanation, formatting, schedulers
@@ -108,7 +109,8 @@ def _texts(run: RunView, requirements: Requirements, explained: list[Explanation
     tag = obstacle_in(requirements, has_devices=any(state.gpus is not None for state in states))
     texts = [(str(part), "") for part in requirements.unreadable if not (tag and run.status is Status.STAGED)]
     memory = (worker.total.get(MEMORY, 0.0) for state in states for worker in state.workers)
-    warning = few_bytes(run.tags, requirements, max(memory, default=0.0))
+    # Without a scheduler, the one to come is taken to count memory in bytes.
+    warning = few_bytes(run.tags, requirements, max(memory, default=0.0 if states else math.inf))
     texts += [(warning, "")] if warning else []
     if run.status is Status.STAGED and run_directory.is_batch(run.dir) and not run_directory.is_queue(run.dir):
         texts.append((f"{BATCH}.", ""))
@@ -154,7 +156,8 @@ def _end(run: RunView, facts: dict[str, Any]) -> list[str]:
         return ["That scheduler has died. The run continues, and the next scheduler counts the resources that it uses."]
     cause, excess = run_info.cause_in(facts)
     if cause:
-        return [_cut_short(run, cause, text_for_name(cause, excess))]
+        ending = Ending(End.TERMINATED.value, None, cause, excess)
+        return [_cut_short(run, cause, trials.with_search(ending, run.dir).how)]
     signal_number = facts.get(run_info.KILLED_BY)
     if isinstance(signal_number, int):
         return [f"It failed{_attempt(facts)}: {text_for_signal(-signal_number)} ({_output(run)})."]

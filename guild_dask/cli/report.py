@@ -11,7 +11,7 @@ import click
 from guild_dask.cli import common, run_list
 from guild_dask.cli.run_table import table_of
 from guild_dask.cli.status_tables import ShownRuns
-from guild_dask.home import layout, run_output
+from guild_dask.home import layout, run_output, trials
 from guild_dask.home.lookup import names_of_runs
 from guild_dask.home.outcome import End
 from guild_dask.monitor import formatting, journal, results
@@ -98,7 +98,7 @@ def _show_list(as_json: bool) -> None:
     columns = {
         "SCHEDULER": [formatting.short(layout.run_id(run_dir)) for run_dir, _ in known],
         "STARTED": [time.strftime("%Y-%m-%d %H:%M", time.localtime(history.start)) for _, history in known],
-        "WORKED": [formatting.duration(history.stop - history.start) for _, history in known],
+        "WORKED": [formatting.duration(history.worked) for _, history in known],
         "RUNS": [summary.ends(history) for _, history in known],
         "NOW": ["" if history.is_over else "at work" for _, history in known],
     }
@@ -149,7 +149,7 @@ def _ended(title: str, runs: Sequence[EndedRun], shown: ShownRuns, runs_dir: str
         **shown.cells(run.run for run in runs),
         "ATTEMPT": [str(run.attempt) if run.attempt > 1 else "" for run in runs],
         "AFTER": [formatting.duration(run.ran) for run in runs],
-        "HOW": [run.ending.text for run in runs],
+        "HOW": [shown.ending(run).text for run in runs],
         "LAST LINE": [_last_line(runs_dir, run) if runs_dir else "" for run in runs],
     }
     return table_of(columns, shown.flags(run.run for run in runs), beneath=("LAST LINE", "HOW"))
@@ -175,19 +175,16 @@ def _results(runs: Sequence[EndedRun], shown: ShownRuns, runs_dir: str) -> list[
     """Returns a table of completed runs with their scalars, the best first."""
     if not runs:
         return []
-    found = [(run, run_list.last_scalars(layout.run_in(runs_dir, run.run))) for run in runs]
-    names = results.by_importance({name for _, scalars in found for name in scalars})
+    found = [(run, run_list.results_in(layout.run_in(runs_dir, run.run))) for run in runs]
+    names, spare = results.columns_for([scalars for _, scalars in found], run_list.MOST_SCALARS)
     best = (results.best_first(found, names[0]) if names else found)[:_SHOWN]
     columns = {
         "COMPLETED": [formatting.short(run.run) for run, _ in best],
         **shown.cells(run.run for run, _ in best),
-        **{
-            name: [results.text_for(scalars.get(name)) for _, scalars in best]
-            for name in names[: run_list.most_scalars()]
-        },
+        **{name: [results.text_for(scalars.get(name)) for _, scalars in best] for name in names},
         "TOOK": [formatting.duration(run.ran) for run, _ in best],
     }
-    return table_of(columns, shown.flags(run.run for run, _ in best))
+    return table_of(columns, shown.flags(run.run for run, _ in best), spare=spare[::-1])
 
 
 def _data(run_dir: str, history: History, with_runs: bool = True) -> dict[str, Any]:
@@ -196,6 +193,7 @@ def _data(run_dir: str, history: History, with_runs: bool = True) -> dict[str, A
         "scheduler": layout.run_id(run_dir),
         "started": history.start,
         "stopped": history.stop if history.is_over else None,
+        "seconds_worked": round(history.worked, 3),
         "killed": history.is_killed,
         "ends": dict(history.ends),
         "mean_use": {use.name: round(use.mean_share, 4) for use in history.uses},
@@ -206,7 +204,7 @@ def _data(run_dir: str, history: History, with_runs: bool = True) -> dict[str, A
         data["runs"] = [
             {
                 **as_data(span.run, for_people=True),
-                "how": span.run.ending.text,
+                "how": trials.with_search(span.run.ending, layout.run_in(runs_dir, span.run.run)).text,
                 "last_line": _last_line(runs_dir, span.run),
                 **run_list.details(home, span.run.run),
             }

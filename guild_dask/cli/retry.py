@@ -1,5 +1,7 @@
 """`guild-dask retry`: stages runs again that failed, or that were terminated."""
 
+from collections.abc import Collection
+
 import click
 
 from guild_dask.cli import common, run_list
@@ -33,12 +35,13 @@ def command(  # noqa: PLR0913  # one for each option
         common.fail("name runs, or use --failed or --terminated")
     if as_json and not yes:
         common.fail("--json does not ask; use it with --yes")
-    runs = _chosen(run, failed, terminated, since)
+    statuses = [*([Status.ERROR] if failed else []), *([Status.TERMINATED] if terminated else [])]
+    runs = _chosen(run, statuses, since)
     if not runs:
         if as_json:
             common.print_json([])
         else:
-            click.echo("There is no such run.")
+            click.echo(run_list.none_text("run of a scheduler", statuses, since is not None))
         return
     if not yes:
         click.echo("\n".join(run_list.table("RUN", runs[:_SHOWN])))
@@ -49,11 +52,9 @@ def command(  # noqa: PLR0913  # one for each option
     _stage([each.run.id for each in runs], as_json)
 
 
-def _chosen(named: tuple[str, ...], failed: bool, terminated: bool, since: float | None) -> list[ListedRun]:
-    """Returns the named runs, and those with the given results that a scheduler has run; the first one first."""
+def _chosen(named: tuple[str, ...], statuses: Collection[Status], since: float | None) -> list[ListedRun]:
+    """Returns the named runs, and those with the given statuses that a scheduler has run; the first one first."""
     runs = [run_list.listed(common.run_for(each)) for each in dict.fromkeys(named)]
-    given = {Status.ERROR: failed, Status.TERMINATED: terminated}
-    statuses = [status for status, is_wanted in given.items() if is_wanted]
     if statuses:
         of_schedulers = (each for each in run_list.all_runs() if each.facts)
         runs += reversed(run_list.chosen(of_schedulers, statuses, since))

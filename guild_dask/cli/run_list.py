@@ -10,7 +10,7 @@ import click
 
 from guild_dask.cli import common
 from guild_dask.cli.run_table import table_of
-from guild_dask.home import attempts, layout, run_directory, run_info, run_view
+from guild_dask.home import attempts, layout, run_directory, run_info, run_view, trials
 from guild_dask.home.lookup import names_of_runs
 from guild_dask.home.outcome import End, Ending
 from guild_dask.home.run_scalars import read_scalars
@@ -22,7 +22,7 @@ from guild_dask.plan.units import ACCEPTED_DURATIONS, duration_for_text
 
 # The most bytes that are read of a run's event files, and the most scalars in a table.
 _MOST_READ = 1_000_000
-_SCALARS = 3
+MOST_SCALARS = 3
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class ListedRun:
     changed: float  # when it was staged, started or ended last, in seconds since the epoch
     facts: Mapping[str, Any]  # where a scheduler ran it, and how it ended
     exit_status: int | None
+    has_trials: bool = False  # it is a batch or a search
 
     @property
     def how(self) -> str:
@@ -43,7 +44,8 @@ class ListedRun:
         if end not in (End.FAILED, End.TERMINATED):
             return ""
         cause, excess = run_info.cause_in(self.facts)
-        return Ending(end.value, self.exit_status, cause, excess).how or "its process died"
+        ending = Ending(end.value, self.exit_status, cause, excess)
+        return trials.with_search(ending, self.run.dir).how or "its process died"
 
 
 def listed(run: RunView) -> ListedRun:
@@ -51,11 +53,13 @@ def listed(run: RunView) -> ListedRun:
     flags = run_view.flags(run.dir)
     facts = run_directory.known_attribute(run.dir, run_info.NAME)
     has_ended = run.status in ENDED
-    times = [run_directory.known_attribute(run.dir, name) for name in (*(["stopped"] if has_ended else []), "started")]
-    changed = next((each / 1e6 for each in times if isinstance(each, int)), 0.0)
+    times = [run_directory.recorded_seconds(run.dir, name) for name in (*(["stopped"] if has_ended else []), "started")]
+    changed = next((each for each in times if each is not None), 0.0)
     label = own_label(run.label, run.tags, flags)
     status = run_directory.exit_status(run.dir) if has_ended else None
-    return ListedRun(run, flags, label, changed, facts if isinstance(facts, dict) else {}, status)
+    return ListedRun(
+        run, flags, label, changed, facts if isinstance(facts, dict) else {}, status, run_directory.has_trials(run.dir)
+    )
 
 
 def all_runs() -> Iterable[ListedRun]:
@@ -89,26 +93,42 @@ def chosen(runs: Iterable[ListedRun], statuses: Collection[Status], since: float
     return sorted(found, key=lambda each: (-each.changed, each.run.id))
 
 
+def none_text(subject: str, statuses: Collection[Status], is_since: bool) -> str:
+    """Returns, as a sentence, that there is no run like those that were asked for: `No run has failed.`."""
+    if not statuses and not is_since:
+        return f"There are no {subject}s."
+    what = " or ".join(_ARE[status] for status in statuses) or "has changed"
+    return f"No {subject} {what}{' in that time' if is_since else ''}."
+
+
+_ARE = {
+    Status.ERROR: "has failed",
+    Status.TERMINATED: "was terminated",
+    Status.COMPLETED: "has completed",
+    Status.RUNNING: "is running",
+    Status.STAGED: "is staged",
+}
+
+
 def scalars_of(run: ListedRun) -> dict[str, float]:
     """Returns the last values of a run's scalars; none for a run that is staged again, whose scalars are old."""
-    return {} if run.run.status in (Status.STAGED, Status.PENDING) else last_scalars(run.run.dir)
+    return {} if run.run.status in (Status.STAGED, Status.PENDING) else _last_scalars(run.run.dir)
 
 
-def last_scalars(run_dir: str) -> dict[str, float]:
-    """Returns the last values of the scalars in a run directory."""
+def _last_scalars(run_dir: str) -> dict[str, float]:
     return {name: scalar.last for name, scalar in read_scalars(run_dir, _MOST_READ).items()}
 
 
-def most_scalars() -> int:
-    """Returns the number of scalars that fit into a table."""
-    return _SCALARS if common.is_wide() else 1
+def results_in(run_dir: str) -> dict[str, float]:
+    """Returns the last values of the scalars in a run directory; none of a batch or a search, which has no results."""
+    return {} if run_directory.has_trials(run_dir) else _last_scalars(run_dir)
 
 
 def table(title: str, runs: Sequence[ListedRun], has_scalars: bool = False) -> list[str]:
     """Returns the lines of a table of runs: what tells them apart, their results, and how they ended."""
     columns = columns_for([(each.run.operation, each.flags) for each in runs])
-    scalars = [scalars_of(each) if has_scalars else {} for each in runs]
-    shown = results.by_importance({name for each in scalars for name in each})[: most_scalars()]
+    scalars = [scalars_of(each) if has_scalars and not each.has_trials else {} for each in runs]
+    shown, spare = results.columns_for(scalars, MOST_SCALARS)
     is_one_operation = len(columns.common) == 1 and len(runs) > 1
     now = time.time()
     headings = {
@@ -121,7 +141,7 @@ def table(title: str, runs: Sequence[ListedRun], has_scalars: bool = False) -> l
         "WHEN": [f"{formatting.duration(now - each.changed)} ago" if each.changed else "-" for each in runs],
         "HOW": [each.how for each in runs],
     }
-    lines = table_of(headings, columns.own, beneath=("HOW",))
+    lines = table_of(headings, columns.own, beneath=("HOW",), spare=spare[::-1])
     texts = [f"All are runs of {runs[0].run.operation}" if is_one_operation else "", columns.common_text]
     return lines + common.wrapped(": ".join(text for text in texts if text))
 

@@ -97,11 +97,14 @@ def _with_flag_columns(shown: Columns, flags: Sequence[Mapping[str, str]], below
 
 
 def _without_model(shown: Columns) -> Columns:
-    """Returns columns with operations without their model, if all have the same: `train` for `digits:train`."""
-    operations = shown.get(_OPERATION, ())
-    if len({each.partition(":")[0] for each in operations if ":" in each}) != 1:
+    """Returns columns with operations without their model, if all have the same: `train` for `digits:train`.
+
+    The optimizer in `digits:train+dask:tpe` is no model.
+    """
+    parts = [each.partition("+") for each in shown.get(_OPERATION, ())]
+    if len({name.partition(":")[0] for name, _, _ in parts if ":" in name}) != 1:
         return shown
-    return {**shown, _OPERATION: [each.rpartition(":")[2] for each in operations]}
+    return {**shown, _OPERATION: [f"{name.rpartition(':')[2]}{plus}{rest}" for name, plus, rest in parts]}
 
 
 def _with_texts_below(lines: Sequence[str], indent: int, below: Columns, colour: str) -> list[str]:

@@ -47,7 +47,7 @@ def command(  # noqa: PLR0913  # an option for each status
         common.print_json([run_list.data(run) for run in shown])
         return
     if not runs:
-        click.echo("There is no such run.")
+        click.echo(run_list.none_text("run", statuses, since is not None))
         return
     click.echo("\n".join(run_list.table("RUN", shown, has_scalars=True)))
     if len(runs) > len(shown):

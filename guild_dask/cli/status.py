@@ -31,6 +31,9 @@ _LEAST = 3
 _PERIOD = 2.0
 _SILENT = 90.0
 
+# Seconds for reading the trials of searches that were cut short.
+_READING = 0.5
+
 _START_ONE = "Start a scheduler: guild run dask:scheduler"
 
 
@@ -105,7 +108,7 @@ def status_data(home: str, now: float) -> dict[str, Any]:
     data: dict[str, Any] = {"guild_home": home, "schedulers": [_scheduler_data(each, home, now) for each in alive]}
     left = [as_data(each, for_people=True) for each in schedulers.survivors(home, alive)]
     data["without_scheduler"] = [{**each, **run_list.details(home, each["run"])} for each in left]
-    data["searches"] = [_search_data(each) for each in searches.shown(home, now)]
+    data["searches"] = [_search_data(each) for each in searches.shown(home, now, _READING)]
     if not alive:
         data["staged"] = run_view.count_staged(layout.runs_dir(home))
     return data
@@ -149,7 +152,7 @@ def status_lines(home: str, now: float, most: int | None) -> list[str]:
             text = "Schedulers are paused: they start no runs until 'guild-dask resume'."
             lines.append(click.style(text, fg="yellow"))
     left = status_tables.survivors(schedulers.survivors(home, alive), layout.runs_dir(home), now, most)
-    found = status_tables.searches(searches.shown(home, now), most)
+    found = status_tables.searches(searches.shown(home, now, _READING), most)
     return lines + (["", *found] if found else []) + (["", *left] if left else [])
 
 

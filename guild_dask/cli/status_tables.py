@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from guild_dask.cli import common
 from guild_dask.cli.run_table import table_of
-from guild_dask.home import layout, run_view
+from guild_dask.home import layout, run_view, trials
+from guild_dask.home.outcome import Ending
 from guild_dask.monitor import estimate, formatting, results
 from guild_dask.monitor.flag_columns import columns_for, own_label, text_for
 from guild_dask.monitor.schedulers import Survivor
@@ -44,6 +45,7 @@ class ShownRuns:
 
     def __init__(self, runs_dir: str, runs: Mapping[str, str]) -> None:
         """Reads runs, given by id with the operation to show for one that was deleted."""
+        self._runs_dir = runs_dir
         views = {run: run_view.view(layout.run_in(runs_dir, run)) for run in runs if _is_there(runs_dir, run)}
         flags = {run: run_view.flags(view.dir) for run, view in views.items()}
         self._columns = columns_for([(views[run].operation, flags[run]) for run in views])
@@ -68,6 +70,10 @@ class ShownRuns:
     def flags(self, runs: Iterable[str]) -> list[Mapping[str, str]]:
         """Returns the flags that tell these runs apart."""
         return [self._columns.own[self._numbers[run]] if run in self._numbers else {} for run in runs]
+
+    def ending(self, run: EndedRun) -> Ending:
+        """Returns how a run ended, with the search that pruned it, if one did."""
+        return trials.with_search(run.ending, layout.run_in(self._runs_dir, run.run))
 
 
 def _is_there(runs_dir: str, run: str) -> bool:
@@ -183,7 +189,7 @@ def ended(title: str, runs: Iterable[EndedRun], shown: ShownRuns, now: float, mo
         **shown.cells(run.run for run in chosen),
         "WORKER": [run.worker if several else "" for run in chosen],
         "WHEN": [f"{formatting.duration(now - run.at)} ago" for run in chosen],
-        "HOW": [run.ending.text for run in chosen],
+        "HOW": [shown.ending(run).text for run in chosen],
     }
     return table_of(columns, shown.flags(run.run for run in chosen), last="red", beneath=("HOW",))
 
@@ -229,7 +235,17 @@ def searches(found: Sequence[PublishedSearch], most: int | None) -> list[str]:
         "FLAGS": [each.best[0].flags if each.best else "" for each in shown],
         "LEFT": [_left(each) for each in found[:most]],
     }
-    return table_of(columns, beneath=("FLAGS",), spare=("WAITING", "OPERATION")) + _more(len(found), most)
+    lines = table_of(columns, beneath=("FLAGS",), spare=("WAITING", "OPERATION")) + _more(len(found), most)
+    for each in found[:most]:
+        if each.is_cut_short:
+            batch = each.summary.batch
+            lines += common.wrapped(f"Search {formatting.short(batch)} was {cut_short_text(batch)}")
+    return lines
+
+
+def cut_short_text(batch: str) -> str:
+    """Returns that a search was cut short, and the command that continues it, as the end of a sentence."""
+    return f"cut short; go on with: guild run --restart {formatting.short(batch)}"
 
 
 def _done(summary: Summary) -> int:

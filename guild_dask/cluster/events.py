@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from guild_dask.plan.troubles import NoWorkerStarted, Refusal
+from guild_dask.worker.job import Ended
 
 
 @dataclass(frozen=True)
@@ -12,7 +13,13 @@ class JobEnded:
     run_id: str
     exit_code: int
     had_claim: bool = True  # False: the attempt did not own the run's claim, and started nothing
-    problem: str = ""  # why its host starts no run now, if that kept it from starting; else Guild's last message
+    problem: str = ""  # what kept it from starting, if something did; else Guild's last message
+    may_be_of_run: bool = False  # what kept it from starting is no shortage of its host
+
+
+def job_ended(run_id: str, ended: Ended) -> JobEnded:
+    """Returns the event for what a worker reports."""
+    return JobEnded(run_id, ended.exit_code, ended.had_claim, ended.problem, ended.may_be_of_run)
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,7 @@ class JobLost:
 
     run_id: str
     problem: str
+    may_be_of_run: bool = False  # the problem is neither the cluster's nor the home's, as far as is known
 
 
 @dataclass(frozen=True)

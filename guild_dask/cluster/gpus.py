@@ -21,6 +21,7 @@ _AMD_NODES = pathlib.Path("/sys/class/kfd/kfd/topology/nodes")
 
 _GPU_LINE = re.compile(r"GPU (\d+): .*")
 _MIG_LINE = re.compile(r"\s+MIG .*\(UUID: (MIG-[^)]+)\).*")
+_ID = re.compile(r"\(UUID: ([^)]+)\)")
 _RANGE = re.compile(r"(\d+)-(\d+)")
 
 
@@ -51,11 +52,36 @@ def found(environ: Mapping[str, str], nvidia: Sequence[str] = _NVIDIA, amd: path
     for name in _OF_JOB:
         if environ.get(name):
             return Discovery(tuple(in_ranges(environ[name])), name)
-    by_nvidia = listed(_output(nvidia, environ))
+    return _by_drivers(_output(nvidia, environ), _amd(amd))
+
+
+def _by_drivers(nvidia: str, amd: Sequence[str]) -> Discovery:
+    by_nvidia = listed(nvidia)
     if by_nvidia:
         return Discovery(tuple(by_nvidia), _NVIDIA[0])
-    by_kernel = _amd(amd)
-    return Discovery(tuple(by_kernel), "the kernel's AMD driver" if by_kernel else None)
+    return Discovery(tuple(amd), "the kernel's AMD driver" if amd else None)
+
+
+def doubt(
+    names: Sequence[str], environ: Mapping[str, str], nvidia: Sequence[str] = _NVIDIA, amd: pathlib.Path = _AMD_NODES
+) -> str:
+    """Returns which of the devices that the user named the drivers do not list; empty if they list all of them.
+
+    A driver's command may be missing where the devices are there, as in containers.
+    """
+    by_nvidia, by_kernel = _output(nvidia, environ), _amd(amd)
+    ids = [each[1] for each in _ID.finditer(by_nvidia)]
+    numbers = {each[1] for each in map(_GPU_LINE.fullmatch, by_nvidia.splitlines()) if each} | set(by_kernel)
+
+    def is_listed(name: str) -> bool:
+        if name.isdecimal():
+            return name in numbers
+        # CUDA takes the beginning of an id. The kernel does not list the ids of AMD's libraries.
+        return bool(by_kernel) or any(each.startswith(name) for each in ids)
+
+    missing = ", ".join(name for name in names if not is_listed(name))
+    there = _by_drivers(by_nvidia, by_kernel)
+    return (f"{missing} not found; there is {there}" if there.names else f"{missing}: {there}") if missing else ""
 
 
 def are_assigned(environ: Mapping[str, str]) -> bool:

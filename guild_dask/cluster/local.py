@@ -17,7 +17,7 @@ from distributed.utils import format_dashboard_link
 
 from guild_dask.cluster.base import ClusterError, FixedWorkers, WorkerCapacity
 from guild_dask.cluster.dask_settings import settings_of_a_cluster
-from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
+from guild_dask.cluster.events import ClusterEvent, JobLost, job_ended
 from guild_dask.cluster.http_ports import NoPortWithoutDashboard
 from guild_dask.cluster.tasks import known_to_dask
 from guild_dask.host.http_access import Access
@@ -28,6 +28,9 @@ from guild_dask.worker.runner import RUNNER
 
 # Least period of each of Dask's periodic callbacks in our process, in milliseconds.
 _LEAST_PERIOD = 5000.0
+
+# How many futures of ended runs are released together: for each release, Dask sends two messages.
+_RELEASED_TOGETHER = 20
 
 # Seconds that a closing worker waits for its heartbeat to end.
 _LONGEST_HEARTBEAT = 2.0
@@ -86,7 +89,7 @@ def _do(key: str) -> None:
         _report_lost(key, f"its worker reports: {e}")
         return
     if _jobs.pop(key, None):
-        report(JobEnded(work.run_id, ended.exit_code, ended.had_claim, ended.problem))
+        report(job_ended(work.run_id, ended))
 
 
 def _report_lost(key: str, problem: str) -> None:
@@ -176,15 +179,17 @@ class LocalCluster(FixedWorkers):
             return
         self._futures[key] = future
         # After the submission: Dask delays messages that closely follow others by a few milliseconds.
-        self._release_done()
+        self._release_done(_RELEASED_TOGETHER)
 
-    def _release_done(self) -> None:
-        """Releases futures whose tasks are done, and reports tasks that Dask could not run."""
-        for key, future in list(self._futures.items()):
-            if future.done():
-                if future.status != "finished":
-                    problem = future.exception() if future.status == "error" else f"its Dask task is {future.status}"
-                    _report_lost(key, f"its worker reports: {problem}")
+    def _release_done(self, least: int = 1) -> None:
+        """Releases futures whose tasks are done, if there are enough, and reports tasks that Dask could not run."""
+        done = {key: future for key, future in self._futures.items() if future.done()}
+        for key, future in done.items():
+            if future.status != "finished":
+                problem = future.exception() if future.status == "error" else f"its Dask task is {future.status}"
+                _report_lost(key, f"its worker reports: {problem}")
+        if len(done) >= least:
+            for key, future in done.items():
                 del self._futures[key]
                 future.release()
 

@@ -151,6 +151,9 @@ def _devices(settings: Settings, environ: Mapping[str, str]) -> tuple[tuple[str,
     if GPU in settings.resources.amounts:
         log.warning("Ignoring gpu=... in resources: gpus=%s defines them", ",".join(settings.gpus))
     if settings.gpus != (AUTO,):
+        doubt = gpus.doubt(settings.gpus, environ)
+        if doubt:
+            log.warning("GPUs (gpus=%s): %s; runs get what the flag names", ",".join(settings.gpus), doubt)
         return settings.gpus, ""
     found = gpus.found(environ)
     if not found.names:

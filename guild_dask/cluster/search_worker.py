@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from guild_dask.cluster.base import Cluster, WorkerCapacity
-from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost
+from guild_dask.cluster.events import ClusterEvent, JobLost, job_ended
 from guild_dask.plan.capacity import SEARCH
 from guild_dask.plan.placement import StagedRun
 from guild_dask.worker.job import Job
@@ -47,7 +47,7 @@ class WithSearchWorker:
         event: ClusterEvent
         try:
             ended = RUNNER.run(work)
-            event = JobEnded(work.run_id, ended.exit_code, ended.had_claim, ended.problem)
+            event = job_ended(work.run_id, ended)
         except Exception as e:  # noqa: BLE001  # any error is the job's
             event = JobLost(work.run_id, f"it could not be run: {e}")
         self._own.discard(work.run_id)

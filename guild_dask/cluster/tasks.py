@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Mapping
 from distributed import Client, Future
 
 from guild_dask.cluster.background import in_loop_of, try_to_call
-from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost, JobUnseen
+from guild_dask.cluster.events import ClusterEvent, JobEnded, JobLost, JobUnseen, job_ended
 from guild_dask.worker import runner
 from guild_dask.worker.job import Ended, Job
 
@@ -97,7 +97,7 @@ async def _end_of(client: Client, run_id: str, future: Future, timeout: float) -
     ended = await _fetched(client, run_id, future, timeout) if future.status == "finished" else None
     if ended is None:
         return JobUnseen(run_id, f"its Dask task is {future.status}, and its worker does not report how the run ended")
-    return JobEnded(run_id, ended.exit_code, ended.had_claim, ended.problem)
+    return job_ended(run_id, ended)
 
 
 async def _fetched(client: Client, run_id: str, future: Future, timeout: float) -> Ended | None:

@@ -102,14 +102,14 @@ def keep_former(run_dir: str, number: int) -> None:
 
 def _former(run_dir: str, number: int) -> Attempt:
     """Returns the attempt that ended last, from the run's own records."""
-    facts, stopped = run_info.facts(run_dir), run_directory.known_attribute(run_dir, "stopped")
+    facts = run_info.facts(run_dir)
     cause = cause_for_name(run_info.cause_in(facts)[0])
     return Attempt(
         number,
         cause,
         run_directory.exit_status(run_dir),
         str(facts.get("host") or ""),
-        stopped / 1e6 if isinstance(stopped, int) else 0.0,
+        run_directory.recorded_seconds(run_dir, "stopped") or 0.0,
         cause is not None and cause.is_loss,
         is_final=True,
     )

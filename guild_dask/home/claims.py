@@ -28,6 +28,7 @@ from guild_dask.home import end_note, snapshot
 from guild_dask.home.claim_record import Claim, claim_for_text
 from guild_dask.home.end_note import ENDED, EXITED
 from guild_dask.home.errors import raise_if_of_home
+from guild_dask.home.outcome import Cause
 from guild_dask.home.stop_request import STOP, request_stop
 from guild_dask.host import files
 from guild_dask.host.files import Path
@@ -292,9 +293,9 @@ def present(folder: pathlib.Path, run_id: str) -> Found | None:
     return files.first(_files(folder, run_id), _found)
 
 
-def request_end(folder: pathlib.Path, run_id: str, owner: ProcessIdentity) -> None:
-    """Requests the end of a run that has started, for a user; raises OSError if that cannot be written."""
-    request_stop(path(folder, run_id))
+def request_end(folder: pathlib.Path, run_id: str, owner: ProcessIdentity, cause: Cause = Cause.STOPPED) -> None:
+    """Requests the end of a run that has started, for a user or a search; raises OSError if that cannot be written."""
+    request_stop(path(folder, run_id), cause)
     # The starter polls for stop requests; on this host, a signal makes it react at once.
     if is_alive(owner):
         with contextlib.suppress(ProcessLookupError, PermissionError):

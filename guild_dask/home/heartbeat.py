@@ -76,6 +76,9 @@ class Heartbeat:
         self._clock = SteadyClock(clock)
         self._folder = layout.schedulers_folder(home)
         self._own = layout.heartbeat(home, scheduler_id)
+        self.of_killed = (
+            0.0  # the last heartbeat of a killed process of the same scheduler, once renew() has replaced it
+        )
         self.home = home
         self.scheduler_id = scheduler_id
         self.process = process
@@ -91,6 +94,10 @@ class Heartbeat:
         with contextlib.suppress(OSError):
             if not self._is_written or not self._own.exists():
                 self._folder.mkdir(parents=True, exist_ok=True)
+                if not self._is_written:
+                    with contextlib.suppress(FileNotFoundError):
+                        self.of_killed = self._own.stat().st_mtime
+                    self._own.with_suffix(layout.STATE).unlink(missing_ok=True)  # it is that of the killed process
                 files.write(self._own, json.dumps(self.process.as_data()), self._own.with_suffix(_DRAFT).name)
                 self._is_written = True
             self._own.touch()

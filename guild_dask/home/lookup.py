@@ -1,9 +1,11 @@
 """The status of runs that other runs come after, looked up by id or the beginning of one."""
 
+import bisect
+import functools
 import itertools
 import os
 import pathlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from guild_dask.home import claims, layout, run_directory
 from guild_dask.home.errors import HomeUnavailable, may_concern_one_run
@@ -32,20 +34,29 @@ def found(
 def _all_found(
     runs_dir: str, claims_folder: pathlib.Path, vanished: Collection[str], references: Iterable[str]
 ) -> dict[str, Found]:
-    names: list[str] | None = None
+    names: list[str] | None = None  # read with the first reference that is no whole id
+    over = sorted(vanished)
+    is_run = functools.cache(functools.partial(_is_run, runs_dir))
     known = {}
     for reference in set(references):
-        if _is_run(runs_dir, reference):
+        if names is None and is_run(reference):
             run_ids: Sequence[str] = (reference,)
         else:
             names = sorted(files.names(runs_dir)) if names is None else names
-            matching = (name for name in names if name.startswith(reference) and _is_run(runs_dir, name))
+            matching = (name for name in _beginning_with(reference, names) if is_run(name))
             run_ids = tuple(itertools.islice(matching, _NAMED))
+            run_ids = run_ids[:1] if reference in run_ids else run_ids  # a whole id is the first in order
         known[reference] = _found(runs_dir, claims_folder, run_ids)
         if not run_ids:
-            gone = tuple(run_id for run_id in vanished if run_id.startswith(reference))
+            gone = tuple(itertools.islice(_beginning_with(reference, over), 2))
             known[reference] = Found(RunStatus.COMPLETED, gone) if len(gone) == 1 else Found(RunStatus.UNKNOWN)
     return known
+
+
+def _beginning_with(text: str, ordered: Sequence[str]) -> Iterator[str]:
+    """Yields those of the names, which are sorted, that begin with a text."""
+    names = (ordered[i] for i in range(bisect.bisect_left(ordered, text), len(ordered)))
+    return itertools.takewhile(lambda name: name.startswith(text), names)
 
 
 def _is_run(runs_dir: str, name: str) -> bool:

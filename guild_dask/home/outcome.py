@@ -41,6 +41,7 @@ class Cause(enum.Enum):
     """What cut a run short that had started. The value is the name that records keep."""
 
     STOPPED = "stopped"
+    PRUNED = "pruned"
     SCHEDULER_STOPPED = "scheduler-stopped"
     KILLED = "starter-killed"
     SIGNAL = "ended-by-host"
@@ -58,12 +59,18 @@ class Cause(enum.Enum):
         return self in (Cause.TIME_LIMIT, Cause.OUT_OF_MEMORY)
 
     @property
+    def is_for_good(self) -> bool:
+        """Returns whether it is a stop request of a user or a search, after which the run is not wanted again."""
+        return self in (Cause.STOPPED, Cause.PRUNED)
+
+    @property
     def is_loss(self) -> bool:
         """Returns whether the machine, rather than the run or a person, is to blame, as far as anything is known."""
-        return self not in _BY_PEOPLE and not self.is_limit
+        return self not in _INTENDED and not self.is_limit
 
 
-_BY_PEOPLE = frozenset((Cause.STOPPED, Cause.SCHEDULER_STOPPED, Cause.KILLED))
+# A person did it, or a search for one.
+_INTENDED = frozenset((Cause.STOPPED, Cause.PRUNED, Cause.SCHEDULER_STOPPED, Cause.KILLED))
 
 
 def cause_for_name(name: object) -> Cause | None:
@@ -94,6 +101,7 @@ def text_for_cause(cause: Cause, excess: Excess = NO_EXCESS) -> str:
 
 _TEXTS = {
     Cause.STOPPED: "it was stopped",
+    Cause.PRUNED: "its search pruned it",
     Cause.SCHEDULER_STOPPED: "its scheduler was stopped",
     Cause.KILLED: "the process that started it was killed",
     Cause.SIGNAL: "its host ended it",
@@ -126,6 +134,7 @@ class Ending:
     exit_status: int | None
     cause: str = ""
     excess: Excess = NO_EXCESS
+    search: str = ""  # the run of the search that pruned it, for views that have read it
 
     @property
     def was_killed(self) -> bool:
@@ -141,7 +150,7 @@ class Ending:
     @property
     def _was_cut_short(self) -> bool:
         """Returns whether something else than a person cut it short. An unknown cause counts as that."""
-        return bool(self.cause) and cause_for_name(self.cause) not in _BY_PEOPLE
+        return bool(self.cause) and cause_for_name(self.cause) not in _INTENDED
 
     @property
     def why(self) -> str:
@@ -151,6 +160,8 @@ class Ending:
     @property
     def how(self) -> str:
         """Returns how it ended, as views show it beside the end: `exit code 3`; empty if nothing is to be added."""
+        if self.search:
+            return f"search {self.search[:8]} pruned it"
         if self.cause:
             return text_for_name(self.cause, self.excess)
         if not self.exit_status:
@@ -313,15 +324,15 @@ def _outcome_of_started(evidence: Evidence) -> Outcome:
 
 def _cause(evidence: Evidence, status: int) -> Cause | None:
     """Returns what cut an attempt short; None if it ended by itself."""
-    has_user_stopped_it = Cause.STOPPED in (evidence.noted, evidence.stop_request)
+    requested = next((each for each in (evidence.noted, evidence.stop_request) if each and each.is_for_good), None)
     if evidence.own_exit is not None:
-        # What came later ended only processes that it left behind. A user who stopped it does not want it again.
-        return Cause.STOPPED if has_user_stopped_it and evidence.own_exit else None
+        # What came later ended only processes that it left behind. Who stopped it does not want it again.
+        return requested if evidence.own_exit else None
     if evidence.noted and evidence.noted is not Cause.UNEXPLAINED:
         return evidence.noted
     # On a full disk, a starter leaves no note. A scheduler may have died before its request reached the run, which then
     # went on to an end of its own.
-    if has_user_stopped_it or (evidence.stop_request and status < 0):
+    if requested or (evidence.stop_request and status < 0):
         return evidence.stop_request
     may_be_lost = evidence.exit_code is None and evidence.is_leased and may_be_sent(status)
     if may_be_lost or evidence.exit_status is None:

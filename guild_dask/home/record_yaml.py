@@ -22,8 +22,12 @@ MOST_EVENTS = 100_000
 # Blocks of YAML that are nested deeply: in one line, or by their indentation.
 _MAY_BE_DEEP = re.compile(rb"(?:[-?:][ \t]+){20}| {%d}" % _DEEPEST)
 
-# Digits of a number. Python refuses to print one of more than 4,300.
+# Characters of a whole number. Python refuses to print one of more than 4,300 digits.
 _LONGEST_NUMBER = 1_000
+
+# Whole numbers are smaller, so that each of them can be divided and compared as a float. Flags may have any of these.
+_MOST_DIGITS = 300
+_LARGEST = 10**_MOST_DIGITS
 
 _CLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -32,7 +36,10 @@ class _Loader(_CLoader):  # type: ignore[misc, valid-type]
     def construct_short_int(self, node: yaml.ScalarNode) -> int:
         if len(node.value) > _LONGEST_NUMBER:
             raise ValueError("a number is too long")
-        return int(self.construct_yaml_int(node))
+        number = int(self.construct_yaml_int(node))
+        if abs(number) >= _LARGEST:
+            raise BadRecord(f"has a number of more than {_MOST_DIGITS} digits")
+        return number
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_short_int)
@@ -50,6 +57,8 @@ def load(text: str) -> Any:
     measure(text)
     try:
         return yaml.load(text, _Loader)
+    except BadRecord:
+        raise
     except _ERRORS as e:
         raise BadRecord("is not YAML") from e
 

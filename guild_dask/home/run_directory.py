@@ -33,8 +33,14 @@ _LONGEST = 80_000
 _LONGEST_OPERATION = 1_000_000
 _MOST_OF_ALL = 4_000_000
 
+# Runs that one run may come after, by its tags and its operation: they are looked up again until they have completed.
+_MOST_REFERENCES = 10_000
+
 # Files in one folder of Guild's records; Guild has some twenty.
 _MOST_FILES = 1_000
+
+# Microseconds, in the year 6536: a later time is none, and cannot be shown as a date.
+_LATEST = 2**57
 
 # Characters of a time, a pid or an exit code.
 _LONGEST_FACT = 40
@@ -363,7 +369,10 @@ def read_staged(run_dir: str) -> Staged:
     name, our = layout.run_id(run_dir), _ours_among(_tags(run_dir))
     check_files(run_dir)  # what is in them is checked when the run is claimed
     needs, gpus = operation_data.needs(op), operation_data.gpus(op)
-    return Staged(name, run_dir, since, our, needs, gpus, is_queue, is_batch, is_search)
+    staged = Staged(name, run_dir, since, our, needs, gpus, is_queue, is_batch, is_search)
+    if len(needs) + len(staged.requirements.after) > _MOST_REFERENCES:
+        raise BrokenRun(f"it comes after more than {_MOST_REFERENCES} runs")
+    return staged
 
 
 def _since(run_dir: str) -> int:
@@ -375,9 +384,19 @@ def _since(run_dir: str) -> int:
     attribute_time = _modified(layout.attribute(run_dir, "started"))
     marker_time = _modified(layout.marker(run_dir, layout.STAGED))
     since = _attribute(run_dir, "started") or _attribute(run_dir, "initialized")
-    if not isinstance(since, int):
+    if not isinstance(since, int) or seconds_for(since) is None:
         raise BrokenRun("it has no time of staging")
     return since if attribute_time >= marker_time else max(since, marker_time // 1000)
+
+
+def seconds_for(recorded: Any) -> float | None:
+    """Returns a time that Guild recorded, in seconds; None for a value that is no time."""
+    return recorded / 1e6 if isinstance(recorded, int) and 0 <= recorded < _LATEST else None
+
+
+def recorded_seconds(run_dir: str, name: str) -> float | None:
+    """Returns a time of a run, in seconds, or None if it is missing or unreadable; without a refresh, for views."""
+    return seconds_for(known_attribute(run_dir, name))
 
 
 def keep_position(run_dir: str) -> None:
@@ -455,18 +474,35 @@ def _parsed_opref(text: str) -> Any:
 
 
 def operation(run_dir: str) -> str:
-    """Returns the run's operation, as Guild shows it, a script without its folder; empty if it is unreadable."""
+    """Returns the run's operation, as Guild shows it, a script without its folder; empty if it is unreadable.
+
+    That of a batch or a search has the name of its trials: `train+`, `train+dask:tpe`.
+    """
+    name = own_operation(run_dir)
+    if not has_trials(run_dir):
+        return name
+    return f"{operation(layout.prototype(run_dir))}{'' if name.startswith(_BATCH) else _BATCH}{name}"
+
+
+def own_operation(run_dir: str) -> str:
+    """Returns the same without the name of the trials: that of a search is `dask:tpe`."""
     try:
-        return _operation(run_dir)
+        return _own_operation(run_dir)
     except BrokenRun:
         return ""
 
 
-def _operation(run_dir: str) -> str:
+def _own_operation(run_dir: str) -> str:
     reference = opref(run_dir)
-    name = str(reference.op_name if reference.pkg_type == "script" else reference.to_opspec())
-    # Guild shows a batch by the name of its trials.
-    return f"{operation(layout.prototype(run_dir))}{name}" if name == _BATCH else name
+    return str(reference.op_name if reference.pkg_type == "script" else reference.to_opspec())
+
+
+def has_trials(run_dir: str) -> bool:
+    """Returns whether the run is a batch or a search, whose scalars, if it has any, are no results of its operation."""
+    try:
+        return opref(run_dir).pkg_type == "builtin" and os.path.isdir(layout.prototype(run_dir))
+    except BrokenRun:
+        return False
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -492,7 +528,7 @@ def _is_queue(run_dir: str, reference: Any) -> bool:
 
 def _is_prototype_a_queue(run_dir: str) -> bool:
     try:
-        return _operation(layout.prototype(run_dir)) in _QUEUES
+        return _own_operation(layout.prototype(run_dir)) in _QUEUES
     except BrokenRun as e:
         raise_if_of_home(e)
         return False

@@ -81,6 +81,19 @@ def facts(run_dir: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def last_scheduler(run_dir: str) -> str:
+    """Returns the scheduler that started a run last; empty if that was another program, or cannot be read.
+
+    The record of an earlier start is older than Guild's own time of the last one: the run's starter adds to it until
+    the run's end.
+    """
+    try:
+        ours, start = (os.stat(layout.attribute(run_dir, name)).st_mtime_ns for name in (NAME, "started"))
+    except OSError:
+        return ""
+    return str(facts(run_dir).get("scheduler") or "") if ours >= start else ""
+
+
 def facts_for_cause(fact: str, cause: Cause, excess: Excess) -> dict[str, Any]:
     """Returns a cause as facts for the attribute: `ended: time-limit`, with the limit's numbers beside it."""
     numbers = {_LIMIT: excess.limit, _REACHED: excess.reached}

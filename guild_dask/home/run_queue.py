@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 
 from guild import config
 
-from guild_dask.home import attempts, claims, end_note, layout, run_directory, snapshot, stop_request
+from guild_dask.home import attempts, claims, end_note, layout, run_directory, run_info, snapshot, stop_request
 from guild_dask.home.errors import HomeUnavailable, check_home, may_concern_one_run, problem_for, translated
 from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.listing import Listing, RunsDirectory
 from guild_dask.home.liveness import Liveness, is_silent, liveness
 from guild_dask.home.outcome import Cause, ClaimState, End, Evidence, Outcome, Result, Retries, outcome_for
 from guild_dask.home.run_directory import Staged
-from guild_dask.home.status import ENDED, living_process, status
+from guild_dask.home.status import ENDED, Status, living_process, status
 from guild_dask.home.status_lock import StatusLock
 from guild_dask.host import files, processes, shortage
 from guild_dask.plan.devices import are_taken
@@ -185,6 +185,19 @@ class GuildHome:
         """Returns whether the run's directory exists; raises HomeUnavailable if that cannot be seen."""
         with translated("cannot read run %s", run_id):
             return run_directory.is_there(self.run_dir(run_id))
+
+    def taker(self, run_id: str) -> str | None:
+        """Returns the scheduler that took a staged run; empty for a Guild queue or a user, None if none of them did.
+
+        Raises OSError if the home cannot be read.
+        """
+        found = claims.present(self.claims_folder, run_id)
+        if found and found.claim:
+            return None if found.claim.scheduler == self.heartbeat.process else found.claim.scheduler_id
+        run_dir = self.run_dir(run_id)
+        if not run_directory.is_there(run_dir) or status(run_dir) is Status.STAGED:
+            return None
+        return run_info.last_scheduler(run_dir)
 
     def settle(self, run_id: str, exit_code: int, again: Again = never, lost: Cause | None = None) -> Result:
         """Returns how the attempt at a claimed run ended, after removing its claim.

@@ -1,6 +1,7 @@
 """Requests to stop a run, from any host: a file beside its claim, which the run's starter checks for.
 
-An empty file is the user's request. A scheduler that is being stopped writes the name of that cause into it.
+An empty file is the user's request. A scheduler that is being stopped, and a search that prunes a trial, write the name
+of that cause into it.
 """
 
 import os
@@ -14,7 +15,7 @@ STOP = ".stop"
 
 
 def request_stop(claim: pathlib.Path, cause: Cause = Cause.STOPPED) -> None:
-    """Requests the end of the run that a claim is for. A user's request replaces a scheduler's, and not vice versa."""
+    """Requests the end of the run that a claim is for. A user's request replaces others, and not vice versa."""
     file = claim.with_suffix(STOP)
     if cause is Cause.STOPPED:
         files.overwrite(file)  # empty, so that it can be made on a full disk, too
@@ -50,7 +51,7 @@ def recorded_cause(claim: pathlib.Path) -> Cause | None:
         return None
     except ValueError:
         return Cause.STOPPED
-    return cause if cause is Cause.SCHEDULER_STOPPED else Cause.STOPPED
+    return cause if cause in (Cause.SCHEDULER_STOPPED, Cause.PRUNED) else Cause.STOPPED
 
 
 def is_requested(claim: pathlib.Path) -> bool:

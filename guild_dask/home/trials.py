@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from guild_dask.home import claims, layout, run_directory, run_info, search_journal
-from guild_dask.home.outcome import Cause, cause_for_name
+from guild_dask.home.liveness import Liveness, liveness
+from guild_dask.home.outcome import Cause, Ending, cause_for_name
 from guild_dask.home.run_scalars import ScalarReader
 from guild_dask.home.search_journal import Proposal, SearchLog
 from guild_dask.home.status import ENDED, Status, status
@@ -87,14 +88,27 @@ class _Known:
 
 
 class TrialReader:
-    """Reads the trials of one search, again and again. Runs that have ended are read once."""
+    """Reads the trials of one search, again and again. Runs that have ended are read once.
 
-    def __init__(self, home: str, batch: str, objectives: Sequence[Objective], with_curves: bool = False) -> None:
+    A search leaves it to schedulers to decide how a run ended that has a claim. A view does not wait for that: with
+    `is_view`, a run whose starter is dead has ended as its own records have it.
+    """
+
+    def __init__(
+        self,
+        home: str,
+        batch: str,
+        objectives: Sequence[Objective],
+        with_curves: bool = False,
+        *,
+        is_view: bool = False,
+    ) -> None:
         self._home = home
         self._claims = layout.claims_folder(home)
         self._batch_dir = layout.run_dir(home, batch)
         self._objectives = objectives
         self._with_curves = with_curves
+        self._is_view = is_view
         self._known: dict[str, _Known] = {}
 
     def read(self, log: SearchLog | None = None) -> list[Trial]:
@@ -144,8 +158,9 @@ class TrialReader:
         found = status(run_dir)
         if found not in ENDED:
             return _STATES[found]
-        if claims.present(self._claims, proposal.trial) is not None:
-            return TrialState.RUNNING  # its scheduler, or the next one, decides how it ended
+        claim = claims.present(self._claims, proposal.trial)
+        if claim is not None and (undecided := self._state_of_claimed(claim, run_dir)):
+            return undecided
         again = status(run_dir)
         if again is not found:
             # A scheduler gave it back meanwhile: for a moment, it is neither pending nor staged, and reads as an error.
@@ -153,6 +168,13 @@ class TrialReader:
         state = _STATES.get(found) or _state_of_ended(run_dir, found, log.pruning.get(proposal.trial, set()))
         is_given_up = state is TrialState.CUT_SHORT and proposal.trial in log.given_up
         return TrialState.FAILED if is_given_up else state
+
+    def _state_of_claimed(self, claim: claims.Found, run_dir: str) -> TrialState | None:
+        """Returns the state of a trial whose run has ended, and has a claim; None if it is as the run's records say."""
+        has_end = run_directory.has_end(run_dir)
+        if not self._is_view or liveness(claim, run_dir, has_end) is not Liveness.DEAD:
+            return TrialState.RUNNING  # its scheduler, or the next one, decides how it ended
+        return None if has_end else TrialState.CUT_SHORT
 
     def _with_values(self, trial: Trial, known: _Known) -> Trial:
         if trial.state in (TrialState.PROPOSED, TrialState.WAITING, TrialState.DELETED):
@@ -175,7 +197,7 @@ class TrialReader:
             tuple(known.scalars.curve(each.scalar) for each in self._objectives),
             tuple(known.scalars.scalars),
             start_time(run_dir),
-            None if trial.is_in_flight else _seconds(run_directory.recorded_attribute(run_dir, "stopped")),
+            None if trial.is_in_flight else _recorded_time(run_dir, "stopped"),
             _cause_of(run_dir) if trial.state is TrialState.CUT_SHORT else None,
         )
 
@@ -207,8 +229,9 @@ def _state_of_ended(run_dir: str, found: Status, pruning: set[float | None]) -> 
     """Returns how a trial has ended, of which these attempts were to be ended early."""
     was_to_be_pruned = not pruning.isdisjoint((None, start_time(run_dir)))
     cause = _cause_of(run_dir)
-    if cause is Cause.STOPPED:  # whatever the exit status: an operation may handle the signal
-        return TrialState.PRUNED if was_to_be_pruned else TrialState.STOPPED
+    if cause is Cause.PRUNED or cause is Cause.STOPPED:  # whatever the exit status: an operation may handle the signal
+        # Earlier versions pruned with the stop request of a user.
+        return TrialState.PRUNED if cause is Cause.PRUNED or was_to_be_pruned else TrialState.STOPPED
     if cause in (Cause.SCHEDULER_STOPPED, Cause.KILLED):
         return TrialState.CUT_SHORT  # also if it was to be pruned: that is decided anew
     if found is Status.TERMINATED and was_to_be_pruned:
@@ -229,11 +252,11 @@ def start_time(run_dir: str) -> float | None:
 
     Raises OSError if the home cannot be read.
     """
-    return _seconds(run_directory.recorded_attribute(run_dir, "started"))
+    return _recorded_time(run_dir, "started")
 
 
-def _seconds(time: Any) -> float | None:
-    return time / 1e6 if isinstance(time, int) else None
+def _recorded_time(run_dir: str, name: str) -> float | None:
+    return run_directory.seconds_for(run_directory.recorded_attribute(run_dir, name))
 
 
 @dataclass(frozen=True)
@@ -259,7 +282,7 @@ def batches(home: str) -> list[str]:
 
 
 def _initialized(run_dir: str) -> float:
-    return _seconds(run_directory.known_attribute(run_dir, "initialized")) or 0.0
+    return run_directory.recorded_seconds(run_dir, "initialized") or 0.0
 
 
 def search(home: str, batch: str) -> RecordedSearch:
@@ -271,7 +294,7 @@ def search(home: str, batch: str) -> RecordedSearch:
     return RecordedSearch(
         batch,
         status(run_dir),
-        run_directory.operation(run_dir),
+        run_directory.own_operation(run_dir),
         run_directory.operation(proto),
         objectives(run_dir, log),
         trials if isinstance(trials, int) else 0,
@@ -298,3 +321,9 @@ def batch_of(run_dir: str) -> str | None:
     """Returns the search that a run is a trial of; None if it is not a trial."""
     found = run_directory.known_attribute(run_dir, ATTRIBUTE)
     return str(found["batch"]) if isinstance(found, dict) and "batch" in found else None
+
+
+def with_search(ending: Ending, run_dir: str) -> Ending:
+    """Returns how an attempt at a run ended with the search that pruned it, if one did."""
+    is_pruned = cause_for_name(ending.cause) is Cause.PRUNED
+    return replace(ending, search=batch_of(run_dir) or "") if is_pruned else ending

@@ -1,12 +1,13 @@
 """Logs each run that completed, with its duration and its last scalars, from a thread of its own.
 
 The documented output of `run-once` has no such lines between those of the runs. So without a terminal, a scheduler with
-`run-once` logs them at its end.
+`run-once` logs them at its end, each with the time when the run ended.
 """
 
 import logging
 import queue
 import threading
+import time
 from collections.abc import Mapping
 
 from guild_dask.home import layout
@@ -25,11 +26,19 @@ _LINES = 20
 _LAST = 5.0
 
 
-def text_for(run: EndedRun, scalars: Mapping[str, float]) -> str:
-    """Returns the line for a run that completed."""
+def text_for(run: EndedRun, scalars: Mapping[str, float], logged_late: float | None = None) -> str:
+    """Returns the line for a run that completed; one that is logged late says when that was."""
     shown = results.by_importance(scalars)[:_SCALARS]
     values = " ".join(f"{name}={results.text_for(scalars[name])}" for name in shown)
-    return f"Run {run.run} completed in {formatting.duration(run.ran)}" + (f" ({values})" if values else "")
+    when = "" if logged_late is None else f", at {_moment(run.at, logged_late)}"
+    return f"Run {run.run} completed in {formatting.duration(run.ran)}{when}" + (f" ({values})" if values else "")
+
+
+def _moment(at: float, now: float) -> str:
+    """Returns a time of the same day as `now`, or the date with it."""
+    date, now_date = (time.strftime("%Y-%m-%d", time.localtime(each)) for each in (at, now))
+    clock = time.strftime("%H:%M:%S", time.localtime(at))
+    return clock if date == now_date else f"{date} {clock}"
 
 
 class Completions:
@@ -80,4 +89,4 @@ class Completions:
                 scalars = {name: scalar.last for name, scalar in found.items()}
             except Exception as e:  # noqa: BLE001  # whatever a run has written must not end this view
                 log.debug("No scalars of run %s: %r", run.run, e)
-            log.info("%s", text_for(run, scalars))
+            log.info("%s", text_for(run, scalars, None if self._kept is None else time.time()))

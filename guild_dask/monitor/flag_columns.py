@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from guild_dask.home.trials import PRUNED
+
 
 @dataclass(frozen=True)
 class FlagColumns:
@@ -42,10 +44,10 @@ def columns_for(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> FlagColumns:
 
     A flag differs if two runs of one operation have different values of it, or only one of them has it. The flags of an
     operation with one run count as different, so that they are shown with the run, unless all runs that have the flag
-    agree.
+    agree. A flag that is null is not set, and left out.
     """
     flags_of: dict[str, list[Mapping[str, str]]] = {}
-    texts = [{name: text_for_value(value) for name, value in flags.items()} for _, flags in runs]
+    texts = [texts_of(flags) for _, flags in runs]
     for (operation, _), flags in zip(runs, texts, strict=True):
         flags_of.setdefault(operation, []).append(flags)
     everywhere = _everywhere(flags_of.values())
@@ -86,9 +88,12 @@ def _common(flags: Sequence[Mapping[str, str]], everywhere: Mapping[str, str]) -
 
 
 def own_label(label: str, tags: Iterable[str], flags: Iterable[str]) -> str:
-    """Returns what a user wrote as the label of a run: without the tags and flags that Guild puts into a label."""
+    """Returns what a user wrote as the label of a run: without the tags and flags that Guild puts into a label.
+
+    What a search has put there stays: that the run was pruned.
+    """
     label, rest = label[:_LONGEST], label[_LONGEST:]
-    for tag in _named_in(label, tags):
+    for tag in _named_in(label, (tag for tag in tags if tag != PRUNED)):
         label = re.sub(rf"(?<!\S){re.escape(tag)}(?!\S)", "", label)
     for name in _named_in(label, flags):
         label = re.sub(rf"(?<!\S){re.escape(name)}=({_VALUE})(?!\S)", "", label)
@@ -111,6 +116,11 @@ _VALUE = r"""'[^']*'|"[^"]*"|\[[^\]]*\]|\{[^}]*\}|\S*"""
 def text_for(flags: Mapping[str, str]) -> str:
     """Returns flags as a user types them."""
     return " ".join(f"{name}={value}" for name, value in flags.items())
+
+
+def texts_of(flags: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the flags that are set, each with its value as text."""
+    return {name: text_for_value(value) for name, value in flags.items() if value is not None}
 
 
 def text_for_value(value: Any) -> str:

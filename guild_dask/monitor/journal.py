@@ -11,6 +11,11 @@ from typing import Any, BinaryIO
 
 from guild_dask.host import files
 
+# The first event of each process that works for a scheduler: one that was killed, or stopped, may go on in another. It
+# has the last heartbeat of a process that was killed, or 0.
+BEGAN = "began"
+LAST_HEARTBEAT = "last_heartbeat"
+
 # Bytes that are read of a file and of a line. A run takes about one thousand; the longest line names all workers.
 _MOST = 1 << 30
 _LONGEST_LINE = 16 << 20

@@ -20,7 +20,7 @@ from guild_dask.host import files
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor.durations import Completed, expected_seconds
 from guild_dask.monitor.flag_columns import text_for_value
-from guild_dask.monitor.journal import Journal
+from guild_dask.monitor.journal import BEGAN, LAST_HEARTBEAT, Journal
 from guild_dask.monitor.page.rows import Rows, WaitingRow
 from guild_dask.monitor.state import (
     MOST_ENDED,
@@ -98,10 +98,15 @@ def _without_time(kind: Kind) -> dict[str, float]:
 class Publisher:
     """The state and the events of this scheduler."""
 
-    def __init__(self, home: str, run_dir: str, scheduler: State, rows: Rows | None = None) -> None:
+    def __init__(
+        self, home: str, run_dir: str, scheduler: State, rows: Rows | None = None, last_heartbeat: float = 0.0
+    ) -> None:
+        """Takes the last heartbeat of a process of the same scheduler that was killed; 0: there was none."""
         self._path = layout.scheduler_state(home, scheduler.scheduler)
         self._home = home
         self._journal = Journal(layout.events(run_dir))
+        self._has_begun = False  # this process has noted an event
+        self._last_heartbeat = last_heartbeat
         self._state = scheduler
         self._rows = rows  # the page of runs, if there is one
         self.listeners: list[Listener] = [rows] if rows else []
@@ -114,6 +119,7 @@ class Publisher:
         self._next = 0.0
         self._epoch = time.time() - time.monotonic()  # computed once, so that a future time is the same in every state
         self.latest: State | None = None
+        self._last_phase = Phase.WORKING  # but for that it stops
         self.due: float | None = None  # when publish() is to be called again, by the monotonic clock
 
     @property
@@ -168,7 +174,14 @@ class Publisher:
         self._running.pop(run_id, None)
 
     def _note(self, event: str, at: float, value: object) -> None:
-        self._journal.note(event, at, {name: fact for name, fact in as_data(value).items() if name not in ("at",)})
+        self._record(event, at, {name: fact for name, fact in as_data(value).items() if name not in ("at",)})
+
+    def _record(self, event: str, at: float, facts: Mapping[str, Any]) -> None:
+        """Adds an event to the journal: before the first one, that this process began, as others may have before."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._journal.note(BEGAN, at, {LAST_HEARTBEAT: round(self._last_heartbeat, 3)})
+        self._journal.note(event, at, facts)
 
     # The state
 
@@ -186,6 +199,7 @@ class Publisher:
             self._note_workers(state.workers)
         if self.latest is None or state != replace(self.latest, updated=0.0):
             self.latest = replace(state, updated=time.time())
+            self._last_phase = self._last_phase if state.phase is Phase.STOPPING else state.phase
             self._write(self.latest)
         latest = self.latest
         for listener in list(self.listeners):
@@ -250,7 +264,7 @@ class Publisher:
         idle = tuple(replace(worker, used_slots=0, used={}) for worker in workers)
         before = tuple(replace(worker, used_slots=0, used={}) for worker in self._workers)
         if idle != before:
-            self._journal.note("workers", time.time(), {"workers": as_data(idle)})
+            self._record("workers", time.time(), {"workers": as_data(idle)})
         self._workers = tuple(workers)
 
     def _write(self, state: State) -> None:
@@ -260,8 +274,8 @@ class Publisher:
 
     def close(self) -> None:
         """Removes the state; the events stay."""
-        left = left_in(self.latest) if self.latest else {}
-        self._journal.note("stopped", time.time(), {"ends": dict(self._ends), "left": as_data(left)})
+        left = left_in(self.latest, self._last_phase) if self.latest else {}
+        self._record("stopped", time.time(), {"ends": dict(self._ends), "left": as_data(left)})
         self._journal.close()
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -53,6 +53,21 @@ def _importance(name: str) -> tuple[int, int, str]:
     measure = next((rank for rank, word in enumerate(_MEASURES) if word in words), len(_MEASURES))
     is_measure = measure < len(_MEASURES) or is_high_good(name)
     return (0 if is_measure and _HELD_OUT & set(words) else 1 if is_measure else 2), measure, name
+
+
+def columns_for(runs: Sequence[Collection[str]], most: int) -> tuple[list[str], list[str]]:
+    """Returns the scalars to show of runs, given by the names of theirs: all of them, and those that could be left out.
+
+    Both have the most telling ones first. Without the others, some run would have no result.
+    """
+    names = by_importance({name for each in runs for name in each})
+    needed: list[str] = []
+    for name in names:
+        if any(name in each and not any(other in each for other in needed) for each in runs):
+            needed.append(name)
+    rest = [name for name in names if name not in needed]
+    chosen = [*needed, *rest][:most]
+    return [name for name in names if name in chosen], [name for name in rest if name in chosen]
 
 
 def best_first(runs: Sequence[tuple[T, Mapping[str, float]]], name: str) -> list[tuple[T, Mapping[str, float]]]:

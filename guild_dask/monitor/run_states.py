@@ -39,7 +39,7 @@ _ALL = (
     RunState(IMPOSSIBLE, IMPOSSIBLE, "#9560d6", "magenta", "no present worker can ever run it"),
     _ended(End.FAILED, "#dc3545", "red", "ended with an error"),
     _ended(End.COULD_NOT_START, "#c2409c", "red", "Guild refused to start it"),
-    _ended(End.TERMINATED, "#80858c", "yellow", "ended by a user, a limit or the end of its scheduler"),
+    _ended(End.TERMINATED, "#80858c", "yellow", "ended by a user, a search, a limit or the end of its scheduler"),
     _ended(End.COMPLETED, "#2f9552", "green", "ended without an error"),
     _ended(End.RETRIED, "#b58a6a", None, "an attempt that was followed by another"),
     _ended(End.STAGED_AGAIN, "#17948f", None, "was not started after all, and is staged"),

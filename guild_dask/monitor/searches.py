@@ -37,6 +37,9 @@ MOST_SEARCHES = 20
 # A search on another host that has published nothing for so many seconds is not at work.
 _SILENT = 120.0
 
+# A search that was cut short and has more trials than this is shown as it was when it was published.
+_MOST_READ = 200
+
 # An ended search is shown for so many seconds.
 _SHOWN = 86_400.0
 
@@ -173,30 +176,62 @@ def _modified(path: str) -> float:
         return 0.0
 
 
-def shown(home: str, now: float) -> list[PublishedSearch]:
-    """Returns the searches that are at work, or were in the last day, the latest first."""
+def shown(home: str, now: float, seconds: float = 0.0) -> list[PublishedSearch]:
+    """Returns the searches that are at work, or were in the last day, the latest first.
+
+    For so many seconds, the trials of searches that were cut short are read: they may have ended since the search last
+    published them.
+    """
+    deadline = time.monotonic() + seconds
     found = []
     for batch in published(home)[:MOST_SEARCHES]:
         summary = read(home, batch)
         if summary is None:
             continue
-        search = PublishedSearch(summary, _is_at_work(layout.run_dir(home, batch), summary, now))
-        if search.is_at_work or now - summary.at < _SHOWN:
-            found.append(search)
+        search = PublishedSearch(summary, _is_at_work(layout.run_dir(home, batch), summary.ended, summary.at, now))
+        if not (search.is_at_work or now - summary.at < _SHOWN):
+            continue
+        if search.is_cut_short and time.monotonic() < deadline:
+            search = replace(search, summary=_as_read(home, summary, deadline))
+        found.append(search)
     return found
 
 
-def _is_at_work(run_dir: str, summary: Summary, now: float) -> bool:
-    """Returns whether a search is at work.
+def _as_read(home: str, summary: Summary, deadline: float) -> Summary:
+    """Returns a search that is not at work with its trials as they are now, or as published if that takes long."""
+    is_all_over = not any(summary.counts.get(name) for name in (search_results.RUNNING, search_results.WAITING))
+    if is_all_over:
+        return summary
+    try:
+        search = trials.search(home, summary.batch)
+        if len(search.log.proposals) > _MOST_READ:
+            return summary
+        reader = trials.TrialReader(home, summary.batch, search.objectives, is_view=True)
+        found, is_complete = reader.read_some(search.log, deadline - time.monotonic())
+    except (OSError, ValueError):
+        return summary  # it is being deleted, or its records cannot be read
+    return replace(summary_for(search, found, summary.at), seconds_left=None) if is_complete else summary
+
+
+def with_trials(home: str, search: RecordedSearch, found: Sequence[Trial], now: float) -> PublishedSearch:
+    """Returns a search with trials that were just read."""
+    summary = summary_for(search, found, now)
+    before = read(home, search.batch)
+    last_sign = before.at if before else summary.started
+    return PublishedSearch(summary, _is_at_work(layout.run_dir(home, search.batch), search.log.ended, last_sign, now))
+
+
+def _is_at_work(run_dir: str, ended: SearchEnd | None, last_sign: float, now: float) -> bool:
+    """Returns whether a search is at work, of which there was a last sign on any host.
 
     Guild's status does not tell it: a run that was restarted keeps its exit status.
     """
-    if summary.ended:
+    if ended:
         return False
     if run_directory.known_attribute(run_dir, "host") == os.uname().nodename:
         with contextlib.suppress(OSError):
             return living_process(run_dir) is not None
-    return now - summary.at < _SILENT
+    return now - last_sign < _SILENT
 
 
 def read(home: str, batch: str) -> Summary | None:

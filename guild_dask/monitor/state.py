@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from guild_dask.home.outcome import FAILURES, NO_EXCESS, End, Ending, Excess
 from guild_dask.home.process_start import NOT_RECORDED, ProcessStart
 from guild_dask.plan import records
-from guild_dask.plan.reasons import AnyReason, ToBeTriedAgain, data_for_reason, reason_for_data
+from guild_dask.plan.reasons import AnyReason, NoMoreStarts, ToBeTriedAgain, data_for_reason, reason_for_data
 from guild_dask.plan.troubles import Trouble, data_for_trouble, text_for, trouble_for_data
 from guild_dask.plan.units import Amount, format_amount
 
@@ -189,9 +189,15 @@ class State:
         return self.ends.get(End.TERMINATED.value, 0)
 
 
-def left_in(state: State) -> dict[str, AnyReason | None]:
-    """Returns the staged runs that a state lists, each with the reason why it has not started."""
-    waiting = {run.run: run.why for run in state.first}
+def left_in(state: State, last_phase: Phase) -> dict[str, AnyReason | None]:
+    """Returns the staged runs that the last state of a scheduler lists, each with the reason why it has not started.
+
+    `last_phase` is what the scheduler did until it ended or began to stop. A reason of the last plan is outdated if no
+    run could start since.
+    """
+    phase = last_phase if state.phase is Phase.STOPPING and last_phase is not Phase.WORKING else state.phase
+    ended = None if phase is Phase.WORKING else NoMoreStarts(phase.value)
+    waiting = {run.run: run.why if run.why and run.why.is_final else ended or run.why for run in state.first}
     return {**waiting, **state.first_held, **dict.fromkeys(state.retrying, ToBeTriedAgain())}
 
 

@@ -226,9 +226,11 @@ class StartsFailed(_Waits):
     """The run was submitted to workers several times, and never started."""
 
     count: int
+    problem: str = ""  # of the last attempt, if it is known
 
     def __str__(self) -> str:
-        return f"{self.count} attempts to start it failed"
+        text = f"{self.count} attempts to start it failed"
+        return f"{text}: {self.problem}" if self.problem else text
 
 
 @dataclass(frozen=True)
@@ -266,6 +268,19 @@ class ToBeTriedAgain(_Waits):
 
 
 @dataclass(frozen=True)
+class NoMoreStarts(_Waits):
+    """The run's scheduler ended after it had been paused, drained or stopped, and started no run from then on."""
+
+    phase: str  # the value of its Phase
+
+    def __str__(self) -> str:
+        return f"the scheduler was {_PHASES.get(self.phase, self.phase)}"
+
+
+_PHASES = {"draining": "drained", "stopping": "stopped"}
+
+
+@dataclass(frozen=True)
 class Unknown(_Waits):
     """A reason that a scheduler with another version of guild-dask recorded."""
 
@@ -284,7 +299,7 @@ class Unknown(_Waits):
         return records.text_for_unknown({name: each for name, each in self.fields.items() if name != _IS_FINAL})
 
 
-AnyReason = Reason | Hold | Obstacle | Broken | CannotBeRead | ToBeTriedAgain | Unknown
+AnyReason = Reason | Hold | Obstacle | Broken | CannotBeRead | ToBeTriedAgain | NoMoreStarts | Unknown
 
 _KNOWN = tuple(each for each in get_args(AnyReason) if each is not Unknown)
 _IS_FINAL = "is_final"

@@ -78,6 +78,11 @@ class Announcer:
         """Returns why no run of a kind can ever start, as it was last logged."""
         return self._impossible.get(kind)
 
+    def has_promised(self, run_id: str) -> bool:
+        """Returns whether the log says that this scheduler starts a run, and nothing else since."""
+        fact = self._logged.get(run_id)
+        return isinstance(fact, CannotBeRead) or (isinstance(fact, tuple) and fact[1] is None)
+
     def forget(self, run_id: str) -> None:
         """Forgets what was logged about a run, so that its next fact is logged."""
         self._logged.pop(run_id, None)

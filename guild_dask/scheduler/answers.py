@@ -110,6 +110,13 @@ class DeletedFound:
 
 
 @dataclass(frozen=True)
+class TakersFound:
+    """The schedulers that took runs; an empty text for a Guild queue or a user. Runs that were deleted are left out."""
+
+    schedulers: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class ClaimChecked:
     """Whether a run has started, whose job ended or was lost without having had the claim."""
 
@@ -117,6 +124,7 @@ class ClaimChecked:
     exit_code: int | None
     problem: str
     has_started: bool
+    may_be_of_run: bool = False  # as the cluster reported the problem
 
 
 @dataclass(frozen=True)
@@ -146,6 +154,7 @@ Answer = (
     | WorkersSeen
     | ClaimAnswered
     | DeletedFound
+    | TakersFound
     | ClaimChecked
     | StartChecked
     | HomeFailed

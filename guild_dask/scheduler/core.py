@@ -8,7 +8,8 @@ A cycle of a working scheduler:
 
     begin_cycle()  -> as they are due: RenewHeartbeat, ReadControl, Settle, TidyCluster, Recover, ListRuns (or
                       RefreshRuns); then SeeWorkers
-    Listed         -> LookUp, FindRunning, if runs depend on others or wait for running ones
+    Listed         -> FindTakers, if runs that were to start here are gone; LookUp, FindRunning, if runs depend on
+                      others or wait for running ones
     WorkersSeen    -> Log what is new of waiting runs; Claim what fits
     ClaimAnswered  -> Submit the claimed runs; poll and plan again if a run could not be claimed
     end_cycle()    -> AdjustWorkers, Publish
@@ -57,6 +58,7 @@ from guild_dask.scheduler.answers import (
     Settled,
     SettleFailed,
     StartChecked,
+    TakersFound,
     WorkersSeen,
 )
 from guild_dask.scheduler.dependency_lookup import DependencyLookup
@@ -72,6 +74,7 @@ from guild_dask.scheduler.instructions import (
     CloseOutput,
     FindDeleted,
     FindRunning,
+    FindTakers,
     Instruction,
     KillRun,
     ListRuns,
@@ -99,7 +102,7 @@ from guild_dask.scheduler.waiting import Demand, WaitingRuns
 from guild_dask.scheduler.workers import FailingWorkers, Troubles, workers_for
 from guild_dask.worker.job import KILLED, NOT_STARTED
 
-# How often a run is submitted whose starter died before it could start it.
+# How often a run is submitted that no worker could start, though none was short of anything.
 MOST_STARTS = 3
 
 
@@ -321,18 +324,27 @@ class Core:
         self._have_workers_changed = False
         self._has_listed = self._must_hold_back = True
         broken_before = self.waiting.broken
+        taken = tuple(run_id for run_id in sorted(event.listing.gone) if self._has_lost(run_id))
         listing = self._without_retried(event.listing, now)
         obstacles = self.waiting.update(listing)
         for run_id in (*listing.gone, *(broken_before.keys() - listing.broken.keys())):
             self._forget(run_id)
         logs = [log for run_id, obstacle in obstacles.items() for log in self._hold(run_id, obstacle)]
         logs += self.announcer.unreadable(listing.broken)
+        news: list[Instruction] = [*logs, *([FindTakers(taken)] if taken else [])]
         references = self.waiting.references()
         self._known = self._dependencies.known(references, self.ledger.active, self.waiting)
         unknown = references - self._known.keys()
         if unknown:
-            return [*logs, LookUp(unknown, frozenset(self.ledger.vanished))]
-        return [*logs, *self._hold_back(self._known)]
+            return [*news, LookUp(unknown, frozenset(self.ledger.vanished))]
+        return [*news, *self._hold_back(self._known)]
+
+    def _has_lost(self, run_id: str) -> bool:
+        """Returns whether a run that is not staged any more was to start here, and did not."""
+        return self.announcer.has_promised(run_id) and not self.ledger.knows(run_id)
+
+    def _takers_found(self, event: TakersFound, _now: float) -> list[Instruction]:
+        return [Log(INFO, log_texts.taken(run_id, taker)) for run_id, taker in event.schedulers.items()]
 
     def _without_retried(self, listing: Listing, now: float) -> Listing:
         """Returns the listing without retried runs that are not due, and with those that have come due."""
@@ -485,13 +497,13 @@ class Core:
 
     def _job_ended(self, event: JobEnded, now: float) -> list[Instruction]:
         if event.problem and event.exit_code == NOT_STARTED:
-            return [CheckClaim(event.run_id, None, event.problem)]
+            return [CheckClaim(event.run_id, None, event.problem, event.may_be_of_run)]
         if not event.had_claim:
             return [CheckClaim(event.run_id, event.exit_code, "its worker was restarted")]
         return self._end(event.run_id, event.exit_code, now, event.problem)
 
     def _job_lost(self, event: JobLost, _now: float) -> list[Instruction]:
-        return [CheckClaim(event.run_id, None, event.problem)]
+        return [CheckClaim(event.run_id, None, event.problem, event.may_be_of_run)]
 
     def _claim_checked(self, event: ClaimChecked, now: float) -> list[Instruction]:
         if event.has_started:
@@ -505,8 +517,9 @@ class Core:
         logs = [Log(WARNING, log_texts.start_failed(event.run_id, worker, event.problem, interval))] if is_news else []
         self._may_start_later = True
         self._next_poll = min(self._next_poll, now + interval)
-        self.ledger.starts.pop(event.run_id, None)  # it is not the run's fault
-        return [*logs, *self._settle(event.run_id, NOT_STARTED)]
+        if not event.may_be_of_run or self.failing.is_to_blame(worker, self._cluster.workers):
+            self.ledger.starts.pop(event.run_id, None)  # it is not the run's fault
+        return [*logs, *self._settle(event.run_id, NOT_STARTED, event.problem)]
 
     def _end(self, run_id: str, exit_code: int, now: float, message: str = "") -> list[Instruction]:
         if exit_code in (NOT_STARTED, KILLED):
@@ -538,7 +551,7 @@ class Core:
             # A repeated settlement is part of a poll, which lists the run next.
             self._next_poll = self._next_poll if is_repeated else now
             if self.ledger.starts.get(run_id, 0) >= MOST_STARTS:
-                instructions += self._hold(run_id, StartsFailed(MOST_STARTS))
+                instructions += self._hold(run_id, StartsFailed(MOST_STARTS, event.last_line))
         return instructions
 
     def _note(
@@ -669,6 +682,7 @@ _HANDLERS: Mapping[type, Any] = {
     WorkersSeen: Core._workers_seen,
     ClaimAnswered: Core._claim_answered,
     DeletedFound: Core._deleted_found,
+    TakersFound: Core._takers_found,
     HomeFailed: Core._home_failed,
     JobEnded: Core._job_ended,
     JobLost: Core._job_lost,

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import itertools
+import logging
 import random
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,11 +27,14 @@ from guild_dask.monitor.state import RunningRun
 from guild_dask.plan import retries
 from guild_dask.plan.resources import CPU, LEAST_MEMORY, MEMORY, format_amounts
 from guild_dask.plan.tags import requirements_for_tags
+from guild_dask.scheduler import tracebacks
 from guild_dask.scheduler.answers import ClaimAnswered, RunLeft, Settled, SettleFailed
 from guild_dask.scheduler.instructions import Recover, Settle
 from guild_dask.scheduler.ledger import ActiveRun
 from guild_dask.worker import job
 from guild_dask.worker.options import StarterOptions
+
+log = logging.getLogger("guild")
 
 # Seconds from TERM to KILL of a run's processes.
 GRACE = 10.0
@@ -127,16 +131,36 @@ class Dispatcher:
         """Returns those of the runs whose directory is not there any more."""
         return tuple(run_id for run_id in run_ids if not self.home.has(run_id))
 
+    def takers(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """Returns who took runs that are not staged any more, as far as that can be seen now. It is for the log."""
+        found: dict[str, str] = {}
+        for run_id in run_ids:
+            with contextlib.suppress(OSError, HomeUnavailable):
+                taker = self.home.taker(run_id)
+                if taker is not None:
+                    found[run_id] = taker
+        return found
+
     # Submission
 
     def submit(self, active: ActiveRun) -> JobLost | None:
-        """Sends a claimed run to its worker; returns that it is lost if this host or the home prevents that."""
+        """Sends a claimed run to its worker; returns that it is lost if anything prevents that.
+
+        An error here must neither leave a claimed run without a job nor end the scheduler with all other runs. It may
+        be the run's, which is held if it happens again and again; its traceback is on record, as that of any error.
+        """
+        run_id = active.run.id
         try:
             self._submit(active)
-        except (OSError, RuntimeError, MemoryError) as e:
-            if not trouble_in(e):
-                raise
-            return JobLost(active.run.id, trouble_in(e))
+        except HomeUnavailable as e:
+            return JobLost(run_id, str(e))
+        except Exception as e:  # noqa: BLE001  # see above
+            if trouble := trouble_in(e):
+                return JobLost(run_id, trouble)
+            path = layout.error_log(layout.run_in(self.home.runs_dir, self.identity.run_id))
+            log.error("Cannot send run %s to its worker: error in guild-dask itself (details are in %s)", run_id, path)
+            tracebacks.add(path, e)
+            return JobLost(run_id, repr(e), may_be_of_run=True)
         return None
 
     def _submit(self, active: ActiveRun) -> None:

@@ -109,12 +109,20 @@ class FindDeleted:
 
 
 @dataclass(frozen=True)
+class FindTakers:
+    """Find out who took runs that were to start here and are not staged any more. Answer: TakersFound."""
+
+    run_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class CheckClaim:
     """Find out whether a run has started under our claim. Answer: ClaimChecked."""
 
     run_id: str
     exit_code: int | None  # of the job that ended without the claim; None: it was lost
     problem: str
+    may_be_of_run: bool = False  # as the cluster reported the problem
 
 
 @dataclass(frozen=True)
@@ -216,6 +224,7 @@ Instruction = (
     | Claim
     | Submit
     | FindDeleted
+    | FindTakers
     | CheckClaim
     | RequestDrain
     | CheckStart

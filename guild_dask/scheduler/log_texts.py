@@ -26,6 +26,11 @@ def starting(
     return f"Starting staged run {run_id} ({'; '.join(facts)})" if facts else f"Starting staged run {run_id}"
 
 
+def taken(run_id: str, scheduler: str) -> str:
+    """Returns the line for a run that was to start here, and was taken by another scheduler, a queue or a user."""
+    return f"Run {run_id} was taken by {f'scheduler {scheduler}' if scheduler else 'a Guild queue or a user'}"
+
+
 def started(run_id: str, worker: str, claim: Claim) -> str:
     """Returns the line for a run that is sent to a worker."""
     attempt = f", attempt {claim.attempt}" if claim.attempt > 1 else ""

@@ -29,6 +29,7 @@ from guild_dask.scheduler.answers import (
     LookedUp,
     RunningFound,
     StartChecked,
+    TakersFound,
     WorkersSeen,
 )
 from guild_dask.scheduler.core import Core
@@ -73,6 +74,7 @@ class Loop:
             do.Claim: lambda each: dispatcher.claim(each.wanted),
             do.Submit: lambda each: dispatcher.submit(each.run),
             do.FindDeleted: lambda each: DeletedFound(dispatcher.deleted(each.run_ids)),
+            do.FindTakers: lambda each: TakersFound(dispatcher.takers(each.run_ids)),
             do.CheckClaim: self._check_claim,
             do.RequestDrain: self._request_drain,
             do.CheckStart: lambda each: StartChecked(each.run_id, dispatcher.has_started(each.run_id)),
@@ -154,7 +156,7 @@ class Loop:
 
     def _check_claim(self, each: do.CheckClaim) -> ClaimChecked:
         has_started = self._dispatcher.has_started(each.run_id)
-        return ClaimChecked(each.run_id, each.exit_code, each.problem, has_started)
+        return ClaimChecked(each.run_id, each.exit_code, each.problem, has_started, each.may_be_of_run)
 
     def _close_output(self, run_id: str) -> None:
         self._dispatcher.follower.finish(run_id)

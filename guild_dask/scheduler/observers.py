@@ -50,6 +50,7 @@ def open_views(  # noqa: PLR0913  # what the views show, and to whom
     *,
     put: Callable[[OutsideEvent], object],
     access: Access,
+    last_heartbeat: float,
 ) -> Views:
     """Opens the page of runs, and the publisher for it and for other views."""
     is_detailed = is_log_detailed(settings)
@@ -58,7 +59,7 @@ def open_views(  # noqa: PLR0913  # what the views show, and to whom
     about = replace(about, run_once=settings.run_once, filter=settings.filter)
     about = replace(about, gpus=None if settings.gpus is None else ",".join(settings.gpus))
     about = replace(about, dashboard=opened.dashboard_link(), page=link)
-    publisher = Publisher(run_queue.guild_home(), run_dir, about, rows if link else None)
+    publisher = Publisher(run_queue.guild_home(), run_dir, about, rows if link else None, last_heartbeat)
     scalars = Scalars(layout.scheduler_scalars(run_dir))
     publisher.listeners.append(scalars)
     completions = Completions(run_queue.guild_home(), at_once=is_detailed)

@@ -10,14 +10,13 @@ import os
 import queue
 import signal
 import time
-import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from guild_dask.host.environment import are_interrupts_ours
 from guild_dask.monitor import log
 from guild_dask.monitor.terminal import is_in_terminal
-from guild_dask.scheduler import own_run
+from guild_dask.scheduler import own_run, tracebacks
 from guild_dask.scheduler.events import ControlChanged, Interrupted, OutsideEvent, RunStaged, StopRequested
 from guild_dask.settings.settings import Settings, checked
 
@@ -110,7 +109,9 @@ def run(
         _watch(home, this_run.id, events, closing)
         facts = {"trials_of": guest.batch if guest else None, "slots_at_most": opened.most_waiting}
         about = scheduler_state(this_run.id, identity.process, **facts)
-        views = observers.open_views(settings, about, this_run.dir, opened, put=events.put, access=access)
+        views = observers.open_views(
+            settings, about, this_run.dir, opened, put=events.put, access=access, last_heartbeat=heartbeat.of_killed
+        )
         closing.callback(views.close)
         closing.callback(observers.show_progress(settings, views.publisher, stream, follower, opened))
         dispatcher = Dispatcher(
@@ -232,8 +233,7 @@ def _identity(this_run: own_run.SchedulerRun) -> "Identity":
 
 def _log_unexpected(error: Exception, path: str) -> None:
     _log.error("Stopping because of an error in guild-dask itself: %r (details are in %s)", error, path)
-    with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as f:
-        traceback.print_exception(error, file=f)
+    tracebacks.add(path, error)
 
 
 def report_signals(events: "queue.SimpleQueue[OutsideEvent]") -> "Callable[[], bool]":

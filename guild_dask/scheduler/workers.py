@@ -5,11 +5,15 @@ from dataclasses import dataclass, field, replace
 
 from guild_dask.cluster.base import WorkerCapacity
 from guild_dask.cluster.events import ClusterTrouble, WorkerRefused
+from guild_dask.plan.capacity import SEARCH
 from guild_dask.plan.placement import Worker
 from guild_dask.plan.resources import remaining
 from guild_dask.plan.troubles import NoWorkerStarted, Refusal, StartFailed, Trouble, WorkerWithoutRuns, sentence_for
 from guild_dask.scheduler.answers import ClusterView
 from guild_dask.scheduler.ledger import Ledger
+
+# A worker that could not start more runs than these, one after the other, is to blame, and not the runs.
+_MOST_FAULTY_RUNS = 2
 
 # How many workers that cannot start runs are remembered for observers.
 _MOST_REFUSED = 20
@@ -99,6 +103,7 @@ class Troubles:
 class _Failing:
     problem: str
     until: float  # the worker gets no run before that time
+    runs: frozenset[str]  # those that it could not start since it last started one
     trial: str = ""  # the one run that it has been given since; empty: none
 
 
@@ -138,9 +143,16 @@ class FailingWorkers:
     def fail(self, worker: str, run_id: str, problem: str, until: float) -> bool:
         """Notes that a worker could not start a run, and returns whether that is news."""
         before = self._failing.get(worker)
-        self._failing[worker] = _Failing(problem, until)
+        runs = before.runs if before else frozenset()
+        self._failing[worker] = _Failing(problem, until, runs | {run_id})
         self._tried.add(run_id)
         return before is None or before.problem != problem
+
+    def is_to_blame(self, worker: str, present: Iterable[WorkerCapacity]) -> bool:
+        """Returns whether a worker, rather than its runs, is the reason: it started none of many, and others work."""
+        failing = self._failing.get(worker)
+        do_others_work = any(each.name not in self._failing and SEARCH not in each.resources for each in present)
+        return failing is not None and len(failing.runs) > _MOST_FAULTY_RUNS and do_others_work
 
     def submit(self, worker: str, run_id: str) -> None:
         """Notes that a worker was given a run."""

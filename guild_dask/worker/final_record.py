@@ -50,8 +50,8 @@ def record_for(evidence: StarterEvidence) -> FinalRecord:
 def _noted(evidence: StarterEvidence) -> Cause | None:
     """Returns what cut the run short, as far as a starter can know; None if it ended by itself."""
     if evidence.was_over:
-        # A user who stopped a run that had ended by itself does not want it again. Nothing else cut it short.
-        return evidence.cause if evidence.cause is Cause.STOPPED else None
+        # Who stopped a run that had ended by itself does not want it again. Nothing else cut it short.
+        return evidence.cause if evidence.cause and evidence.cause.is_for_good else None
     if evidence.cause is None and evidence.node and signals.may_be_sent(evidence.exit_status or 0):
         # A user on that host, or the end of a job whose next signal is for the worker.
         return Cause.UNEXPLAINED

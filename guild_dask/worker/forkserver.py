@@ -26,7 +26,6 @@ import socket
 from typing import Any
 
 from guild_dask.host import processes
-from guild_dask.host.shortage import text_for
 from guild_dask.worker import starter
 from guild_dask.worker.job import NOT_STARTED, Report
 from guild_dask.worker.options import options_for_text
@@ -177,7 +176,7 @@ def _become_starter(request: dict[str, Any], descriptors: list[int], warm: WarmS
         options = options_for_text(request["options"])
         report = starter.run(gate, pathlib.Path(request["claim"]), request["run_dir"], options, warm)
     except Exception as e:  # noqa: BLE001  # nothing has started
-        report = Report(NOT_STARTED, text_for(e))
+        report = starter.report_for_error(e)
     finally:
         starter.send(report, reports)
         os._exit(report.code & 0xFF)

@@ -14,6 +14,9 @@ __all__ = ["NOT_STARTED"]
 LOST = 256
 KILLED = 257
 
+# Begins the text of a problem that may be the run's; no other one begins so. Other versions show it as it is.
+_OF_RUN = " "
+
 
 @dataclass(frozen=True)
 class Job:
@@ -40,16 +43,17 @@ class Report:
     """
 
     code: int  # the operation's exit status or Guild's exit code, NOT_STARTED, LOST or KILLED
-    problem: str = ""  # what was short on the host, if that kept the run from starting; else Guild's last message
+    problem: str = ""  # with NOT_STARTED: what kept the run from starting; else Guild's last message
+    may_be_of_run: bool = False  # with NOT_STARTED: the problem is no shortage of the host
 
     def as_text(self) -> str:
-        return f"{self.code} {self.problem}"
+        return f"{self.code} {_OF_RUN if self.may_be_of_run else ''}{self.problem}"
 
 
 def report_for_text(text: str) -> Report | None:
     """Returns the report that as_text() wrote; None if there is none, because the starter was killed before."""
     code, _, problem = text.partition(" ")
-    return Report(int(code), problem) if code else None
+    return Report(int(code), problem.removeprefix(_OF_RUN), problem.startswith(_OF_RUN)) if code else None
 
 
 @dataclass(frozen=True)
@@ -60,4 +64,5 @@ class Ended:
     had_claim: bool = (
         True  # False: this job did not own the claim; the job of another scheduler may have started the run
     )
-    problem: str = ""  # with NOT_STARTED: why this host starts no run now; else Guild's last message
+    problem: str = ""  # as in the report
+    may_be_of_run: bool = False  # as in the report; workers with an older version do not set it

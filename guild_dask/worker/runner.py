@@ -19,7 +19,6 @@ from typing import Any, Protocol
 from guild_dask.home import claims, end_note, layout
 from guild_dask.home.outcome import Cause
 from guild_dask.host import files, processes
-from guild_dask.host.shortage import text_for
 from guild_dask.worker import fork_client, starter
 from guild_dask.worker.guard import LOST_BYTE, STOP_BYTE
 from guild_dask.worker.job import KILLED, NOT_STARTED, Ended, Job, Report, report_for_text
@@ -114,13 +113,14 @@ class Runner:
             try:
                 process = self._start(job)
             except Exception as e:  # noqa: BLE001  # the gate is closed, so nothing has started
-                return Ended(NOT_STARTED, had_claim=False, problem=text_for(e))
+                report = starter.report_for_error(e)
+                return Ended(report.code, False, report.problem, report.may_be_of_run)
             report = process.wait()
             if report.code == KILLED:
                 _end_orphans(process.pid, job)
                 self.reap()
                 self._explain(process.pid, job)
-            return Ended(report.code, process.pid in self._owners, report.problem)
+            return Ended(report.code, process.pid in self._owners, report.problem, report.may_be_of_run)
         finally:
             self._forget(job.run_id, process.pid if process else 0)
 
@@ -338,7 +338,8 @@ def _claim_path(job: Job) -> pathlib.Path:
 
 
 def _directory(job: Job) -> str:
-    return job.directory if os.path.isdir(job.directory) else job.run_dir
+    # Where it is missing on this host, or cannot be entered: its `.` is seen only by who may enter it.
+    return job.directory if os.path.isdir(os.path.join(job.directory, ".")) else job.run_dir
 
 
 def _end_orphans(starter_pid: int, job: Job) -> None:

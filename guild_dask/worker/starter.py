@@ -33,6 +33,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from guild_dask.home import process_start, run_info
+from guild_dask.home.errors import trouble_in
 from guild_dask.home.process_start import ProcessStart
 from guild_dask.host import environment, shortage, signals
 from guild_dask.host.shortage import shortage_in, text_for
@@ -164,6 +165,11 @@ def start_guild(run_dir: str) -> tuple[int, BaseException | None]:
     return 0, None
 
 
+def report_for_error(error: Exception) -> Report:
+    """Returns the report about an error before anything was started."""
+    return Report(NOT_STARTED, text_for(error), may_be_of_run=not trouble_in(error))
+
+
 def run(
     gate: int, claim: pathlib.Path, run_dir: str, options: StarterOptions, warm: "WarmServers | None" = None
 ) -> Report:
@@ -171,7 +177,7 @@ def run(
     try:
         operation = Operation(run_dir, claim, options)
     except Exception as e:  # noqa: BLE001  # any error is ours, and not the run's
-        return Report(NOT_STARTED, text_for(e))
+        return report_for_error(e)
     try:
         signals.set_handler(HANDLED, operation.on_signal)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)

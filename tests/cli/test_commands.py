@@ -117,6 +117,13 @@ def test_missing_home_is_named(user: Sandbox) -> None:
     assert "there is no Guild home at /no/where" in typed("-H /no/where status", exit_code=1).output
 
 
+def test_home_that_is_a_file_is_named(user: Sandbox) -> None:
+    file = user.folder / "file"
+    file.touch()
+    for command in ("status", "runs", "pause"):
+        assert f"{file} is not a folder; set GUILD_HOME" in typed(f"-H {file} {command}", exit_code=1).output
+
+
 def test_run_is_found_by_the_first_letters_of_its_id(user: Sandbox, guild: Guild) -> None:
     a_project(user, OPERATIONS)
     stage(guild, "nap", "abc", "abd")
@@ -132,6 +139,14 @@ def test_without_scheduler_the_status_counts_and_names_the_command(user: Sandbox
     assert "2 run(s) are staged" in typed("status").output
     assert data_of("status")["staged"] == 2
     assert "\n  guild run dask:scheduler gpus=auto\n" in typed("explain aaa").output
+
+
+def test_memory_without_a_unit_is_explained_before_there_is_a_scheduler(user: Sandbox, guild: Guild) -> None:
+    a_project(user, OPERATIONS)
+    stage(guild, "nap", "aaa", options="--tag dask:mem=8")
+    assert "Tag 'dask:mem=8' requests 8 bytes of memory: amounts of mem are bytes; write mem=8GB" in " ".join(
+        typed("explain aaa").output.split()
+    )
 
 
 def test_status_shows_where_runs_are_and_why_others_wait(user: Sandbox, guild: Guild) -> None:
@@ -454,6 +469,20 @@ def test_unreadable_state_counts_as_not_published(user: Sandbox, guild: Guild) -
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shell_can_complete(user: Sandbox, shell: str) -> None:
     assert "_GUILD_DASK_COMPLETE" in typed(f"completion {shell}").output
+
+
+def test_empty_list_says_what_there_is_none_of(user: Sandbox) -> None:
+    (user.guild_home / "runs").mkdir(parents=True)
+    for command, text in {
+        "runs": "There are no runs.",
+        "runs --failed": "No run has failed.",
+        "runs --running --staged": "No run is running or is staged.",
+        "runs --since 2h": "No run has changed in that time.",
+        "runs --completed --since 2h": "No run has completed in that time.",
+        "retry --failed": "No run of a scheduler has failed.",
+        "retry --failed --terminated": "No run of a scheduler has failed or was terminated.",
+    }.items():
+        assert typed(command).output.strip() == text
 
 
 def test_runs_are_completed(user: Sandbox, guild: Guild, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,16 @@ def test_home_that_cannot_be_written_is_found(user: Sandbox) -> None:
     assert "GUILD_HOME" in found_there["remedy"]
 
 
+def test_home_that_is_a_file_is_found(user: Sandbox) -> None:
+    file = user.root / "file"
+    file.write_text("")
+    found_there = problems(GUILD_HOME=str(file))["home"]
+    assert (found_there["text"], found_there["remedy"]) == (
+        f"{file} is not a folder",
+        "set GUILD_HOME to the folder with your runs",
+    )
+
+
 def test_missing_default_home_is_noted_and_everything_else_is_checked(
     user: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

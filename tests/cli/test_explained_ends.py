@@ -1,5 +1,6 @@
 """`guild-dask explain` of runs that their scheduler, a user or a limit ended."""
 
+import json
 import os
 import pathlib
 import signal
@@ -7,9 +8,11 @@ import signal
 import pytest
 
 from guild_dask.home import stop_request
-from guild_dask.home.outcome import Cause
+from guild_dask.home.outcome import Cause, Ending
+from tests.cli.test_commands import data_of
 from tests.support.sandbox import Guild, Sandbox, run_command, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage, statuses
+from tests.support.searches import BATCH, SPACE, a_search, some_trials, trial_id
 
 OPERATIONS = """
 nap: {exec: 'sh -c "echo napping; exec sleep 3600"'}
@@ -78,6 +81,30 @@ def test_stop_request_of_a_user_precedes_that_of_a_scheduler(tmp_path: pathlib.P
     stop_request.request_stop(other)
     assert stop_request.requested_cause(other) is Cause.STOPPED
     assert stop_request.is_requested(other)
+
+
+def test_stop_request_of_a_user_precedes_that_of_a_search(tmp_path: pathlib.Path) -> None:
+    claim = tmp_path / "aaa.claimed"
+    stop_request.request_stop(claim, Cause.PRUNED)
+    stop_request.request_stop(claim, Cause.SCHEDULER_STOPPED)
+    assert stop_request.requested_cause(claim) is Cause.PRUNED
+    stop_request.request_stop(claim)
+    stop_request.request_stop(claim, Cause.PRUNED)
+    assert stop_request.requested_cause(claim) is Cause.STOPPED
+
+
+def test_run_that_its_search_pruned_is_explained_by_that(user: Sandbox) -> None:
+    a_search(user.guild_home, some_trials(4), SPACE)
+    records = user.guild_home / "runs" / trial_id(4) / ".guild" / "attrs"
+    (records / "dask").write_text(json.dumps({"worker": "local", "scheduler": BATCH, "ended": "pruned"}))
+    (records / "tags").write_text(json.dumps(["dask:gpu=1", "pruned"]))
+    (records / "label").write_text("pruned dask:gpu=1 act=tanh")
+    assert explained(trial_id(4)).endswith("It was ended: search bbbbbbbb pruned it.")
+    [shown] = data_of("runs --terminated --json")
+    assert (shown["label"], shown["how"]) == ("pruned", "search bbbbbbbb pruned it")
+    # A run that a search pruned is no failure, and is not tried again.
+    assert not Cause.PRUNED.is_loss
+    assert not Ending("terminated", -15, "pruned").is_failure
 
 
 def test_end_with_its_scheduler_is_no_loss() -> None:

@@ -45,6 +45,15 @@ def test_flags_get_columns_so_that_every_value_is_seen() -> None:
     assert rows[0][1] == "train", "without the model, which all have in common"
 
 
+def test_optimizer_is_no_model() -> None:
+    for operations, shown in (
+        (["digits:train", "digits:train+dask:tpe"], ["train", "train+dask:tpe"]),
+        (["train", "train+dask:tpe"], ["train", "train+dask:tpe"]),
+    ):
+        columns = {"RUN": ["a" * 8, "b" * 8], "OPERATION": operations, "LABEL": ["n" * 70] * 2}
+        assert [line.split()[1] for line in table_of(columns)[1:]] == shown
+
+
 def test_flags_that_do_not_fit_beside_the_others_are_below_their_run() -> None:
     many = [{**flags, "optimizer": "stochastic", "schedule": "constant"} for flags in SWEEP]
     lines = table_of(columns(many, STATUS=["completed"] * 8, WHEN=["12 min ago"] * 8), many)

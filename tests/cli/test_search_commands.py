@@ -4,12 +4,18 @@ import json
 import math
 import os
 import pathlib
+import time
+
+import pytest
+from guild.summary import SummaryWriter
 
 from guild_dask.home import trials
+from guild_dask.monitor import searches
+from guild_dask.monitor.searches import SearchPublisher
 from tests.cli.test_commands import data_of, typed
 from tests.cli.test_completion import offered
 from tests.support.sandbox import Sandbox
-from tests.support.searches import BATCH, SPACE, GivenTrial, a_search, some_trials, trial_id
+from tests.support.searches import BATCH, SPACE, GivenTrial, a_claim, a_search, some_trials, trial_id
 
 SEVERAL = [
     GivenTrial({"lr": 0.1}, [1.0], scalars={"latency": 5.0}),
@@ -41,6 +47,57 @@ def test_best_shows_the_newest_search_or_the_one_of_a_trial(user: Sandbox) -> No
         assert found["search"] == BATCH
         assert [each["run"] for each in found["best"]] == [trial_id(9)]
     assert len(data_of("best --json")["best"]) == 9
+
+
+def test_search_that_was_killed_is_shown_with_what_its_trials_achieved_since(user: Sandbox) -> None:
+    # The next scheduler decides how its last trials ended; until then, they have claims.
+    given = [GivenTrial({"lr": 0.1}, [2.0]), GivenTrial({"lr": 0.2}, [1.0])]
+    a_search(user.guild_home, given, {"lr": "[0.1:0.5]"}, is_over=False)
+    (user.guild_home / "runs" / BATCH / ".guild" / "attrs" / "host").write_text(os.uname().nodename)
+    a_claim(str(user.guild_home), trial_id(2), dead=True)
+    search = trials.search(str(user.guild_home), BATCH)
+    reader = trials.TrialReader(str(user.guild_home), BATCH, search.objectives)
+    SearchPublisher(str(user.guild_home), BATCH).publish(reader.read(search.log), search.log)
+    [published] = searches.shown(str(user.guild_home), time.time())
+    assert published.summary.counts["running"] == 1
+    go_on = "was cut short; go on with: guild run --restart bbbbbbbb"
+    lines = typed("best").output.splitlines()
+    assert lines[1:3] == ["minimize loss: 2 completed of 50 trials", f"The search {go_on}"]
+    assert lines[5].split()[0] == trial_id(2)[:8]
+    output = typed("status").output
+    assert "2/50" in output
+    assert trial_id(2)[:8] in output
+    assert f"Search bbbbbbbb {go_on}" in output
+    assert data_of("best --json")["is_cut_short"]
+    assert data_of("status --json")["searches"][0]["counts"]["completed"] == 2
+
+
+def test_row_of_a_search_is_as_short_as_that_of_its_trials(user: Sandbox) -> None:
+    a_search(user.guild_home, some_trials(2), {"lr": "[0.1:0.5]"})
+    records = user.guild_home / "runs" / BATCH / ".guild"
+    (records / "opref").write_text("builtin:guild-dask 0.1.0 dask tpe")
+    (records / "attrs" / "flags").write_text(json.dumps({"workers": 2, "max-time": None, "resources": None}))
+    with SummaryWriter(str(records)) as writer:
+        writer.add_scalar("runs_completed", 2, 1)
+    head, *rows = typed("runs").output.splitlines()
+    [row] = [row.split() for row in rows if row.startswith(BATCH[:8])]
+    assert head.split() == ["RUN", "OPERATION", "FLAGS", "STATUS", "loss", "WHEN"]
+    assert row[:5] == [BATCH[:8], "train+dask:tpe", "workers=2", "completed", "-"]
+    [found] = [each for each in data_of("runs") if each["run"] == BATCH]
+    assert found["flags"]["max-time"] is None, "--json has everything"
+    assert found["scalars"] == {"runs_completed": 2}
+    assert data_of("best --json")["optimizer"] == "dask:tpe"
+
+
+def test_results_of_each_operation_are_shown_in_a_narrow_terminal(
+    user: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [GivenTrial({"lr": 0.1}, [2.0]), GivenTrial({"lr": 0.2}, [1.0]), GivenTrial({}, scalars={"acc": 0.9})]
+    a_search(user.guild_home, given, {"lr": "[0.1:0.5]"})
+    monkeypatch.setenv("COLUMNS", "80")
+    head, *rows = typed("runs --completed").output.splitlines()
+    assert head.split()[-3:] == ["loss", "acc", "WHEN"]
+    assert any(row.startswith(trial_id(3)[:8]) and " 0.9 " in row for row in rows)
 
 
 def test_best_of_several_objectives_is_the_pareto_set(user: Sandbox) -> None:

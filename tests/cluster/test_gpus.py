@@ -97,6 +97,64 @@ def test_machine_without_gpus_has_none(tmp_path: pathlib.Path) -> None:
     assert str(gpus.found({"CUDA_VISIBLE_DEVICES": ""})) == "none (CUDA_VISIBLE_DEVICES names none)"
 
 
+LISTED = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5f3a-1)
+  MIG 1g.5gb      Device  0: (UUID: MIG-c6d4)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-77b1-2)
+"""
+NO_DRIVER = "none was found (nvidia-smi lists none or is not installed, and the kernel knows no AMD GPU)"
+
+
+@pytest.mark.parametrize(
+    ("names", "listing", "doubt"),
+    [
+        ("0 1", LISTED, ""),
+        ("GPU-5f3a-1 GPU-77b1 MIG-c6d4", LISTED, ""),  # CUDA takes the beginning of an id
+        ("0 7", LISTED, "7 not found; there is MIG-c6d4, 1 (found by nvidia-smi)"),
+        ("GPU-9 1", PLAIN, "GPU-9 not found; there is 0, 1 (found by nvidia-smi)"),
+        ("0 GPU-9", "", f"0, GPU-9: {NO_DRIVER}"),
+        ("0", "No devices found.", f"0: {NO_DRIVER}"),
+    ],
+)
+def test_named_devices_that_no_driver_lists_are_doubted(
+    names: str, listing: str, doubt: str, tmp_path: pathlib.Path
+) -> None:
+    assert gpus.doubt(names.split(), os.environ, nvidia=["echo", listing], amd=tmp_path / "nothing") == doubt
+
+
+def test_named_devices_are_doubted_by_the_kernels_list_of_amd(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "properties").write_text("simd_count 304\n")
+    command = ["/no/such/command"]
+    # The ids of AMD's libraries are not in the list.
+    assert gpus.doubt(["0", "GPU-5f3a"], {}, nvidia=command, amd=tmp_path) == ""
+    expected = "1 not found; there is 0 (found by the kernel's AMD driver)"
+    assert gpus.doubt(["0", "1"], {}, nvidia=command, amd=tmp_path) == expected
+
+
+def test_variables_say_nothing_about_named_devices(tmp_path: pathlib.Path) -> None:
+    # Runs get the variable with the names of the flag.
+    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    assert gpus.doubt(["0"], environ, nvidia=["echo", PLAIN], amd=tmp_path / "nothing") == ""
+
+
+def test_run_gets_a_named_device_that_is_not_found_and_the_log_warns(
+    user: Sandbox, guild: Guild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = user.folder / "bin" / "nvidia-smi"
+    command.parent.mkdir()
+    command.write_text(f"#!/bin/sh\ncat <<'END'\n{PLAIN}END\n")
+    command.chmod(command.stat().st_mode | stat.S_IXUSR)
+    a_project(user, "show: {exec: \"sh -c 'echo sees [$CUDA_VISIBLE_DEVICES]'\"}")
+    monkeypatch.setenv("PATH", f"{command.parent}{os.pathsep}{os.environ['PATH']}")
+    stage(guild, "show", "aaa", options="--tag dask:gpu=1")
+    output = guild(f"run dask:scheduler gpus=7 run-once=yes {NO_DASHBOARD} -y").output
+    warning = "GPUs (gpus=7): 7 not found; there is 0, 1 (found by nvidia-smi); runs get what the flag names"
+    assert next(line for line in output.splitlines() if line.startswith("WARNING")).endswith(warning)
+    assert "sees [7]" in output
+    output = guild(f"run dask:scheduler gpus=0,1 run-once=yes {NO_DASHBOARD} -y").output
+    assert "WARNING" not in output
+
+
 # What a run sees
 
 

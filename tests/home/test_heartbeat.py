@@ -2,10 +2,12 @@
 
 import os
 import pathlib
+import time
+from dataclasses import replace
 
 import pytest
 
-from guild_dask.home import claims, run_directory
+from guild_dask.home import claims, layout, run_directory
 from guild_dask.home.heartbeat import SILENCE, Heartbeat, SteadyClock
 from guild_dask.home.recovery import recover
 from guild_dask.home.run_queue import GuildHome
@@ -207,3 +209,20 @@ def test_observer_judges_schedulers_by_the_clock_of_the_file_system(world: _Worl
     world.age_of_other(SILENCE * 2)
     assert [each.id for each in schedulers.alive(str(tmp_path))] == ["own"]
     assert sorted(os.listdir(tmp_path / "dask" / "schedulers")) == ["other.json", "own.json"]
+
+
+def test_scheduler_that_goes_on_after_a_kill_is_alive(tmp_path: pathlib.Path) -> None:
+    # A search that is restarted is the same run. What its killed process left must not make it look dead.
+    me = _me()
+    Heartbeat(str(tmp_path), "own", replace(me, started=me.started - 1)).renew()
+    assert schedulers.alive(str(tmp_path)) == []
+    state = layout.scheduler_state(str(tmp_path), "own")
+    state.write_text("what the killed process did")
+    again = Heartbeat(str(tmp_path), "own", me)
+    again.renew()
+    assert time.time() - 60 < again.of_killed <= time.time()
+    assert not state.exists()
+    state.write_text("what this process does")
+    again.renew()
+    assert state.exists()
+    assert [each.process for each in schedulers.alive(str(tmp_path))] == [me]

@@ -1,6 +1,7 @@
 """Whatever lies in the place of a file of the Guild home, each reader and writer of it returns, and soon."""
 
 import contextlib
+import datetime
 import os
 import pathlib
 import tempfile
@@ -59,6 +60,10 @@ def _restore(home: pathlib.Path) -> None:
         snapshot.restore(folder, home / f"{CLAIMS}/aaa.saved")
 
 
+def _date_of_the_start(home: pathlib.Path) -> object:
+    return datetime.datetime.fromtimestamp(trials.start_time(str(home / RUN)) or 0.0)
+
+
 # The file, what is done with it, and the exceptions that the function documents.
 USES: list[tuple[str, Use, tuple[type[Exception], ...]]] = [
     (f"{RECORDS}/attrs/tags", lambda home: run_directory.read_staged(str(home / RUN)), (BrokenRun,)),
@@ -69,6 +74,8 @@ USES: list[tuple[str, Use, tuple[type[Exception], ...]]] = [
     (f"{RECORDS}/attrs/exit_status", lambda home: status.status(str(home / RUN)), ()),
     (f"{RECORDS}/attrs/exit_status", lambda home: run_directory.record_end(str(home / RUN), 1), (OSError,)),
     (f"{RECORDS}/attrs/exit_status", lambda home: run_info.make_terminated(str(home / RUN)), ()),
+    (f"{RECORDS}/attrs/stopped", lambda home: attempts.keep_former(str(home / RUN), 2), (OSError,)),
+    (f"{RECORDS}/attrs/started", _date_of_the_start, ()),
     (f"{RECORDS}/attrs/dask", lambda home: run_info.recorded(str(home / RUN))[0], ()),
     (f"{RECORDS}/attrs/dask", lambda home: run_info.write(str(home / RUN), "a: 1\n"), ()),
     (f"{RECORDS}/attrs/dask", lambda home: run_info.add_end(str(home / RUN)), ()),
@@ -166,6 +173,12 @@ def test_state_of_a_scheduler_that_cannot_be_read_is_none(home: pathlib.Path) ->
         accident(home / "dask/schedulers/sss.state")
         with soon():
             assert [each.state for each in schedulers.alive(str(home))] == [None]
+
+
+@pytest.mark.parametrize("number", [2**64 - 1, -(2**70), 10**299])
+def test_flags_may_have_numbers_that_are_no_machine_words(home: pathlib.Path, number: int) -> None:
+    (home / RECORDS / "attrs/flags").write_text(f"seed: {number}\n")
+    assert run_view.flags(str(home / RUN)) == {"seed": number}
 
 
 def test_aliases_as_guild_writes_them_are_read() -> None:

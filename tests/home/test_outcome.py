@@ -60,6 +60,7 @@ ENDS: tuple[tuple[int | None, Cause | None], ...] = (
     *((None, cause) for cause in (Cause.KILLED, Cause.WORKER_DIED, Cause.NODE_LOST, Cause.UNEXPLAINED)),
     (None, Cause.GUILD_FAILED),
 )
+STOP_REQUESTS = (None, Cause.STOPPED, Cause.PRUNED, Cause.SCHEDULER_STOPPED)
 DECISIONS = (None, Result(End.RETRIED, 7), Result(End.RETRIED, -9, Cause.NODE_LOST))
 POLICIES = (Retries(), Retries(after_loss=True), Retries(after_failure=True))
 BOTH = (False, True)
@@ -73,7 +74,7 @@ def _combinations() -> Iterator[Evidence]:
         for status, own_exit, is_recorded, is_leased in statuses:
             seen = replace(known, status=status, own_exit=own_exit, is_recorded=is_recorded, is_leased=is_leased)
             if not _is_impossible(seen):
-                rest = itertools.product(NOTES, (None, Cause.STOPPED, Cause.SCHEDULER_STOPPED), DECISIONS, POLICIES)
+                rest = itertools.product(NOTES, STOP_REQUESTS, DECISIONS, POLICIES)
                 for note, stop, decided, retries in rest:
                     yield replace(seen, note=note, stop_request=stop, decided=decided, retries=retries)
 
@@ -98,6 +99,10 @@ def _is_unexplained(evidence: Evidence) -> bool:
     """Returns whether a signal that any process may have sent ended the run, and nothing says why."""
     is_killed = evidence.exit_status in (-9, -15, 143)
     return is_killed and evidence.noted in (None, Cause.UNEXPLAINED) and evidence.stop_request is None
+
+
+def _is_unnoted(evidence: Evidence) -> bool:
+    return evidence.noted in (None, Cause.UNEXPLAINED)
 
 
 Rule = Callable[[Evidence, Result], bool]
@@ -146,7 +151,7 @@ RULES: dict[str, tuple[Callable[[Evidence], bool], Rule]] = {
     ),
     "a run that ended by itself has that exit code, whatever came later": (
         lambda e: e.own_exit is not None and e.decided is None,
-        lambda e, r: r.exit_code == e.own_exit and r.cause in (None, Cause.STOPPED),
+        lambda e, r: r.exit_code == e.own_exit and r.cause in (None, Cause.STOPPED, Cause.PRUNED),
     ),
     "a run whose worker is gone is lost if its process did not end by itself, and nothing says who ended it": (
         lambda e: _is_open(e) and e.is_leased and e.exit_code is None and _is_unexplained(e),
@@ -160,9 +165,9 @@ RULES: dict[str, tuple[Callable[[Evidence], bool], Rule]] = {
         _is_open,
         lambda _, r: r.end is not End.TERMINATED or r.cause is not None,
     ),
-    "a run that the user asked to stop was stopped, unless its starter noted something else": (
-        lambda e: _is_open(e) and e.stop_request is Cause.STOPPED and e.noted in (None, Cause.UNEXPLAINED),
-        lambda _, r: r.cause is Cause.STOPPED,
+    "a run that the user or its search asked to stop was stopped, unless its starter noted something else": (
+        lambda e: bool(_is_open(e) and e.stop_request and e.stop_request.is_for_good and _is_unnoted(e)),
+        lambda e, r: r.cause is e.stop_request,
     ),
     "a run without a retry allowed is not tried again": (
         lambda e: e.decided is None and e.retries == Retries(),
@@ -262,6 +267,18 @@ STORIES: dict[str, tuple[Evidence, tuple[End, int | None, Cause | None]]] = {
     "the user stopped it on a full disk, and it exited by itself": (
         _unrecorded(1, stop_request=Cause.STOPPED),
         (End.TERMINATED, 1, Cause.STOPPED),
+    ),
+    "its search pruned it": (
+        _seen(-15, note=Note(Cause.PRUNED), stop_request=Cause.PRUNED),
+        (End.TERMINATED, -15, Cause.PRUNED),
+    ),
+    "its search pruned it, and it handled the signal": (
+        _seen(1, note=Note(Cause.PRUNED), stop_request=Cause.PRUNED),
+        (End.TERMINATED, 1, Cause.PRUNED),
+    ),
+    "its search was to prune it, and it had completed": (
+        _seen(0, own_exit=0, stop_request=Cause.PRUNED),
+        (End.COMPLETED, 0, None),
     ),
     "its process was killed with its scheduler": (_dead(), (End.TERMINATED, -9, Cause.KILLED)),
     "a power cut ended it": (_dead(death=Cause.NODE_LOST), (End.RETRIED, -9, Cause.NODE_LOST)),

@@ -1,6 +1,7 @@
 """One run directory, as Guild writes it and as an accident leaves it."""
 
 import contextlib
+import errno
 import os
 import pathlib
 import shutil
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from guild_dask.home import layout, run_directory, working_directory
 from guild_dask.home.run_directory import BrokenRun, Staged
 from tests.support import hostile
+from tests.support.failing_files import unreadable_file
 from tests.support.sandbox import Guild
 
 checked = settings(deadline=None, max_examples=200)
@@ -175,6 +177,9 @@ ACCIDENTS = [
     (".guild/attrs/started", write(b""), "has no time of staging"),
     (".guild/attrs/started", write(b"yesterday"), "has no time of staging"),
     (".guild/attrs/started", write(b"2023-13-45"), "attribute 'started' is not YAML"),
+    (".guild/attrs/started", write(b"1" + b"0" * 400), "attribute 'started' has a number of more than 300 digits"),
+    (".guild/attrs/started", write(str(2**62).encode()), "has no time of staging"),
+    (".guild/attrs/started", write(b"-5"), "has no time of staging"),
     (".guild/attrs/tags", replace_by_folder, "cannot read attribute 'tags'"),
     (".guild/attrs/tags", replace_by_loop, "cannot read attribute 'tags'"),
     (".guild/attrs/tags", write(b"[a, b"), "attribute 'tags' is not YAML"),
@@ -340,6 +345,21 @@ def test_trial_is_started_in_its_project(run_dir: pathlib.Path, tmp_path: pathli
     assert working_directory.working_directory(str(run_dir), "/") == str(tmp_path)
 
 
+def test_directory_that_cannot_be_entered_is_passed_over(
+    run_dir: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its own entry in the folder above can be seen; nothing inside of it can.
+    locked, project = tmp_path / "locked", tmp_path / "project"
+    locked.mkdir()
+    project.mkdir()
+    (run_dir / ".guild/ENV").write_text(f"export CMD_DIR={locked}\n")
+    (run_dir / ".guild/opref").write_text(f"guildfile:{project}/guild.yml abc '' op")
+    with unreadable_file(monkeypatch, f"{locked}/.", error=errno.EACCES):
+        assert working_directory.working_directory(str(run_dir), "/") == str(project)
+        (run_dir / ".guild/opref").write_text(f"guildfile:{locked}/guild.yml abc '' op")
+        assert working_directory.working_directory(str(run_dir), "/") == "/"
+
+
 # What it needs
 
 
@@ -352,6 +372,15 @@ def _operation_that_needs(count: int) -> str:
 def test_run_that_needs_thousands_of_runs_waits_for_all_of_them(tmp_path: pathlib.Path) -> None:
     run_dir = make_run(tmp_path / "aaa", op=_operation_that_needs(2_500))
     assert len(run_directory.read_staged(str(run_dir)).needs) == 2_500
+
+
+def test_run_that_comes_after_too_many_runs_is_broken(tmp_path: pathlib.Path) -> None:
+    # Each is looked up at each poll.
+    run_dir = make_run(tmp_path / "aaa", op=_operation_that_needs(10_000))
+    assert len(run_directory.read_staged(str(run_dir)).needs) == 10_000
+    (run_dir / ".guild" / "attrs" / "tags").write_text("[dask-after:bbb]\n")
+    with pytest.raises(BrokenRun, match="comes after more than 10000 runs"):
+        run_directory.read_staged(str(run_dir))
 
 
 @pytest.mark.parametrize(

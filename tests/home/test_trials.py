@@ -18,7 +18,7 @@ from guild_dask.home.search_journal import SearchJournal
 from guild_dask.host import files
 from guild_dask.plan.objectives import Objective
 from tests.support.failing_files import Files
-from tests.support.searches import BATCH, SPACE, START, GivenTrial, a_search, some_trials, trial_id
+from tests.support.searches import BATCH, SPACE, START, GivenTrial, a_claim, a_search, some_trials, trial_id
 
 STATES = [
     ("completed", 0, "", "completed"),
@@ -27,6 +27,9 @@ STATES = [
     ("pruned", 143, "stopped", "pruned"),  # it handles SIGTERM
     ("pruned", 0, "", "completed"),
     ("pruned", 0, "stopped", "completed"),  # it had ended by itself before the signal came
+    ("failed", -15, "pruned", "pruned"),
+    ("failed", 143, "pruned", "pruned"),
+    ("pruned", 0, "pruned", "completed"),
     ("failed", 1, "stopped", "stopped"),
     ("failed", -15, "", "stopped"),
     ("failed", -9, "", "failed"),  # its starter was killed with it, as by the kernel
@@ -91,6 +94,22 @@ def test_trial_that_is_given_back_while_it_is_read_has_not_failed(
     monkeypatch.setattr(claims, "present", give_back_first)
     (found,) = trials.TrialReader(str(tmp_path), BATCH, trials.search(str(tmp_path), BATCH).objectives).read()
     assert found.state is trials.TrialState.WAITING
+
+
+@pytest.mark.parametrize(("has_end", "seen"), [(True, "completed"), (False, "cut short")])
+def test_view_does_not_wait_for_the_next_scheduler_of_a_trial(tmp_path: pathlib.Path, has_end: bool, seen: str) -> None:
+    # A search leaves a run with a claim to schedulers: the next one may start it again.
+    a_search(tmp_path, [GivenTrial({"x": 1}, (1.0,))], {"x": "[1:9]"})
+    a_claim(str(tmp_path), trial_id(1), dead=True)
+    if not has_end:
+        (tmp_path / "runs" / trial_id(1) / ".guild" / "attrs" / "exit_status").unlink()
+    objectives = trials.search(str(tmp_path), BATCH).objectives
+    for is_view, expected in ((False, "running"), (True, seen)):
+        (found,) = trials.TrialReader(str(tmp_path), BATCH, objectives, is_view=is_view).read()
+        assert found.state.value == expected
+    a_claim(str(tmp_path), trial_id(1), dead=False)
+    (found,) = trials.TrialReader(str(tmp_path), BATCH, objectives, is_view=True).read()
+    assert found.state.value == "running"
 
 
 def test_end_of_a_trial_counts_only_when_its_scalars_can_be_read(

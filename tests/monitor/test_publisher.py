@@ -3,6 +3,7 @@
 import json
 import pathlib
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +13,19 @@ from guild_dask.home.outcome import End, Excess, Result
 from guild_dask.host.processes import ProcessIdentity
 from guild_dask.monitor import journal
 from guild_dask.monitor.publisher import Publisher, QueuedRun, View, scheduler_state
-from guild_dask.monitor.state import MOST_WAITING, EndedRun, RunningRun, State, WorkerState, as_data, state_for_data
+from guild_dask.monitor.state import (
+    MOST_WAITING,
+    EndedRun,
+    Phase,
+    RunningRun,
+    State,
+    WorkerState,
+    as_data,
+    left_for_data,
+    state_for_data,
+)
 from guild_dask.plan.placement import kind_of
-from guild_dask.plan.reasons import Broken, InUse
+from guild_dask.plan.reasons import Broken, InUse, TooLarge
 from guild_dask.plan.units import Amount
 from tests.support.sandbox import Guild, Sandbox, wait_until
 from tests.support.scheduling import NO_DASHBOARD, a_project, scheduler_process, stage
@@ -143,6 +154,38 @@ def test_home_that_cannot_be_written_is_no_reason_to_stop(tmp_path: pathlib.Path
     publisher.close()
 
 
+@pytest.mark.parametrize(
+    ("phases", "left"),
+    [
+        ((Phase.WORKING,), "waits for gpu=1, 0 free"),
+        ((Phase.WORKING, Phase.DRAINING), "the scheduler was drained"),
+        ((Phase.WORKING, Phase.STOPPING), "the scheduler was stopped"),
+        ((Phase.PAUSED, Phase.STOPPING), "the scheduler was paused"),
+        ((Phase.WORKING, Phase.DRAINING, Phase.STOPPING), "the scheduler was drained"),
+        ((Phase.PAUSED, Phase.WORKING, Phase.STOPPING), "the scheduler was stopped"),
+        ((Phase.STOPPING,), "the scheduler was stopped"),
+    ],
+)
+def test_runs_are_left_because_the_scheduler_ended_if_it_started_none(
+    phases: tuple[Phase, ...], left: str, tmp_path: pathlib.Path
+) -> None:
+    # Reasons are those of the last plan, and slots may have become free since.
+    publisher = Publisher(str(tmp_path), str(tmp_path), SCHEDULER)
+    never = QueuedRun("never", "/nowhere", 5.0, 5, kind_of({"gpu": 9.0}), TooLarge("gpu", 9.0, 1.0))
+    view = a_view(1)
+    view = replace(view, first=(*view.first, never), retrying={"again": 1.0})
+    for phase in phases:
+        publisher.publish(lambda phase=phase: replace(view, phase=phase), at_once=True)  # type: ignore[misc]
+    publisher.close()
+    found = left_for_data(journal.read(layout.events(str(tmp_path)))[-1]["left"])
+    assert {run: str(why) for run, why in found.items()} == {
+        "run-00000": left,
+        "never": "requests gpu=9, largest worker has gpu=1",
+        "bbb": "it is broken",
+        "again": "was waiting for its next attempt",
+    }
+
+
 def test_listener_that_fails_is_told_no_more(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
     class Failing:
         def ended(self, run: EndedRun) -> None:
@@ -206,6 +249,7 @@ def test_events_stay_in_the_run_of_the_scheduler(user: Sandbox, guild: Guild) ->
     guild(f"run dask:scheduler resources=gpu=1 workers=1 run-once=yes {NO_DASHBOARD} --run-id sss -y")
     events = journal.read(layout.events(layout.run_dir(str(user.guild_home), "sss")))
     assert [(event["event"], event.get("run"), event.get("end")) for event in events] == [
+        ("began", None, None),
         ("workers", None, None),
         ("started", "aaa", None),
         ("ended", "aaa", "completed"),
@@ -213,11 +257,11 @@ def test_events_stay_in_the_run_of_the_scheduler(user: Sandbox, guild: Guild) ->
         ("ended", "bbb", "failed"),
         ("stopped", None, None),
     ]
-    ended = events[2]
+    ended = events[3]
     assert ended["requests"] == {"gpu": "1"}
     assert ended["ran"] > 0
     assert ended["waited"] > 0
-    assert events[4]["exit_code"] == 1
+    assert events[5]["exit_code"] == 1
     assert events[-1]["ends"] == {"completed": 1, "failed": 1}
 
 

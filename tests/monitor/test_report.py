@@ -143,6 +143,53 @@ def test_history_of_a_killed_scheduler_ends_at_its_last_heartbeat() -> None:
     assert "was killed or lost with its host" in text
 
 
+AGAIN = [
+    {"event": "began", "at": 1000.0, "last_heartbeat": 130.0},
+    workers(1000.0, WORKER),
+    started(1000.0, "ddd"),
+    ended(1010.0, "ddd", 10.0),
+    {"event": "stopped", "at": 1020.0},
+]
+
+
+@pytest.mark.parametrize(
+    ("first", "stop"),
+    [
+        (EVENTS, 140.0),  # it was stopped
+        (EVENTS[:-1], 130.0),  # it was killed after its last heartbeat
+    ],
+)
+def test_time_between_two_processes_of_a_scheduler_is_no_work(first: list[dict[str, Any]], stop: float) -> None:
+    history = history_for([*first, *AGAIN], 2000.0)
+    assert history
+    assert history.pauses == ((stop, 1000.0),)
+    assert history.worked == (stop - 100.0) + 20.0
+    assert summary.headline(history).startswith(f"The scheduler worked for {stop - 80:.0f} s: 3 completed")
+    runs = history.uses[0]
+    used = 2 * 20.0 + 10.0
+    assert runs.mean_share == pytest.approx(used / (2 * history.worked))
+    assert not history.is_killed
+
+
+def test_run_that_outlives_its_process_uses_a_slot_until_that_ends() -> None:
+    # It started at 100 and ended at 150, when nobody worked for the scheduler, which had been killed at 130.
+    outlived = ended(150.0, "bbb", 50.0)
+    history = history_for([*EVENTS[:5], *AGAIN[:3]], 1005.0, outlived=[outlived])
+    assert history
+    assert not history.is_over
+    spans = {span.run.run: (span.run.end, span.start, span.stop) for span in history.spans}
+    assert spans["bbb"] == ("completed", 100.0, 130.0)
+    assert spans["ddd"] == ("running", 1000.0, 1005.0)
+    assert history.worked == 35.0
+
+
+def test_scheduler_that_was_stopped_and_killed_later_was_killed() -> None:
+    history = history_for([*EVENTS, *AGAIN[:-1]], 2000.0, EndedScheduler(1015.0))
+    assert history
+    assert history.is_killed
+    assert history.worked == 55.0
+
+
 @pytest.mark.parametrize("event", [{"event": "ended", "at": 105.0}, {"event": "workers", "at": 1, "workers": 3}])
 def test_unreadable_event_is_left_out(event: dict[str, Any]) -> None:
     whole, with_more = history_for(EVENTS, 0.0), history_for([EVENTS[0], event, *EVENTS[1:]], 0.0)

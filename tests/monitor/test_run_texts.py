@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from guild_dask.home.outcome import End
+from guild_dask.monitor import results
 from guild_dask.monitor.flag_columns import columns_for, own_label, text_for_value
 from guild_dask.monitor.results import best_first, by_importance, is_high_good
 from guild_dask.monitor.run_states import STATES, state_for
@@ -88,9 +89,16 @@ def test_flags_of_the_operation_with_the_most_runs_come_first() -> None:
 
 
 def test_flag_that_one_run_lacks_differs() -> None:
-    found = columns_for([flags(a=1), flags(a=1, b=None)])
-    assert [found.text(number) for number in range(2)] == ["", "b=null"]
+    found = columns_for([flags(a=1), flags(a=1, b=2)])
+    assert [found.text(number) for number in range(2)] == ["", "b=2"]
     assert found.common_text == "a=1 for all"
+
+
+def test_flag_that_is_not_set_is_left_out() -> None:
+    # A search has some twenty flags, most of which are null.
+    found = columns_for([flags(a=1, b=None), flags(a=2, b=None, c=None), ("load", {"n": None})])
+    assert [found.text(number) for number in range(3)] == ["a=1", "a=2", ""]
+    assert found.common_text == ""
 
 
 def test_one_run_or_none_has_nothing_in_common() -> None:
@@ -105,11 +113,12 @@ def test_one_run_or_none_has_nothing_in_common() -> None:
         ("dask:gpu=1 lr=0.1 name='a b' sizes=[1, 2]", ""),
         ("baseline lr=0.1", "baseline"),
         ("dask:gpu=10 slr=1", "dask:gpu=10 slr=1"),
+        ("pruned lr=0.1", "pruned"),  # a search has written that, and a tag of that name
         ("", ""),
     ],
 )
 def test_label_has_only_what_the_user_wrote(label: str, own: str) -> None:
-    assert own_label(label, ["dask:gpu=1"], ["lr", "name", "sizes"]) == own
+    assert own_label(label, ["dask:gpu=1", "pruned"], ["lr", "name", "sizes"]) == own
 
 
 # The record of a label and that of tags have 80 kB each, at most.
@@ -168,3 +177,11 @@ def test_best_run_is_first_and_runs_without_a_value_are_last() -> None:
     ]
     assert [run for run, _ in best_first(runs, "loss")] == ["d", "a", "b", "c"]
     assert [run for run, _ in best_first([("a", {"acc": 0.3}), ("b", {"acc": 0.9})], "acc")] == ["b", "a"]
+
+
+def test_result_that_is_the_only_one_of_a_run_is_shown_before_others() -> None:
+    train = ["loss", "val_loss", "seconds"]
+    assert results.columns_for([train], 3) == (["val_loss", "loss", "seconds"], ["loss", "seconds"])
+    assert results.columns_for([train, ["acc"]], 3) == (["val_loss", "loss", "acc"], ["loss"])
+    assert results.columns_for([train, ["acc"]], 2) == (["val_loss", "acc"], [])
+    assert results.columns_for([[], []], 3) == ([], [])

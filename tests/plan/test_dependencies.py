@@ -2,8 +2,10 @@
 
 import os
 import pathlib
+import tempfile
 import time
 from collections.abc import Container, Iterable, Mapping
+from unittest import mock
 
 import psutil
 import pytest
@@ -206,6 +208,32 @@ def test_complete_id_is_that_run_even_if_other_ids_begin_with_it(runs_dir: pathl
     assert found_in(runs_dir, "bat") == Found(RunStatus.COMPLETED, ("batch1",))
     assert found_in(runs_dir, "patch") == Found(RunStatus.UNKNOWN)
     assert found_in(runs_dir / "nowhere", "a") == Found(RunStatus.UNKNOWN)
+
+
+def test_thousands_of_references_take_little_time_whatever_runs_there_are(runs_dir: pathlib.Path) -> None:
+    # The scheduler looks up those that are not there at each listing, and does nothing else meanwhile.
+    for number in range(500):
+        (runs_dir / f"{number:032x}" / "attrs").mkdir(parents=True)
+    missing = [f"f{number:031x}" for number in range(10_000)]
+    vanished = {f"e{number:031x}" for number in range(3_000)}
+    with mock.patch.object(run_directory, "is_run", wraps=run_directory.is_run) as checks:
+        found = lookup.found(str(runs_dir), runs_dir.parent / "claims", vanished, missing)
+        assert set(found.values()) == {Found(RunStatus.UNKNOWN)}
+        assert checks.call_count <= 1
+        lookup.found(str(runs_dir), runs_dir.parent / "claims", (), ["0" * length for length in range(30)])
+        assert checks.call_count <= 600, "each folder is seen once"
+
+
+@checked
+@given(names=st.sets(st.text("ab", min_size=1, max_size=4)), reference=st.text("ab", max_size=4))
+def test_reference_means_the_run_with_that_id_or_those_that_begin_with_it(names: set[str], reference: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            make_run(pathlib.Path(folder, name))
+        found = lookup.found(folder, pathlib.Path(folder, "claims"), (), [reference, "nobody"])[reference]
+    matching = sorted(name for name in names if name.startswith(reference))
+    meant = [reference] if reference in names else matching[:3]
+    assert found.run_ids == tuple(meant)
 
 
 @checked

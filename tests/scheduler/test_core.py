@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guild_dask.cluster.events import JobEnded
+from guild_dask.cluster.events import JobEnded, JobLost
 from guild_dask.home.control import Control
 from guild_dask.home.outcome import End, Result
 from guild_dask.home.recovery import Recovered
@@ -166,6 +166,55 @@ def test_run_once_waits_for_a_worker_that_cannot_start_runs() -> None:
     world.cycle()
     assert world.core.is_over
     assert world.core.ledger.outcomes[End.COMPLETED] == 1
+
+
+def test_run_that_no_worker_can_start_is_held_with_the_problem_and_others_start() -> None:
+    world = a_world(run_once=True)
+    world.stage("a")
+    world.cycle()
+    for _ in range(MOST_STARTS - 1):
+        world.refuse("a", "Permission denied", may_be_of_run=True)
+        world.cycle(10.0)
+        assert world.jobs == {"a": "w"}
+    world.refuse("a", "Permission denied", may_be_of_run=True)
+    assert "Leaving run a staged (3 attempts to start it failed: Permission denied)" in world.log
+    world.stage("b")
+    world.cycle(10.0)
+    assert world.jobs == {"b": "w"}
+    world.start("b")
+    world.end("b")
+    world.cycle()
+    assert world.core.is_over
+
+
+def test_run_that_cannot_be_sent_to_a_worker_is_held_and_ends_no_other() -> None:
+    world = a_world(slots=2)
+    world.stage("a")
+    world.stage("b")
+    world.cycle()
+    world.start("b")
+    for _ in range(MOST_STARTS):
+        world.jobs.pop("a")
+        world.tell(JobLost("a", "OverflowError()", may_be_of_run=True))
+        world.cycle(10.0)
+    assert "Leaving run a staged (3 attempts to start it failed: OverflowError())" in world.log
+    assert world.statuses() == {"a": STAGED, "b": STARTED}
+
+
+def test_worker_that_starts_no_run_while_another_does_holds_few() -> None:
+    world = a_world(slots=1)
+    world.add_worker("v", 1)
+    runs = [f"r{number}" for number in range(9)]
+    for run_id in runs:
+        world.stage(run_id)
+    world.cycle()
+    well, broken = "v", "w"
+    world.start(next(run_id for run_id, worker in world.jobs.items() if worker == well))
+    for _ in range(40):  # the run on the other worker goes on
+        for run_id in [run_id for run_id, worker in world.jobs.items() if worker == broken]:
+            world.refuse(run_id, "Permission denied", may_be_of_run=True)
+        world.cycle(10.0)
+    assert len([line for line in world.log if line.startswith("Leaving run")]) == 2
 
 
 def test_run_whose_starter_dies_again_and_again_is_set_aside_until_it_is_tagged() -> None:
@@ -408,6 +457,44 @@ def test_run_that_was_deleted_or_taken_before_the_claim_is_passed_over() -> None
     assert not any("run c was deleted" in text for text in world.log)
 
 
+def test_announced_run_that_another_scheduler_takes_is_logged_once() -> None:
+    # Else both logs would say that they start it.
+    world = a_world()
+    for run_id in "abc":
+        world.stage(run_id)
+    world.cycle()
+    world.start("a")
+    world.take_elsewhere("b")
+    world.delete("c")
+    for _ in range(2):
+        world.cycle(10.0)
+    assert world.log.count("Starting staged run b") == 1
+    assert [text for text in world.log if "was taken" in text] == ["Run b was taken by scheduler other"]
+
+
+def test_run_that_was_not_announced_is_not_logged_when_another_scheduler_takes_it() -> None:
+    world = a_world()
+    world.stage("a", "dask:gpu=1")
+    world.cycle()
+    assert "Ignorning staged run a (requires resources not defined for cluster: gpu)" in world.log
+    world.take_elsewhere("a")
+    world.cycle(10.0)
+    assert not any("was taken" in text for text in world.log)
+
+
+def test_last_run_that_another_scheduler_takes_is_logged_before_run_once_ends() -> None:
+    world = a_world(run_once=True)
+    world.stage("a")
+    world.stage("b")
+    world.cycle()
+    world.take_elsewhere("b")
+    world.start("a")
+    world.end("a")
+    world.cycle()
+    assert world.core.is_over
+    assert world.log.count("Run b was taken by scheduler other") == 1
+
+
 @pytest.mark.parametrize("run_once", [False, True])
 def test_run_that_stays_listed_and_cannot_be_claimed_is_tried_once_a_poll(run_once: bool) -> None:
     # As where another scheduler has the devices that it would get.
@@ -629,7 +716,23 @@ WORKERS = ("u", "v")
 ACTIONS = st.one_of(
     st.tuples(
         st.sampled_from(
-            ("stage", "delete", "tag", "take", "start", "end", "fail", "die", "lose", "deny", "allow", "spoil", "heal")
+            (
+                "stage",
+                "delete",
+                "tag",
+                "take",
+                "start",
+                "end",
+                "fail",
+                "die",
+                "lose",
+                "short",
+                "fault",
+                "deny",
+                "allow",
+                "spoil",
+                "heal",
+            )
         ),
         st.sampled_from(RUNS),
     ),
@@ -668,6 +771,8 @@ ACTS: dict[str, tuple[Callable[[World, Any], bool], Callable[[World, Any, int], 
     "fail": (lambda w, r: _on_worker(w, r, STARTED), lambda w, r, _n: w.end(r, 1)),
     "die": (lambda w, r: _on_worker(w, r, CLAIMED), lambda w, r, _n: w.end(r, KILLED)),
     "lose": (lambda w, r: r in w.jobs, lambda w, r, _n: w.lose(r)),
+    "short": (lambda w, r: _on_worker(w, r, CLAIMED), lambda w, r, _n: w.refuse(r, "Too many open files")),
+    "fault": (lambda w, r: _on_worker(w, r, CLAIMED), lambda w, r, _n: w.refuse(r, "no", may_be_of_run=True)),
     "deny": (lambda _w, _r: True, lambda w, r, _n: w.unclaimable.add(r)),
     "allow": (lambda _w, _r: True, lambda w, r, _n: w.unclaimable.discard(r)),
     "spoil": (lambda _w, _r: True, lambda w, r, _n: w.unreadable.add(r)),

@@ -140,6 +140,26 @@ def test_run_that_cannot_be_read_now_keeps_no_other_from_being_claimed(
 # Submission
 
 
+@pytest.mark.parametrize("error", [OverflowError("too large"), HomeUnavailable("the disk is gone"), KeyError("w")])
+def test_run_that_cannot_be_sent_is_lost_whatever_the_error(tmp_path: pathlib.Path, error: Exception) -> None:
+    def fail(_running: object) -> None:
+        raise error
+
+    scheduler = tmp_path / "runs" / "me"
+    scheduler.mkdir(parents=True)
+    nothing: Any = None  # what has no part in it
+    home = GuildHome(str(tmp_path), Heartbeat(str(tmp_path), "me", ME))
+    cluster: Any = SimpleNamespace(workers=list)
+    publisher: Any = SimpleNamespace(started=fail)
+    dispatcher = Dispatcher(Identity("me", ME, {}, ""), home, cluster, nothing, publisher)
+    active = ActiveRun(staged_run("aaa", 1), Claim("aaa", "me", ME, ME, worker="worker"), "host")
+    is_ours = not isinstance(error, HomeUnavailable)
+    problem = repr(error) if is_ours else str(error)
+    assert dispatcher.submit(active) == JobLost("aaa", problem, may_be_of_run=is_ours)
+    assert (scheduler / "error.log").exists() == is_ours
+    assert not is_ours or repr(error).partition("(")[0] in (scheduler / "error.log").read_text()
+
+
 def test_run_that_a_failing_home_does_not_let_be_sent_is_lost_and_not_forgotten() -> None:
     def fail(_running: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import shutil
 import subprocess
 from collections.abc import Iterator
 
@@ -133,17 +134,38 @@ def test_home_that_becomes_read_only_does_not_disturb_what_is_running(
     assert "error in guild-dask itself" not in scheduler.output
 
 
+def _as_a_user() -> list[str]:
+    """Returns what runs a command so that permissions count: to root, they do only if it gives up what makes it so."""
+    without = "-dac_override,-dac_read_search"
+    return ["setpriv", f"--bounding-set={without}", f"--inh-caps={without}"] if os.getuid() == 0 else []
+
+
+def test_run_that_was_staged_in_a_directory_that_cannot_be_entered_starts_elsewhere(
+    user: Sandbox, guild: Guild
+) -> None:
+    project = a_project(user, QUICK)
+    locked = user.folder / "locked"
+    shutil.copytree(project, locked)
+    os.chdir(locked)
+    stage(guild, "quick", "aaa")
+    os.chdir(project)
+    stage(guild, "quick", "bbb")
+    locked.chmod(0)
+    command = f"guild run dask:scheduler workers=1 run-once=yes poll-interval=0.3 {NO_DASHBOARD} -y"
+    finished = run_command([*_as_a_user(), *command.split()], os.environ, os.getcwd())
+    locked.chmod(0o755)
+    assert statuses(user) == {"aaa": "completed", "bbb": "completed"}, finished
+    assert "could not be started" not in finished.output, finished
+
+
 @pytest.mark.parametrize("mode", ["readable", "attributes"])
 def test_run_that_cannot_be_written_does_not_hold_up_the_others(user: Sandbox, guild: Guild, mode: str) -> None:
-    # Permissions mean nothing to root, unless it gives up what makes it so.
     a_project(user, QUICK)
     stage(guild, "quick", "aaa", "bbb")
     run = user.guild_home / "runs" / "aaa" / ".guild"
     run.chmod(0o555) if mode == "readable" else (run / "attrs" / "flags").chmod(0)
     command = f"guild run dask:scheduler workers=1 run-once=yes poll-interval=0.3 {NO_DASHBOARD} -y"
-    without = "-dac_override,-dac_read_search"
-    as_a_user = ["setpriv", f"--bounding-set={without}", f"--inh-caps={without}"] if os.getuid() == 0 else []
-    finished = run_command([*as_a_user, *command.split()], os.environ, os.getcwd())
+    finished = run_command([*_as_a_user(), *command.split()], os.environ, os.getcwd())
     run.chmod(0o755)
     (run / "attrs" / "flags").chmod(0o644)
     assert finished.exit_code == 0, finished

@@ -25,7 +25,8 @@ UNLIMITED = (("output", "huge"), ("LOCK", "huge"), ("ENV", "huge"))
 
 def _hostile_runs() -> dict[str, tuple[str, str]]:
     """Returns the names of runs, each with a file and what is in its place."""
-    pairs = [*itertools.product(FILES, KINDS), *itertools.product(TEXT_FILES, TEXTS), ("attrs/more", "pipe")]
+    others = [("attrs/more", "pipe"), ("attrs/started", "number")]
+    pairs = [*itertools.product(FILES, KINDS), *itertools.product(TEXT_FILES, TEXTS), *others]
     numbered = enumerate(pair for pair in pairs if pair not in UNLIMITED)
     return {f"{i:02}-{os.path.basename(file).lower()}-{kind}": (file, kind) for i, (file, kind) in numbered}
 

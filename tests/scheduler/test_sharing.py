@@ -28,6 +28,44 @@ def test_two_schedulers_and_a_queue_start_each_run_once(user: Sandbox, guild: Gu
         assert "WARNING" not in scheduler.output
 
 
+HOLD = """
+hold:
+  exec: sh -c 'until [ -e $GUILD_HOME/go ]; do sleep 0.1; done'
+"""
+
+
+def test_announced_run_that_another_scheduler_starts_is_logged_by_both(user: Sandbox, guild: Guild) -> None:
+    # The first log says that it starts bbb, which waits for its slot. An hour between polls: bbb has ended meanwhile.
+    a_project(user, HOLD + NOTE)
+    stage(guild, "hold", "aaa")
+    stage(guild, "note", "bbb")
+    first = f"run dask:scheduler --run-id first workers=1 poll-interval=3600 run-once=yes {NO_DASHBOARD} -y"
+    with guild.started(first) as scheduler:
+        scheduler.wait_for_output("Starting staged run bbb")
+        second = guild(f"run dask:scheduler --run-id second workers=1 run-once=yes {NO_DASHBOARD} -y").output
+        assert {run: statuses(user)[run] for run in ("aaa", "bbb")} == {"aaa": "running", "bbb": "completed"}
+        (user.guild_home / "go").touch()
+        scheduler.wait()
+        log = scheduler.output
+    assert log.count("Run bbb was taken by scheduler second\n") == 1
+    assert "1 run(s) completed, 0 failed, 0 left staged" in log
+    assert second.count("Starting staged run bbb") == 1
+    assert "was taken" not in second
+
+
+def test_announced_run_that_a_user_starts_is_logged(user: Sandbox, guild: Guild) -> None:
+    # A scheduler has run it before, which its record still says.
+    a_project(user, HOLD + NOTE)
+    stage(guild, "note", "bbb")
+    guild(f"run dask:scheduler --run-id before run-once=yes {NO_DASHBOARD} -y")
+    stage(guild, "hold", "aaa")
+    guild("run --restart bbb --stage -y")
+    with guild.started(f"run dask:scheduler workers=1 poll-interval=0.5 {NO_DASHBOARD} -y") as scheduler:
+        scheduler.wait_for_output("Starting staged run bbb")
+        guild("run --start bbb -y")
+        scheduler.wait_for_output("Run bbb was taken by a Guild queue or a user\n")
+
+
 def _journal(user: Sandbox) -> list[str]:
     return (user.guild_home / "journal").read_text().split()
 

@@ -34,6 +34,7 @@ from guild_dask.scheduler.answers import (
     Settled,
     SettleFailed,
     StartChecked,
+    TakersFound,
     WorkersSeen,
 )
 from guild_dask.scheduler.core import Core, Rules
@@ -133,10 +134,10 @@ class World:
         self.jobs.pop(run_id, None)
         self.tell(JobLost(run_id, "its worker says: no"))
 
-    def refuse(self, run_id: str, problem: str) -> None:
-        """The run's worker cannot start it, because its host is short of something."""
+    def refuse(self, run_id: str, problem: str, may_be_of_run: bool = False) -> None:
+        """The run's worker cannot start it, because its host is short of something, or for another reason."""
         self.jobs.pop(run_id, None)
-        self.tell(JobEnded(run_id, NOT_STARTED, problem=problem))
+        self.tell(JobEnded(run_id, NOT_STARTED, problem=problem, may_be_of_run=may_be_of_run))
 
     def add_worker(self, name: str, slots: int = 1, **resources: float) -> None:
         self.workers[name] = WorkerCapacity(name, slots, resources, f"host-{name}", label=name)
@@ -218,10 +219,14 @@ class World:
                 self.jobs[active.run.id] = active.worker
             case do.FindDeleted(run_ids=run_ids):
                 return DeletedFound(tuple(run_id for run_id in run_ids if run_id not in self.runs))
+            case do.FindTakers(run_ids=run_ids):
+                there = [run_id for run_id in run_ids if run_id in self.runs]
+                assert all(self.runs[run_id].is_foreign for run_id in there), "our own run counts as another's"
+                return TakersFound(dict.fromkeys(there, "other"))
             case do.CheckClaim():
                 run = self.runs.get(each.run_id)
                 has_started = run is not None and run.where == STARTED
-                return ClaimChecked(each.run_id, each.exit_code, each.problem, has_started)
+                return ClaimChecked(each.run_id, each.exit_code, each.problem, has_started, each.may_be_of_run)
             case do.CheckStart(run_id=run_id):
                 return StartChecked(run_id, run_id in self.runs and self.runs[run_id].where == STARTED)
         return None
@@ -274,7 +279,7 @@ class World:
         run = self.runs.get(each.run_id)
         if run is None:
             return Settled(each.run_id, Result(End.GONE), is_deleted=True)
-        return Settled(each.run_id, self._result(run, each.may_retry))
+        return Settled(each.run_id, self._result(run, each.may_retry), each.message)
 
     def _result(self, run: Run, may_retry: bool) -> Result:
         if run.where == CLAIMED:

@@ -46,13 +46,13 @@ class Files:
 
 
 @contextlib.contextmanager
-def unreadable_file(monkeypatch: pytest.MonkeyPatch, *paths: str) -> Iterator[None]:
+def unreadable_file(monkeypatch: pytest.MonkeyPatch, *paths: str, error: int = errno.EIO) -> Iterator[None]:
     """Lets some files fail within the block, as with a bad block, or folders as on a mount whose server is gone."""
 
     def checked(call: Callable[..., Any]) -> Callable[..., Any]:
         def fail(file: Any, *args: Any, **options: Any) -> Any:
-            if not isinstance(file, int) and os.fspath(file) in paths:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            if not isinstance(file, int) and not {os.fspath(file), os.path.normpath(file)}.isdisjoint(paths):
+                raise OSError(error, os.strerror(error))
             return call(file, *args, **options)
 
         return fail

@@ -97,6 +97,8 @@ ACCIDENTS: dict[str, Accident] = {
     "merged": text(MERGED),
     "deep": text(DEEP),
     "digits": text("0x" + "f" * 19_000),
+    "number": text("1" + "0" * 400),
+    "no date": text(str(2**62)),
     "sexagesimal": text("1" + ":59" * 500 + ".5"),
     "timestamp": text("0001-01-01 00:00:00+23:00"),
     "json": text("[" * 70_000),

@@ -1,14 +1,18 @@
 """A search on disk, for views: its run, its journal, and the runs of its trials with their scalars."""
 
 import json
+import os
 import pathlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from guild.summary import SummaryWriter
 
-from guild_dask.home import trials
+from guild_dask.home import claims, layout, trials
+from guild_dask.home.claim_record import Claim
 from guild_dask.home.search_journal import SearchJournal
+from guild_dask.host import processes
 from guild_dask.monitor.searches import SearchPublisher
 from guild_dask.plan.search_ends import TrialsUsed, data_for_end
 
@@ -88,6 +92,16 @@ def _run(run_dir: pathlib.Path, operation: str, **attributes: Any) -> None:
     (folder / "output").write_text("")
     for each, value in attributes.items():
         (folder / "attrs" / each).write_text(json.dumps(value))
+
+
+def a_claim(home: str, run_id: str, *, dead: bool) -> None:
+    """Writes the claim of a run that has started, whose starter is this process or one that is dead."""
+    me = processes.identity(os.getpid())
+    assert me
+    starter = replace(me, started=me.started - 1) if dead else me
+    folder = layout.claims_folder(home)
+    claims.remove(folder, run_id)
+    claims.mark_started(claims.write(folder, Claim(run_id, BATCH, starter, starter)))
 
 
 def some_trials(count: int = 12) -> list[GivenTrial]:

@@ -111,6 +111,7 @@ def _reasons() -> tuple[Any, ...]:
         r.StartsFailed(3),
         r.Broken("not to be read"),
         r.ToBeTriedAgain(),
+        r.NoMoreStarts("paused"),
     )
 
 

@@ -61,6 +61,10 @@ TABLE = [
         StarterEvidence(Cause.STOPPED, was_over=True, exit_status=0),
         FinalRecord({LEFT: Cause.STOPPED.value}, note=Note(Cause.STOPPED)),
     ),
+    (
+        StarterEvidence(Cause.PRUNED, was_over=True, exit_status=0),
+        FinalRecord({LEFT: Cause.PRUNED.value}, note=Note(Cause.PRUNED)),
+    ),
 ]
 
 

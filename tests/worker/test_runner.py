@@ -1,5 +1,6 @@
 """One job on a worker, with a starter that is forked from the forkserver and with one that is spawned."""
 
+import errno
 import os
 import pathlib
 import threading
@@ -13,10 +14,11 @@ from guild_dask.home.heartbeat import Heartbeat
 from guild_dask.home.outcome import End, Result
 from guild_dask.home.run_queue import GuildHome
 from guild_dask.host import processes
-from guild_dask.worker.fork_client import ForkServer
+from guild_dask.worker.fork_client import ForkServer, Request
 from guild_dask.worker.job import NOT_STARTED, Ended, Job
 from guild_dask.worker.options import StarterOptions
 from guild_dask.worker.runner import Runner
+from tests.support.failing_files import unreadable_file
 from tests.support.sandbox import DEADLINE, Guild, Sandbox
 from tests.support.scheduling import a_project, stage, statuses
 
@@ -64,6 +66,18 @@ def test_run_is_started_and_its_exit_code_returned(home: GuildHome, user: Sandbo
     assert home.settle("aaa", ended.exit_code) == Result(End.FAILED, 4)
     assert pathlib.Path(work.output).read_text() == "quick\n"
     assert not list(home.claims_folder.iterdir())
+
+
+def test_run_whose_directory_cannot_be_entered_here_is_started_in_its_own(
+    home: GuildHome, user: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = _claimed(home, user.folder)
+    requests: list[Request] = []
+    server = ForkServer()
+    monkeypatch.setattr(server, "start", lambda request, _gate, _output: requests.append(request))
+    with unreadable_file(monkeypatch, f"{work.directory}/.", error=errno.EACCES):
+        assert Runner(server).run(work).exit_code == 4
+    assert [request.directory for request in requests] == [work.run_dir]
 
 
 def test_run_that_is_stopped_before_it_starts_is_staged_again(home: GuildHome, user: Sandbox, runner: Runner) -> None:

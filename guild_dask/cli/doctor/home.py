@@ -34,6 +34,8 @@ _SHARED = (
 _FEW_BYTES = 1_000_000_000
 _MOST_SKEW = 10.0
 
+_OTHER_FOLDER = "set GUILD_HOME to the folder with your runs"
+
 
 def findings(home: str, is_named: bool) -> Iterator[Finding]:
     """Yields the findings about a Guild home, which may not exist yet; `is_named` if the user selected it."""
@@ -43,7 +45,7 @@ def findings(home: str, is_named: bool) -> Iterator[Finding]:
         yield _space(parent)
         yield _shared(parent)
         return
-    problem = _writable(home)
+    problem = _writable(home) if os.path.isdir(home) else bad("home", f"{home} is not a folder", _OTHER_FOLDER)
     yield problem or good("home", f"{home} is writable")
     if problem is None:
         yield _lock(home)
@@ -64,7 +66,7 @@ def _missing(home: str, parent: str, is_named: bool) -> Finding:
         return bad("home", f"{home} does not exist and cannot be created in {parent}", remedy)
     if is_named:
         # Guild creates its default home only.
-        remedy = f"mkdir -p {shlex.quote(home)}, or set GUILD_HOME to the folder with your runs"
+        remedy = f"mkdir -p {shlex.quote(home)}, or {_OTHER_FOLDER}"
         return bad("home", f"{home} does not exist, and Guild creates only its default home", remedy)
     remedy = "if your runs are elsewhere, set GUILD_HOME"
     return note("home", f"{home} does not exist yet; the first 'guild run' creates it", remedy)

@@ -15,7 +15,7 @@ from typing import Any
 from guild_dask.home import attempts, layout, run_view
 from guild_dask.home.outcome import End, Ending
 from guild_dask.monitor import estimate
-from guild_dask.monitor.flag_columns import own_label, text_for_value
+from guild_dask.monitor.flag_columns import own_label, texts_of
 from guild_dask.monitor.run_states import HELD, RETRYING, RUNNING, STATES, WAITING
 from guild_dask.monitor.state import EndedRun, State, as_data
 from guild_dask.plan.resources import format_amounts
@@ -211,7 +211,7 @@ class Rows:
 
 def _details(run_dir: str) -> Row:
     view = run_view.view(run_dir)
-    flags = {name: text_for_value(value) for name, value in sorted(run_view.flags(run_dir).items())}
+    flags = texts_of(dict(sorted(run_view.flags(run_dir).items())))
     details = {"flags": flags, "tags": " ".join(view.tags), "label": own_label(view.label, view.tags, flags)}
     return {**details, "operation": view.operation} if view.operation else details
 

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
+from guild_dask.home import run_directory
 from guild_dask.home.run_scalars import Scalar, ScalarReader
 from guild_dask.monitor.results import by_importance, is_high_good
 
@@ -40,6 +41,9 @@ class ScalarCells:
             for run, run_dir in run_dirs[:_MOST_ASKED]:
                 if values and time.monotonic() > end:
                     break
+                if run_directory.has_trials(run_dir):
+                    values[run] = _cells({}, curve)  # those of a search are no results of its trials
+                    continue
                 reader = self._reader(run, run_dir)
                 if reader.update():
                     partial.append(run)

@@ -78,7 +78,7 @@ class SearchCells:
         known = self._known.get(batch)
         if known is None or known.start != start:  # a restart may name other objectives
             search = trials.search(self._home, batch)
-            reader = TrialReader(self._home, batch, search.objectives, with_curves=True)
+            reader = TrialReader(self._home, batch, search.objectives, with_curves=True, is_view=True)
             known = self._known[batch] = _Known(start, search, reader)
         self._known.move_to_end(batch)
         while len(self._known) > _MOST_KEPT:

@@ -9,7 +9,7 @@ from guild_dask.home import status as home_status
 from guild_dask.home.outcome import End
 from guild_dask.home.status import Status
 from guild_dask.monitor import schedulers
-from guild_dask.monitor.report.history import EndedScheduler, unfinished_starts
+from guild_dask.monitor.report.history import EndedScheduler, last_begin, unfinished_starts
 from guild_dask.plan import records
 
 
@@ -17,8 +17,21 @@ def ended_scheduler_for(run_dir: str, events: Sequence[Mapping[str, Any]]) -> En
     """Returns what is known about an ended scheduler besides its events."""
     home, scheduler = layout.home_of_run(run_dir), layout.run_id(run_dir)
     last = max(float(events[-1]["at"]), schedulers.last_heartbeat(home, scheduler), _stopped(run_dir))
-    found = ((each, _end(layout.runs_dir_of(run_dir), scheduler, each, last)) for each in unfinished_starts(events))
-    return EndedScheduler(last, tuple(_event(started, end) for started, end in found if end))
+    return EndedScheduler(last, _ends(run_dir, events, last))
+
+
+def ends_of_outlived(run_dir: str, events: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Returns the ends of runs that outlived a former process of a scheduler that is at work."""
+    before, since = events[: last_begin(events)], events[last_begin(events) :]
+    again = {event.get("run") for event in since if event["event"] == "started"}
+    ends = _ends(run_dir, before, float(before[-1]["at"])) if before else ()
+    return tuple(end for end in ends if end.get("run") not in again)
+
+
+def _ends(run_dir: str, events: Sequence[Mapping[str, Any]], last: float) -> tuple[dict[str, Any], ...]:
+    runs_dir, scheduler = layout.runs_dir_of(run_dir), layout.run_id(run_dir)
+    found = ((each, _end(runs_dir, scheduler, each, last)) for each in unfinished_starts(events))
+    return tuple(_event(started, end) for started, end in found if end)
 
 
 def _event(started: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,7 +84,7 @@ def _facts(run_dir: str) -> dict[str, Any]:
 
 def _stopped(run_dir: str) -> float:
     """Returns when Guild recorded the end of a run; 0 if it did not."""
-    return (_number(run_dir, "stopped") or 0) / 1e6
+    return run_directory.recorded_seconds(run_dir, "stopped") or 0.0
 
 
 def _number(run_dir: str, name: str) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from guild_dask.home import layout, run_view
 from guild_dask.monitor import journal, schedulers
 from guild_dask.monitor.importances import CommandFor
-from guild_dask.monitor.report.ended_scheduler import ended_scheduler_for
+from guild_dask.monitor.report.ended_scheduler import ended_scheduler_for, ends_of_outlived
 from guild_dask.monitor.report.history import History, Span, history_for
 from guild_dask.monitor.report.run_facts import facts_of
 from guild_dask.monitor.report.searches import PATIENCE, reported_searches
@@ -18,7 +18,8 @@ def history_of(run_dir: str) -> History | None:
     lives = schedulers.is_alive(layout.home_of_run(run_dir), layout.run_id(run_dir))
     events = journal.read(layout.events(run_dir))
     after = ended_scheduler_for(run_dir, events) if events and not lives else None
-    return history_for(events, time.time(), after)
+    outlived = ends_of_outlived(run_dir, events) if events and lives else ()
+    return history_for(events, time.time(), after, outlived)
 
 
 def names_of(runs_dir: str, spans: Iterable[Span]) -> dict[str, str]:

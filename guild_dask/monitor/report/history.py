@@ -1,6 +1,7 @@
 """The history of a scheduler, from its events: attempts on workers, use of resources, and waiting times. Pure."""
 
 import heapq
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,12 +9,16 @@ from typing import Any
 
 from guild_dask.home.outcome import End
 from guild_dask.home.process_start import WARM, ProcessStart
+from guild_dask.monitor.journal import BEGAN, LAST_HEARTBEAT
 from guild_dask.monitor.state import EndedRun, WorkerState, ended_for_data, left_for_data
 from guild_dask.plan import records
 from guild_dask.plan.reasons import AnyReason
 
 # The key for slots among the resources; scripts read it in `report --json`.
 SLOTS = "runs"
+
+# Seconds by which a run may seem to have started before the process that started it began.
+_ROUNDING = 0.01
 
 # The end of an attempt that is still running.
 RUNNING = "running"
@@ -65,6 +70,12 @@ class History:
     left: Mapping[str, AnyReason | None] = field(
         default_factory=dict
     )  # staged runs at the end, and why they had not started
+    pauses: tuple[tuple[float, float], ...] = ()  # when no process worked for the scheduler, between two that did
+
+    @property
+    def worked(self) -> float:
+        """Returns for how many seconds the scheduler worked."""
+        return self.stop - self.start - sum(max(0.0, end - begin) for begin, end in self.pauses)
 
     @property
     def unfinished(self) -> list[Span]:
@@ -122,18 +133,27 @@ class EndedScheduler:
     ends: Sequence[Mapping[str, Any]] = ()  # of runs that outlived it, in the form of events
 
 
-def history_for(events: Sequence[Mapping[str, Any]], now: float, after: EndedScheduler | None = None) -> History | None:
+def history_for(
+    events: Sequence[Mapping[str, Any]],
+    now: float,
+    after: EndedScheduler | None = None,
+    outlived: Sequence[Mapping[str, Any]] = (),
+) -> History | None:
     """Returns the history, or None without events. Unreadable events are left out.
 
     `after` is given for a scheduler that has ended; without an event `stopped`, its history ends at its last heartbeat.
+    `outlived` are the ends of runs that outlived a former process of a scheduler that is at work, as events.
     """
     if not events:
         return None
-    is_stopped = any(event["event"] == "stopped" for event in events)
+    is_stopped = events[-1]["event"] == "stopped"
     last = float(events[-1]["at"])
     stop = last if is_stopped else max(last, after.last_heartbeat if after else now)
-    spans = _with_lanes(_spans([*events, *(after.ends if after else ())], stop, now if after else stop))
-    changes = list(_worker_changes(events))
+    sessions = _sessions(events, stop)
+    ends_after = after.ends if after else outlived
+    spans = _with_lanes(_spans([*events, *ends_after], sessions, now if after else stop))
+    pauses = tuple((end, begin) for (_, end), (begin, _) in itertools.pairwise(sessions))
+    changes = list(_worker_changes(events, sessions))
     workers: dict[str, WorkerState] = {}
     for _, present in changes:
         workers.update({worker.name: worker for worker in present})
@@ -144,7 +164,33 @@ def history_for(events: Sequence[Mapping[str, Any]], now: float, after: EndedSch
     uses = _uses(spans, changes, start, stop)
     left = left_for_data(events[-1].get("left"))
     is_over, is_killed = is_stopped or after is not None, not is_stopped and after is not None
-    return History(start, stop, is_over, is_killed, tuple(workers.values()), tuple(spans), uses, ends, left)
+    return History(start, stop, is_over, is_killed, tuple(workers.values()), tuple(spans), uses, ends, left, pauses)
+
+
+def last_begin(events: Sequence[Mapping[str, Any]]) -> int:
+    """Returns the index of the first event of the last process that worked for a scheduler."""
+    return max((number for number, _ in enumerate(events) if _is_begin(events, number)), default=0)
+
+
+def _is_begin(events: Sequence[Mapping[str, Any]], number: int) -> bool:
+    return number == 0 or events[number]["event"] == BEGAN or events[number - 1]["event"] == "stopped"
+
+
+def _sessions(events: Sequence[Mapping[str, Any]], stop: float) -> list[tuple[float, float]]:
+    """Returns from when to when each process worked for a scheduler; the last one did so until `stop`.
+
+    One that was killed did so until its last heartbeat or, if that is not known, until its last event.
+    """
+    begins = [number for number, _ in enumerate(events) if _is_begin(events, number)]
+    found = []
+    for number, following in itertools.pairwise([*begins, len(events)]):
+        begin, end = float(events[number]["at"]), stop
+        if following < len(events):
+            heartbeat = events[following].get(LAST_HEARTBEAT)
+            seen = [float(events[following - 1]["at"]), *([heartbeat] if isinstance(heartbeat, (int, float)) else [])]
+            end = min(max(seen), float(events[following]["at"]))
+        found.append((begin, max(begin, end)))
+    return found
 
 
 def unfinished_starts(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -158,8 +204,8 @@ def unfinished_starts(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, 
     return list(running.values())
 
 
-def _spans(events: Sequence[Mapping[str, Any]], stop: float, now: float) -> list[Span]:
-    """Returns the attempts; spans are cut at `stop`, though a run may have continued."""
+def _spans(events: Sequence[Mapping[str, Any]], sessions: Sequence[tuple[float, float]], now: float) -> list[Span]:
+    """Returns the attempts; spans are cut where the process ends that started them, though a run may have continued."""
     spans: list[Span] = []
     going: dict[str, Any] = {"end": RUNNING, "exit_code": None, "used": {}}
     for event in (
@@ -169,6 +215,7 @@ def _spans(events: Sequence[Mapping[str, Any]], stop: float, now: float) -> list
         ended = _ended(event)
         if ended:
             start = ended.at - ended.ran
+            stop = next((end for begin, end in reversed(sessions) if begin <= start + _ROUNDING), sessions[0][1])
             spans.append(Span(ended, start, max(start, min(ended.at, stop))))
     return sorted(spans, key=lambda span: (span.start, span.run.run))
 
@@ -195,8 +242,13 @@ def _with_lanes(spans: list[Span]) -> list[Span]:
     return placed
 
 
-def _worker_changes(events: Iterable[Mapping[str, Any]]) -> Iterable[tuple[float, tuple[WorkerState, ...]]]:
-    for event in events:
+def _worker_changes(
+    events: Sequence[Mapping[str, Any]], sessions: Sequence[tuple[float, float]]
+) -> Iterable[tuple[float, tuple[WorkerState, ...]]]:
+    ends = iter([end for _, end in sessions])
+    for number, event in enumerate(events):
+        if number > 0 and _is_begin(events, number):
+            yield next(ends), ()
         if event["event"] == "workers":
             try:
                 yield float(event["at"]), tuple(records.value_for(WorkerState, each) for each in event["workers"])

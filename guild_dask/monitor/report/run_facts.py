@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from guild_dask.home import layout, run_output, run_view
+from guild_dask.home import layout, run_directory, run_output, run_view
 from guild_dask.home.outcome import End
 from guild_dask.home.run_scalars import read_scalars
 from guild_dask.monitor import formatting
@@ -50,7 +50,8 @@ def _facts(run_dir: str, attempts: Iterable[Span]) -> RunFacts:
     ends = {span.run.attempt: span.run.end for span in attempts}
     view, flags = run_view.view(run_dir), run_view.flags(run_dir)
     is_completed = End.COMPLETED.value in ends.values()
-    found = read_scalars(run_dir, _MOST_BYTES) if is_completed else {}
+    has_results = is_completed and not run_directory.has_trials(run_dir)
+    found = read_scalars(run_dir, _MOST_BYTES) if has_results else {}
     return RunFacts(
         view.operation,
         own_label(view.label, view.tags, flags),

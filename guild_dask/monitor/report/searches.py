@@ -71,7 +71,8 @@ def reported_searches(
 
 def _reported(home: str, batch: str, evaluation: CommandFor, patience: float) -> ReportedSearch:
     search = trials.search(home, batch)
-    found, is_complete = TrialReader(home, batch, search.objectives, with_curves=True).read_some(search.log, _SECONDS)
+    reader = TrialReader(home, batch, search.objectives, with_curves=True, is_view=True)
+    found, is_complete = reader.read_some(search.log, _SECONDS)
     counts = search_results.counts(found)
     return ReportedSearch(
         search,

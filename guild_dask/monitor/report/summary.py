@@ -15,7 +15,7 @@ def headline(history: History) -> str:
     """Returns how long the scheduler worked, and how its runs ended."""
     word = "worked" if history.is_over else "has worked"
     killed = ", and was killed or lost with its host" if history.is_killed else ""
-    return f"The scheduler {word} for {formatting.duration(history.stop - history.start)}{killed}: {ends(history)}."
+    return f"The scheduler {word} for {formatting.duration(history.worked)}{killed}: {ends(history)}."
 
 
 def ends(history: History) -> str:

@@ -1,9 +1,7 @@
 """The steps of a search: one whenever a run has ended, and from time to time; alone, or beside a scheduler's loop."""
 
-import contextlib
 import logging
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,6 +11,7 @@ from guild_dask.home.listing import Listing
 from guild_dask.monitor.publisher import Publisher
 from guild_dask.monitor.state import EndedRun, State
 from guild_dask.plan.search_ends import CannotStageTrial, ErrorOfItsOwn, SearchDeleted
+from guild_dask.scheduler import tracebacks
 from guild_dask.scheduler.search.search import Search, Step
 from guild_dask.scheduler.search.staging import CannotStage
 
@@ -76,8 +75,7 @@ class Steps:
             self._report(f"cannot use the Guild home: {e}")
             return Step()
         except Exception as e:  # noqa: BLE001  # an error of the search itself must not lose its trials
-            with contextlib.suppress(OSError), open(self._error_log, "w", encoding="utf-8") as f:
-                traceback.print_exception(e, file=f)
+            tracebacks.add(self._error_log, e)
             return Step(True, ErrorOfItsOwn(repr(e), self._error_log))
         self._problem = ""
         return found

@@ -321,7 +321,7 @@ class Search:
         log.warning(text, formatting.short(completed[0].id), STEP_LINE)
 
     def _end(self, run_id: str, stop: stopping.Stop) -> None:
-        """Asks an attempt at a trial to end, once, by the stop request of a user; it is marked when it has ended so."""
+        """Asks an attempt at a trial to end, once, as a user would; it is marked when it has ended so."""
         folder = layout.claims_folder(self._problem.home)
         run_dir = layout.run_dir(self._problem.home, run_id)
         found = claims.present(folder, run_id)
@@ -333,7 +333,7 @@ class Search:
         started = start_time(run_dir)
         if started not in self._journal.log.pruning.get(run_id, ()):
             self._journal.add("pruning", trial=run_id, started=started, step=stop.step)
-        claims.request_end(folder, run_id, found.claim.owner)
+        claims.request_end(folder, run_id, found.claim.owner, Cause.PRUNED)
         objective = self._problem.objectives[0]
         sign = -1 if objective.is_maximized else 1
         text = "Ending trial %s early: %s is %g at step %d, and %g is needed"
