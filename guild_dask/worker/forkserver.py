@@ -47,6 +47,7 @@ _PRELOADED = (
     "guild_dask.home.attempts",
     "guild_dask.home.claims",
     "guild_dask.home.run_processes",
+    "guild_dask.home.run_queue",
     "guild_dask.home.second_start",
     "guild_dask.home.snapshot",
 )

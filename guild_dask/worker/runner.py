@@ -309,7 +309,8 @@ class Runner:
         """Kills the run's processes; its starter is left to record that."""
         self.stop(run_id)
         found = self.starter_of(run_id)
-        for each in {*processes.descendants(found.pid), *_strays(run_id)} if found else ():
+        # Parents first: a shell whose command is killed would go on with its next one, or exit as if all were well.
+        for each in dict.fromkeys((*processes.descendants(found.pid), *_strays(run_id))) if found else ():
             processes.send(each, signal.SIGKILL)
 
     def destroy(self, run_id: str) -> None:
@@ -347,7 +348,7 @@ def _end_orphans(starter_pid: int, job: Job) -> None:
     # Twice: a process that is being handed from one parent to the next is below neither, and one that is about to die
     # may just have started another.
     for _ in range(2):
-        for process in {*processes.in_session(starter_pid), *_strays(job.run_id)}:
+        for process in dict.fromkeys((*_strays(job.run_id), *processes.in_session(starter_pid))):
             processes.send(process, signal.SIGKILL)
 
 

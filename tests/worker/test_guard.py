@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import psutil
 import pytest
 
 from guild_dask.home import attempts, claims, end_note, stop_request
@@ -194,6 +195,24 @@ def test_run_on_another_host_is_started_again_when_its_heartbeat_is_too_old(worl
     os.utime(world.claimed.with_suffix(".beat"), (long_ago, long_ago))
     ((run_id, result),) = recover(home, again=lambda *_: True).ended
     assert (run_id, result.end, result.cause) == ("aaa", End.RETRIED, Cause.NODE_LOST)
+
+
+def test_parents_are_killed_before_their_children(world: _World, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The shell would wake up when its command is gone, and exit with 0: the run would count as completed.
+    parents = {each.pid: each.ppid() for each in psutil.Process().children(recursive=True)}
+    killed: list[int] = []
+    send = processes.send
+
+    def recorded(process: psutil.Process, number: signal.Signals) -> None:
+        killed.append(process.pid)
+        send(process, number)
+
+    monkeypatch.setattr(processes, "send", recorded)
+    world.runner.kill("aaa")
+    assert world.wait() in (-signal.SIGTERM, -signal.SIGKILL)
+    pairs = [(parents[pid], pid) for pid in killed if parents.get(pid) in killed]
+    assert pairs
+    assert all(killed.index(parent) < killed.index(pid) for parent, pid in pairs)
 
 
 def test_starter_that_was_suspended_for_longer_than_its_lease_ends_the_run(user: Sandbox, guild: Guild) -> None:
