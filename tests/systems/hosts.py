@@ -32,6 +32,9 @@ import os, signal, socket, subprocess, sys
 name, boot, names, servers = sys.argv[1:]
 socket.sethostname(name)
 mounts = {boot: "/proc/sys/kernel/random/boot_id", names: "/etc/hosts", servers: "/etc/resolv.conf"}
+# What bash runs when sshd starts it may lock files in the user's home, and a host that is switched off leaves them.
+if os.path.exists(os.path.expanduser("~/.bashrc")):
+    mounts["/dev/null"] = os.path.expanduser("~/.bashrc")
 for file, place in mounts.items():
     subprocess.run(["mount", "--bind", file, place], check=True)
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
