@@ -113,7 +113,9 @@ class Told:
         return plan.run_id in lives and bool(lives[plan.run_id].of("start"))
 
     def is_over(self, plan: Plan) -> bool:
-        return self.home.status(plan.run_id) in ENDS
+        """Returns whether a run has ended and is settled: until its process is there, it is an error for Guild, too."""
+        has_end = self.home.status(plan.run_id) in ENDS
+        return has_end and not any(name.startswith(plan.run_id) for name in self.home.claims())
 
     def stop(self, scheduler: Working) -> None:
         """Stops a scheduler, unless it is dead already."""
