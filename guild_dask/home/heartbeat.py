@@ -76,9 +76,8 @@ class Heartbeat:
         self._clock = SteadyClock(clock)
         self._folder = layout.schedulers_folder(home)
         self._own = layout.heartbeat(home, scheduler_id)
-        self.of_killed = (
-            0.0  # the last heartbeat of a killed process of the same scheduler, once renew() has replaced it
-        )
+        # The last heartbeat of a killed process of the same scheduler, once renew() has replaced it; 0: there was none.
+        self.of_killed = 0.0
         self.home = home
         self.scheduler_id = scheduler_id
         self.process = process
